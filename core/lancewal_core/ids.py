@@ -39,6 +39,20 @@ class Region:
         return Region(topic, TopicId(topic_id), int(partition))
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Page:
+    """The regions of one topic whose states lie in the same objects: its partitions n * number to n * (number + 1) - 1, with
+    n the contract's ``regions_per_page``."""
+
+    topic: str
+    topic_id: TopicId
+    number: int
+
+    @staticmethod
+    def of(region: Region, regions_per_page: int) -> Page:
+        return Page(region.topic, region.topic_id, region.partition // regions_per_page)
+
+
 def position_after(offset: int) -> Position:
     """The position right behind one record."""
     return Position(offset + 1)

@@ -16,7 +16,7 @@ import re
 from enum import Enum
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.words import FORM, TOPIC_MAX, WORD_MAX, is_word
 
 ROOT = "_lancewal/"
@@ -238,6 +238,36 @@ def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
     return LogId(match[1]), Sequence(int(match[2]))
 
 
+# -- pages -----------------------------------------------------------------------------------------------------
+
+
+def pages_prefix() -> str:
+    """Folder of all pages."""
+    return f"{ROOT}pages/"
+
+
+def page_prefix(page: Page) -> str:
+    """Folder of one page's versions."""
+    if not 0 <= page.number < 2**31:
+        raise InvalidInput(f"{page.number} of topic {page.topic!r} cannot be the number of a page")
+    topic, topic_id = check_topic(page.topic), _word("topic id", page.topic_id)
+    return f"{pages_prefix()}{topic}/{topic_id}/{page.number:05d}/"
+
+
+def page_version(page: Page, version: int) -> str:
+    """The states of the regions of a page."""
+    return f"{page_prefix(page)}{inverted_version(version)}.binpb"
+
+
+def parse_page_version(key: str) -> tuple[Page, int] | None:
+    match = re.fullmatch(rf"{pages_prefix()}({_WORD})/({_WORD})/([0-9]{{5,10}})/({_DIGITS_20})\.binpb", key)
+    found = _numbered(match)
+    if found is None:
+        return None
+    of = found[0]
+    return Page(of.topic, of.topic_id, of.partition), _U64_MAX - found[1]
+
+
 # -- regions ---------------------------------------------------------------------------------------------------
 
 
@@ -264,19 +294,6 @@ def check_topic(topic: str) -> str:
     if len(topic) > TOPIC_MAX:
         raise InvalidInput(f"topic name of {len(topic)} characters is not allowed: Kafka's limit is {TOPIC_MAX}")
     return _word("topic", topic)
-
-
-def index_prefix(region: Region) -> str:
-    return f"{region_prefix(region)}index/"
-
-
-def index_version(region: Region, version: int) -> str:
-    return f"{index_prefix(region)}{inverted_version(version)}.binpb"
-
-
-def parse_index_version(key: str) -> tuple[Region, int] | None:
-    found = _numbered(re.fullmatch(rf"{_REGION}index/({_DIGITS_20})\.binpb", key))
-    return None if found is None else (found[0], _U64_MAX - found[1])
 
 
 def history_prefix(region: Region) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core import paths
-from lancewal_core.ids import Region, topic_id
+from lancewal_core.ids import Page, Region, topic_id
 
 
 @given(st.uuids())
@@ -19,4 +19,5 @@ def test_both_alphabets_give_kafka_s_own_text(uuid: UUID) -> None:
     assert topic_id(librdkafka) == topic_id(kafka) == kafka
     region = Region("t", topic_id(librdkafka), 0)
     assert Region.parse(region.name) == region
-    assert paths.parse_index_version(paths.index_version(region, 1)) == (region, 1)
+    page = Page.of(region, 4)
+    assert paths.parse_page_version(paths.page_version(page, 1)) == (page, 1)

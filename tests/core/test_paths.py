@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
 
 words = st.text("abzAZ059._-", min_size=1, max_size=30).filter(lambda word: word not in (".", ".."))
 u64 = st.integers(0, 2**64 - 1)
@@ -39,6 +39,7 @@ files = st.sampled_from(paths.SnapshotFile)
 hexes = st.text("0123456789abcdef", min_size=8, max_size=8)
 
 REGION = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
+PAGE = Page("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
 FOLDER = "_lancewal/regions/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00017/"
 
 
@@ -50,7 +51,8 @@ def test_the_keys_are_those_of_the_format() -> None:
     assert paths.probe("run-1") == "_lancewal/probe/run-1"
     assert paths.parcel_part("a1", 3) == "_lancewal/parcels/a1/00003"
     assert paths.wal_segment(LogId("a1"), Sequence(3)) == "_lancewal/wal/a1/00000000000000000003.arrow"
-    assert paths.index_version(REGION, 1) == FOLDER + "index/18446744073709551614.binpb"
+    folder = "_lancewal/pages/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00003/"
+    assert paths.page_version(PAGE, 1) == folder + "18446744073709551614.binpb"
     assert paths.history_page(REGION, Generation(9)) == FOLDER + "history/00000000000000000009.binpb"
     snapshot = paths.snapshot_file(REGION, Generation(9), "0badcafe", paths.SnapshotFile.MANIFEST)
     assert snapshot == FOLDER + "memtables/00000000000000000009-0badcafe/snapshot.json"
@@ -64,10 +66,11 @@ def test_keys_lie_under_their_prefixes() -> None:
         (paths.merge_finished(TableVersion(1)), paths.merges_prefix()),
         (paths.wal_segment(LogId("a"), Sequence(0)), paths.log_prefix(LogId("a"))),
         (paths.log_prefix(LogId("a")), paths.wal_prefix()),
-        (paths.index_version(REGION, 1), paths.index_prefix(REGION)),
+        (paths.page_version(PAGE, 1), paths.page_prefix(PAGE)),
+        (paths.page_prefix(PAGE), paths.pages_prefix()),
         (paths.history_page(REGION, Generation(1)), paths.history_prefix(REGION)),
         (paths.snapshot_prefix(REGION, Generation(1), "00000000"), paths.snapshots_prefix(REGION)),
-        (paths.index_prefix(REGION), paths.region_prefix(REGION)),
+        (paths.history_prefix(REGION), paths.region_prefix(REGION)),
     ]
     for key, prefix in pairs:
         assert key.startswith(prefix)
@@ -98,7 +101,8 @@ def test_log_keys_come_back(log: LogId, sequence: Sequence) -> None:
 @given(regions, u64, hexes, files)
 def test_region_keys_come_back(region: Region, number: int, attempt: str, file: paths.SnapshotFile) -> None:
     generation = Generation(number)
-    assert paths.parse_index_version(paths.index_version(region, number)) == (region, number)
+    page = Page.of(region, 7)
+    assert paths.parse_page_version(paths.page_version(page, number)) == (page, number)
     assert paths.parse_history_page(paths.history_page(region, generation)) == (region, generation)
     assert paths.parse_loss_record(paths.loss_record(region, Position(number))) == (region, number, 1)
     assert paths.parse_loss_record(paths.loss_record(region, Position(number), 17)) == (region, number, 17)
@@ -115,7 +119,7 @@ PARSERS = [
     paths.parse_merge_finished,
     paths.parse_log_prefix,
     paths.parse_wal_segment,
-    paths.parse_index_version,
+    paths.parse_page_version,
     paths.parse_history_page,
     paths.parse_loss_record,
     paths.parse_snapshot_file,
@@ -130,7 +134,7 @@ ONE_OF_EACH = [
     paths.merge_finished(TableVersion(1)),
     paths.log_prefix(LogId("a")),
     paths.wal_segment(LogId("a"), Sequence(1)),
-    paths.index_version(REGION, 1),
+    paths.page_version(PAGE, 1),
     paths.history_page(REGION, Generation(1)),
     paths.loss_record(REGION, Position(1), 2),
     paths.snapshot_file(REGION, Generation(1), "00000000", paths.SnapshotFile.DELETES),
@@ -149,12 +153,12 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
     at = data.draw(st.integers(0, len(key)))
     changed = key[:at] + data.draw(st.sampled_from(["", "0", "9", "/", ".", "x", "\n", "F", "\u0661"])) + key[at + 1 :]
     wal = paths.parse_wal_segment(changed)
-    index = paths.parse_index_version(changed)
+    states = paths.parse_page_version(changed)
     page = paths.parse_history_page(changed)
     snapshot = paths.parse_snapshot_file(changed)
     contract = paths.parse_contract_version(changed)
     assert wal is None or paths.wal_segment(*wal) == changed
-    assert index is None or paths.index_version(*index) == changed
+    assert states is None or paths.page_version(*states) == changed
     assert page is None or paths.history_page(*page) == changed
     loss = paths.parse_loss_record(changed)
     assert loss is None or paths.loss_record(*loss) == changed
@@ -170,12 +174,12 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
         "_lancewal/wal/../00000000000000000001.arrow",
         "_lancewal/wal/./",
         "_lancewal/keys/..",
-        "_lancewal/regions/../id/00001/index/00000000000000000001.binpb",
-        "_lancewal/regions/t/../00001/index/00000000000000000001.binpb",
-        "_lancewal/regions/t/id/000001/index/00000000000000000001.binpb",
-        "_lancewal/regions/t/id/1/index/00000000000000000001.binpb",
-        "_lancewal/regions/t/id/2147483648/index/00000000000000000001.binpb",
-        "_lancewal/regions/t/id/00001/index/99999999999999999999.binpb",
+        "_lancewal/pages/../id/00001/00000000000000000001.binpb",
+        "_lancewal/pages/t/../00001/00000000000000000001.binpb",
+        "_lancewal/pages/t/id/000001/00000000000000000001.binpb",
+        "_lancewal/pages/t/id/1/00000000000000000001.binpb",
+        "_lancewal/pages/t/id/2147483648/00000000000000000001.binpb",
+        "_lancewal/pages/t/id/00001/99999999999999999999.binpb",
         "_lancewal/regions/t/id/00001/history/99999999999999999999.binpb",
         "_lancewal/regions/t/id/00001/losses/00000000000000000001-1.json",
         "_lancewal/regions/t/id/00001/losses/00000000000000000001-02.json",
@@ -195,6 +199,8 @@ def test_hostile_names_are_refused(text: str) -> None:
         lambda: paths.check_topic(text),
         lambda: paths.region_prefix(Region(text, TopicId("id"), 0)),
         lambda: paths.region_prefix(Region("t", TopicId(text), 0)),
+        lambda: paths.page_prefix(Page(text, TopicId("id"), 0)),
+        lambda: paths.page_prefix(Page("t", TopicId(text), 0)),
         lambda: paths.log_prefix(LogId(text)),
         lambda: paths.wal_segment(LogId(text), Sequence(0)),
         lambda: paths.probe(text),
@@ -214,6 +220,9 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
         lambda: paths.wal_segment(LogId("a"), Sequence(2**64)),
         lambda: paths.region_prefix(Region("t", TopicId("id"), -1)),
         lambda: paths.region_prefix(Region("t", TopicId("id"), 2**31)),
+        lambda: paths.page_prefix(Page("t", TopicId("id"), -1)),
+        lambda: paths.page_prefix(Page("t", TopicId("id"), 2**31)),
+        lambda: paths.page_version(PAGE, -1),
         lambda: paths.history_page(REGION, Generation(-1)),
         lambda: paths.check_topic("t" * 250),
     )

@@ -19,6 +19,7 @@ from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.index import decode_history, decode_index, encode_index
 from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.pages.state_page import encode_page
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -133,15 +134,18 @@ INDEX_MEMBERS: dict[str, Put] = {
 @no_word
 @pytest.mark.parametrize("name", INDEX_MEMBERS)
 def test_members_of_a_region_index(name: str, text: str) -> None:
-    for decode, kind in ((decode_index, "region state"), (decode_history, "history page")):
-        if (name, kind) == ("write_id", "history page"):
+    page = SOUND["history page"]
+    for decode, key, data in (
+        (decode_index, golden.STATES_KEY, golden.STATES.records[0].data),
+        (decode_history, page.key, page.objects[0]),
+    ):
+        if (name, key) == ("write_id", page.key):
             continue
-        sound = SOUND[kind]
-        message = mem_wal_pb2.MemWalIndexDetails.FromString(sound.objects[0][:-6])
+        message = mem_wal_pb2.MemWalIndexDetails.FromString(data[:-6])
         INDEX_MEMBERS[name](message, text)
         with pytest.raises(ObjectCorrupt, match=name) as caught:
-            decode(sealed(message), sound.key)
-        assert sound.key in str(caught.value)
+            decode(sealed(message), key)
+        assert key in str(caught.value)
         assert str(caught.value).isprintable()
 
 
@@ -178,6 +182,7 @@ def test_nothing_else_is_written(text: str) -> None:
     opened = golden.INDEX.generations[-1]
     writers: tuple[Callable[[], object], ...] = (
         lambda: encode_index(replace(golden.INDEX, write_id=text)),
+        lambda: encode_page(replace(golden.STATES, write_id=text)),
         lambda: encode_index(
             replace(golden.INDEX, generations=(*golden.INDEX.generations[:-1], replace(opened, owner=OwnerId(text))))
         ),

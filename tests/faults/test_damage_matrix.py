@@ -82,8 +82,10 @@ def truncate(path: Path) -> None:
 
 
 def flip(path: Path) -> None:
+    """One bit; of a state page in its head: in the record of a region it would be that region's alone, and be copied from
+    version to version while others go on (``tests/audit/repair``)."""
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x10
+    data[10 if "/pages/" in path.as_posix() else len(data) // 2] ^= 0x10
     path.write_bytes(data)
 
 
@@ -131,7 +133,7 @@ def newest(pipeline: Pipeline, folder: str, name: str = "") -> Path:
 
 
 def sealed(pipeline: Pipeline) -> bool:
-    found = RegionIndexes(pipeline.store, pipeline.clock).read(pipeline.contract.regions)
+    found = RegionIndexes(pipeline.store, pipeline.clock, 32).read(pipeline.contract.regions)
     return any(record.state is State.SEALED for index in found.values() for record in index.generations)
 
 
@@ -158,7 +160,7 @@ OBJECTS: Mapping[str, Finder] = {
     "a segment in the log's middle": lambda p: segments(p, State.OPEN)[1],
     "a segment of a SEALED generation": lambda p: segments(p, State.SEALED)[0],
     "a fence": lambda p: segments(p, State.SEALED)[-1],
-    "a region's newest index": lambda p: newest(p, "/00000/index/"),
+    "the newest state page": lambda p: newest(p, "/pages/"),
     "a snapshot's manifest": lambda p: snapshot_file(p, "snapshot.json"),
     "a snapshot's deletes": lambda p: snapshot_file(p, "deletes.arrow"),
     "a snapshot's patches": lambda p: snapshot_file(p, "patches.arrow"),
@@ -186,7 +188,7 @@ DAMAGED: Mapping[str, Outcomes] = {
     "a segment in the log's middle": (CORRUPT, RIGHT, CORRUPT),
     "a segment of a SEALED generation": (CORRUPT, CORRUPT, CORRUPT),
     "a fence": (CORRUPT, RIGHT, RIGHT),
-    "a region's newest index": (CORRUPT, CORRUPT, CORRUPT),
+    "the newest state page": (CORRUPT, CORRUPT, CORRUPT),
     "a snapshot's manifest": (CORRUPT, CORRUPT, RIGHT),
     "a snapshot's deletes": (CORRUPT, CORRUPT, RIGHT),
     "a snapshot's patches": (CORRUPT, CORRUPT, RIGHT),
@@ -199,7 +201,7 @@ MISSING: Mapping[str, Outcomes] = {
     "a segment in the log's middle": (GONE, RIGHT, GONE),
     "a segment of a SEALED generation": (GONE, GONE, GONE),
     "a fence": (RIGHT, RIGHT, RIGHT),
-    "a region's newest index": (PREFIX, RIGHT, RIGHT),
+    "the newest state page": (PREFIX, RIGHT, RIGHT),
     "a snapshot's manifest": (RIGHT, RIGHT, RIGHT),
     "a snapshot's deletes": (RIGHT, RIGHT, RIGHT),
     "a snapshot's patches": (RIGHT, RIGHT, RIGHT),
@@ -257,7 +259,7 @@ def test_status_names_what_strong_reads_have_lost(made: World, tmp_path: Path, w
     merged = pipeline.table.newest().fragments()
     match what:
         case "all versions of an index":
-            lost = [path for path in pipeline.objects(".binpb") if "/00000/index/" in path.as_posix()]
+            lost = [path for path in pipeline.objects(".binpb") if "/pages/" in path.as_posix()]
         case "a deletion vector":
             lance.dataset(pipeline.uri).delete(f"id = {by_key(open_table(pipeline.uri).to_arrow()).popitem()[0][1]}")
             lost = sorted((Path(pipeline.uri) / "_deletions").iterdir())

@@ -77,7 +77,7 @@ def test_an_owner_that_dies_then_and_its_successor(pipeline: Pipeline, failures:
     with full_disk():
         ingest_until_named(pipeline, failures, "/wal/")
         pipeline.replace_worker()
-        ingest_until_named(pipeline, failures, "/index/")
+        ingest_until_named(pipeline, failures, "/pages/")
     pipeline.ingest()
     pipeline.merge_all()
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == pipeline.oracle

@@ -21,7 +21,7 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.code import CodedKeys
 from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts
@@ -31,6 +31,7 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
 from lancewal_core.region.snapshot import decode_snapshot, side_rows
 from lancewal_core.region.u64_segment import U64Segment, encode_u64_segment
 from lancewal_core.store import object_kinds
@@ -204,10 +205,21 @@ def index_of(count: int, content: Any, generation: bool) -> bytes:
 @pytest.mark.parametrize("kind", ["index", "history"])
 def test_indexes(kind: str, generation: bool) -> None:
     index = kind == "index"
-    key = paths.index_version(REGION, 1) if index else paths.history_page(REGION, Generation(1))
+    key = paths.page_version(Page.of(REGION, 32), 1) if index else paths.history_page(REGION, Generation(1))
     content = _Details.INDEX if index else _Details.HISTORY
     decode: Any = decode_index if index else decode_history
     judge(lambda data: decode(data, key), lambda n: index_of(n // 8, content, generation), key)
+
+
+def page_of(count: int) -> bytes:
+    """Slots and records, of which none is looked into."""
+    records = {partition: Record(b"r", 1) for partition in range(count)}
+    return encode_page(StatePage(Page("orders", TopicId("id"), 0), 1 << 20, "w", records))
+
+
+def test_state_pages() -> None:
+    key = paths.page_version(Page("orders", TopicId("id"), 0), 1)
+    judge(lambda data: decode_page(data, key), lambda n: page_of(n // 8), key)
 
 
 @pytest.mark.parametrize("repeated", ["entries", "rejected"])
@@ -291,7 +303,7 @@ def test_keys_in_conflict() -> None:
 TESTED = {
     "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
     "accepted loss": "loss", "merge record": "merge", "flush": "snapshot", "drain": "drain",
-    "region state": test_indexes, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
+    "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
     "patches": test_side_files, "part of a key run": test_parts_of_key_runs,
     "keys in conflict": test_keys_in_conflict,
     "finished merge": test_the_mark_of_a_finished_merge,

@@ -40,6 +40,13 @@ def index_of(body: bytes) -> bytes:
     return body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body))
 
 
+def page_of(content: bytes) -> bytes:
+    """Head and records, both of any content; the head is as long as the sound page's, as far as there is so much."""
+    length = min(int.from_bytes(SOUND["state page"].objects[0][:4], "little"), len(content))
+    body, checksum = content[: max(length - 6, 0)], google_crc32c.value(content[: max(length - 6, 0)])
+    return struct.pack("<I", len(body) + 6) + body + b"\xfd\x07" + struct.pack("<I", checksum) + content[length:]
+
+
 def segment_of(content: bytes) -> bytes:
     """Body and table, both of any content; the footer says where the first ends, as the sound segment's does."""
     sound = SOUND["segment"].objects[0]
@@ -63,7 +70,7 @@ def snapshot_of(content: bytes) -> bytes:
 
 Sealing = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
 SEALED: dict[str, Sealing] = {
-    "region state": (lambda data: data[:-6], index_of),
+    "state page": (lambda data: data[4:], page_of),
     "history page": (lambda data: data[:-6], index_of),
     "segment": (lambda data: data[:-28], segment_of),
     "key catalog": (lambda data: data[: data.rindex(b',"crc32c"')], catalog_of),

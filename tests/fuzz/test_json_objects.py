@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, ObjectCorrupt
-from lancewal_core.ids import Generation, Position, Region, TableUuid, TableVersion, TopicId
+from lancewal_core.ids import Generation, Page, Position, Region, TableUuid, TableVersion, TopicId
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
 from lancewal_core.region.snapshot import SideFile, Snapshot, decode_snapshot, encode_snapshot
@@ -172,7 +172,8 @@ def judge_contract(data: bytes) -> Contract | None:
     if read is not None:
         assert decode_contract(encode_contract(read), CONTRACT_KEY) == read
         for region in read.regions[:3]:
-            assert paths.parse_index_version(paths.index_version(region, 1)) == (region, 1)
+            page = Page.of(region, read.regions_per_page)
+            assert paths.parse_page_version(paths.page_version(page, 1)) == (page, 1)
         assert read.rows.wal.names[-4:] == ["_offset", "_timestamp", "_op", "_present"]
     return read
 

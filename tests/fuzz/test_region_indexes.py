@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.proto import mem_wal_pb2, rowids_pb2
 from lancewal_core.region.index import (
@@ -34,7 +34,7 @@ from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 
 MIB = 1 << 20
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
-INDEX_KEY = paths.index_version(REGION, 9)
+INDEX_KEY = paths.page_version(Page.of(REGION, 32), 9)
 PAGE_KEY = paths.history_page(REGION, Generation(4))
 CHECKSUM_SIZE = 6
 
@@ -75,10 +75,10 @@ def sealed(body: bytes) -> bytes:
 
 def judge(data: bytes) -> tuple[RegionIndex | None, HistoryPage | None]:
     with memory_bound(64 * MIB):
-        index = outcome(lambda: decode_index(data, INDEX_KEY), INDEX_KEY)
+        index = outcome(lambda: decode_index(data, INDEX_KEY, REGION), INDEX_KEY)
         page = outcome(lambda: decode_history(data, PAGE_KEY), PAGE_KEY)
     if index is not None:
-        assert decode_index(encode_index(index), INDEX_KEY) == index
+        assert decode_index(encode_index(index), INDEX_KEY, REGION) == index
         assert index.region == REGION
     if page is not None:
         assert decode_history(encode_history(page.region, page.contract_version, page.generations), PAGE_KEY) == page

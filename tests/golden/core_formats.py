@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.code import code_keys
 from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part, sorted_entries
 from lancewal_core.region.index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
+from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
+from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op, RowSchema
@@ -150,7 +152,23 @@ INDEX = RegionIndex(
     Position(500),
     "5a0c1b77",
 )
-INDEX_KEY = paths.index_version(NORTH, 44)
+
+EAST = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 7)
+STATES = StatePage(
+    Page.of(NORTH, 16),
+    16,
+    "77c0ffee",
+    {
+        0: Record(encode_index(INDEX), 1_709_208_060_500),
+        7: Record(
+            encode_index(
+                first_claim(EAST, 3, Position(12), Claimant(OwnerId("ingest-1"), LogId("11aa"), Sequence(4)), "b7")
+            ),
+            1_709_208_000_250,
+        ),
+    },
+)
+STATES_KEY = paths.page_version(STATES.page, 44)
 
 PAGE = HistoryPage(
     SOUTH,
@@ -196,6 +214,7 @@ def encoded() -> dict[str, bytes]:
         "wal_segment_1.arrow": encode_segment(SEGMENT, ROWS.wal),
         "fence_1.arrow": encode_fence(FENCE),
         "region_index_1.binpb": encode_index(INDEX),
+        "state_page_1.binpb": encode_page(STATES),
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
         "key_part_1_regions.arrow": encode_part(KEY_ENTRIES_WITH_REGIONS),
         "conflicts_1.arrow": encode_conflicts(CONFLICTS, "0badcafe")[0],

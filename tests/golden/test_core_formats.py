@@ -10,6 +10,7 @@ import pytest
 from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import decode_part
 from lancewal_core.region.index import decode_history, decode_index
+from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.rows.murmur2 import murmur2
 from lancewal_core.wal.segment import Segment, decode_segment
 from tests.golden import core_formats as golden
@@ -80,7 +81,11 @@ def test_the_key_part_with_regions_is_read() -> None:
 
 
 def test_the_index_is_read() -> None:
-    assert decode_index(stored("region_index_1.binpb"), golden.INDEX_KEY) == golden.INDEX
+    assert decode_index(stored("region_index_1.binpb"), golden.STATES_KEY, golden.NORTH) == golden.INDEX
+
+
+def test_the_state_page_is_read() -> None:
+    assert decode_page(stored("state_page_1.binpb"), golden.STATES_KEY) == golden.STATES
 
 
 def test_the_history_page_is_read() -> None:
@@ -91,7 +96,9 @@ def test_the_history_page_with_bitmap_and_holes_is_read() -> None:
     assert decode_history(stored("history_page_1_forms.binpb"), golden.PAGE_KEY) == golden.PAGE_OF_FORMS
 
 
-@pytest.mark.parametrize("name", ["fence_1.arrow", "region_index_1.binpb", "history_page_1_forms.binpb"])
+@pytest.mark.parametrize(
+    "name", ["fence_1.arrow", "region_index_1.binpb", "state_page_1.binpb", "history_page_1_forms.binpb"]
+)
 def test_what_is_written_today_has_the_same_bytes(name: str) -> None:
     """Not asked of segments: their compressed bytes may change with the Arrow release."""
     assert golden.encoded()[name] == stored(name)

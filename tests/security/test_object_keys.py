@@ -10,7 +10,7 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, LancewalError, ObjectCorrupt
-from lancewal_core.ids import Generation, LogId, Region, Sequence, TopicId
+from lancewal_core.ids import Generation, LogId, Page, Region, Sequence, TopicId
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import decode_contract
@@ -23,7 +23,7 @@ HOSTILE = (
 )  # fmt: skip
 ORDINARY = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
 BUILDERS: dict[str, Callable[[str], str]] = {
-    "topic": lambda name: paths.index_version(Region(name, TopicId("t"), 0), 1),
+    "topic": lambda name: paths.page_version(Page(name, TopicId("t"), 0), 1),
     "topic id": lambda name: paths.history_page(Region("t", TopicId(name), 0), Generation(1)),
     "log": lambda name: paths.wal_segment(LogId(name), Sequence(0)),
     "attempt": lambda name: paths.snapshot_file(ORDINARY, Generation(1), name, SnapshotFile.MANIFEST),
@@ -51,7 +51,7 @@ def test_a_partition_is_a_kafka_partition(partition: int) -> None:
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_what_is_stored_under_a_hostile_name_is_passed_over(name: str) -> None:
     """A listing may show it; no parser takes it for one of ours."""
-    index = paths.index_version(ORDINARY, 1)
+    index = paths.page_version(Page.of(ORDINARY, 1), 1)
     for key in (
         index.replace("orders", name),
         index.replace("AAAAAAAAQACAAAAAAAAAAQ", name),
@@ -60,7 +60,7 @@ def test_what_is_stored_under_a_hostile_name_is_passed_over(name: str) -> None:
     ):
         if key == index or (name == "x" * 250 and "orders" in key) or (len(name) == 250 and "/wal/" in key):
             continue
-        parsers = (paths.parse_index_version, paths.parse_wal_segment, paths.parse_contract_version)
+        parsers = (paths.parse_page_version, paths.parse_wal_segment, paths.parse_contract_version)
         assert [parse(key) for parse in parsers] == [None, None, None] or key == paths.contract_version(1)
 
 

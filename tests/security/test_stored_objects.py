@@ -328,11 +328,11 @@ def test_a_segment_unpacks_to_no_more_than_a_segment_holds() -> None:
 
 
 def test_an_object_is_not_fetched_when_it_is_larger_than_any_of_its_kind(table: FlusherTable) -> None:
-    """A region index of half a GiB, of which the file system stores nothing."""
-    newest = max(info.key for info in table.store.list(paths.index_prefix(table.regions[0])))  # any version will do
+    """A state page of half a GiB, of which the file system stores nothing."""
+    newest = max(info.key for info in table.store.list(paths.pages_prefix()))  # any version will do
     with (Path(table.uri) / newest).open("r+b") as file:
         file.truncate(512 * MIB)
-    with memory_bound(32 * MIB), pytest.raises(ObjectCorrupt, match="more than the 67108864"):
+    with memory_bound(32 * MIB), pytest.raises(ObjectCorrupt, match="more than the 134217728"):
         table.store.get(newest)
 
 

@@ -1,8 +1,8 @@
 """The state of a stopped world, compared with the oracle: nothing moves while it looks.
 
 For each region
- 1. every index version follows from the one before by an allowed change, and only the owner of the OPEN generation (or a
-    claimer that becomes it, or whoever has fenced its log) changes that generation (I4);
+ 1. in every version of its page its index follows from the one before by an allowed change, and only the owner of the OPEN
+    generation (or a claimer that becomes it, or whoever has fenced its log) changes that generation (I4);
  2. generations follow each other without a gap, and the entries of each cover [first, next) without a gap;
  3. the fold of a generation's entries, and its snapshot, equal the dict fold of the topic's records there (I9, I10);
  4. everything acknowledged lies below the end of the newest generation's log (I1);
@@ -20,12 +20,13 @@ import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.ids import Generation, OwnerId, Region, Sequence
+from lancewal_core.ids import Generation, OwnerId, Page, Region, Sequence
 from lancewal_core.process import failpoints
 from lancewal_core.region.flush import entries_of
-from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index
-from lancewal_core.region.indexes import index_family
+from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State
+from lancewal_core.region.indexes import page_family
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.pages.state_page import decode_page, index_in
 from lancewal_core.region.snapshot import read_folded, read_snapshot
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT
@@ -140,13 +141,16 @@ class Checker:
 
     def _check_history(self, region: Region) -> None:
         seen = self._seen[region]
-        family = index_family(region)
+        family = page_family(Page.of(region, self._contract.regions_per_page))
         while True:
-            data = self.store.get(family.key(seen.version + 1))
+            key = family.key(seen.version + 1)
+            data = self.store.get(key)
             if data is None:
                 return
-            after = decode_index(data, family.key(seen.version + 1))
+            after = index_in(decode_page(data, key), region, key)
             if seen.index is not None:
+                require(after is not None, f"{region.name}: its index left the page", key, seen.index)
+            if seen.index is not None and after is not None and after != seen.index:
                 self._check_change(seen.index, after)
             seen.version, seen.index = seen.version + 1, after
 

@@ -332,7 +332,7 @@ def lost_tail_is_durable_while_it_is_altered() -> None:
         b = _lost_in_flight(stage)
         script = stage.faults_of("alter")
         script.before("put", key, lambda stage=stage, b=b: stage.step(b, 5))  # type: ignore[misc] # defaults
-        script.before("put", "/index/", lambda stage=stage, b=b: stage.seal(b))  # type: ignore[misc] # defaults
+        script.before("put", "/pages/", lambda stage=stage, b=b: stage.seal(b))  # type: ignore[misc] # defaults
         with stops(InvalidInput, "offsets 1 to 1 are not merged yet"):
             alter(stage)
         with stops(InvalidInput, "ingest is not needed for it"):
@@ -373,7 +373,7 @@ def partition_is_claimed_while_it_is_altered() -> None:
             for partition in range(OLD):
                 stage.send_again(partition, _key(partition, partition))
 
-        heir.script.before("put", "/index/", late)
+        heir.script.before("put", "/pages/", late)
         with stops(PartitionCountChanged):
             stage.give(heir, 0)
             stage.step(heir, 5)

@@ -77,7 +77,7 @@ def merge_before_is_not_finished() -> None:
             stage.round(g)
         stage.append_and_seal(a, 0)
 
-    stage.scripts["f"].before("get", "/index/", merge_and_die)
+    stage.scripts["f"].before("get", "/pages/", merge_and_die)
     report = stage.round(f)
     require(any("not finished yet" in refused.reason for refused in report.refused), "F built on it:", report)
     require(len(report.finished) == 2, "F finished both merges:", report)
@@ -204,7 +204,7 @@ def _overtaken_rebuild(trimmed: bool) -> None:
         if trimmed:
             stage.collect(g)
 
-    stage.scripts["f"].before(*(("get", f"wal/{a.log}") if trimmed else ("put", "/index/")), overtake)
+    stage.scripts["f"].before(*(("get", f"wal/{a.log}") if trimmed else ("put", "/pages/")), overtake)
     for _ in range(3):
         stage.round(f)
     stage.check_table()
@@ -344,11 +344,11 @@ def table_is_restored() -> None:
 
 
 def index_is_deleted() -> None:
-    """An operator deletes a region's index: nobody takes that for a region that is new."""
+    """An operator deletes the page that a region's index lies in: nobody takes that for a region that is new."""
     stage = Stage()
     a, _, g = stage.flushed(0, 1)
     b, reader = stage.member("b"), stage.reader("r")
-    for info in stage.bucket.listing(paths.index_prefix(stage.region(0))):
+    for info in stage.bucket.listing(paths.page_prefix(stage.page(0))):
         stage.bucket.delete(info.key)
     state = GarbageState()
     with stops(StoreInconsistent):

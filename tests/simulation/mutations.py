@@ -22,7 +22,7 @@ import lancewal_ingest.regions.open
 import lancewal_ingest.regions.seal
 import lancewal_reader.plan.strong
 from lancewal_core import paths
-from lancewal_core.ids import Position, Region, Sequence
+from lancewal_core.ids import Page, Position, Region, Sequence
 from lancewal_core.region.history import History, read_histories
 from lancewal_core.region.transitions import claim, trim
 from lancewal_core.store.object_store import Done, Unknown, put_once
@@ -139,7 +139,8 @@ def _candidates_after_the_indexes(patch: pytest.MonkeyPatch) -> None:
 
 def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
     def of_listing(opened: Any, regions: Any, in_force: Any) -> Any:
-        listed = [region for region in regions if opened.store.list(paths.index_prefix(region))]
+        per_page = opened.contract.regions_per_page
+        listed = [region for region in regions if opened.store.list(paths.page_prefix(Page.of(region, per_page)))]
         return read_histories(opened, listed, in_force)
 
     patch.setattr(lancewal_flusher.garbage.find, "read_histories", of_listing)

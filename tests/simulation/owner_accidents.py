@@ -113,7 +113,7 @@ def hand_over_fails_and_the_region_comes_back() -> None:
     stage = Stage()
     a, b = stage.member("a", 0, 1), stage.member("b")
     stage.append(a, 0)
-    a.script.puts += [("/index/", PutFault.NEVER_ARRIVED)] * 8
+    a.script.puts += [("/pages/", PutFault.NEVER_ARRIVED)] * 8
     stage.give(b, 0)
     stage.step(a)
     require(stage.counts.get("failed hand-over: StoreUnavailable") == 1, "it could not:", stage.counts)
@@ -141,7 +141,7 @@ def fence_is_met_while_a_region_waits_to_be_opened() -> None:
     stage.step(b)
     # The store fails once when A opens region 0, and once when it would look for what it wrote behind the fence.
     behind = paths.wal_segment(a.worker._writer.log, Sequence(3))
-    a.script.down += [("get", paths.index_prefix(stage.region(0))), ("get", behind)]
+    a.script.down += [("get", paths.page_prefix(stage.page(0))), ("get", behind)]
     stage.send(0)
     stage.send(1)
     stage.step(a, 2)

@@ -59,9 +59,10 @@ def _note_trimmed(world: World) -> None:
     for region in world.contract.regions:
         if world.bucket.listing(paths.history_prefix(region)):
             world.note("history pages")
-        first, second = (world.bucket.get(paths.index_version(region, version)) for version in (1, 2))
-        if first is not None and second is None and len(world.bucket.listing(paths.index_prefix(region))) > 1:
-            world.note("index versions deleted")
+    for page in world.contract.pages:
+        first, second = (world.bucket.get(paths.page_version(page, version)) for version in (1, 2))
+        if first is not None and second is None and len(world.bucket.listing(paths.page_prefix(page))) > 1:
+            world.note("page versions deleted")
 
 
 def check_table(world: World, cut: Mapping[Region, int]) -> None:

@@ -12,7 +12,7 @@ from random import Random
 
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Region
+from lancewal_core.ids import Page, Region
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.region_key import encode_region_key
@@ -218,6 +218,10 @@ class Stage(World):
 
     def region(self, partition: int) -> Region:
         return self.contract.regions[partition]
+
+    def page(self, partition: int) -> Page:
+        """The page that the partition's index lies in."""
+        return Page.of(self.region(partition), self.contract.regions_per_page)
 
     def check(self) -> None:
         """Indexes, logs and snapshots are as they must be, and a reader that begins now sees what it must."""

@@ -138,7 +138,7 @@ class _Play:
     def alter(self) -> None:
         if self.altered or len(self.stage.topic.partitions) == OLD:
             return
-        meanwhile = self.rng.choice([("get", "drain"), ("get", "index"), ("put", "drain"), ("put", "contract")])
+        meanwhile = self.rng.choice([("get", "drain"), ("get", "pages"), ("put", "drain"), ("put", "contract")])
         script = self.stage.faults_of("alter")
         script.clear()
         if self.rng.random() < 0.8:

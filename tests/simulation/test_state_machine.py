@@ -28,7 +28,7 @@ PARTITIONS = 2
 MEMBERS = ["m0", "m1", "m2"]
 FLUSHERS = ["f0", "f1"]
 SOMEBODY = st.sampled_from([*MEMBERS, *FLUSHERS, "collector", "reader"])
-PLACES = [("get", "wal/"), ("put", "wal/"), ("put", "/index/"), ("get", "/index/"), ("commit", "table"), ("at", "table"),
+PLACES = [("get", "wal/"), ("put", "wal/"), ("put", "/pages/"), ("get", "/pages/"), ("commit", "table"), ("at", "table"),
           ("list", ""), ("delete", ""), ("kafka", "broker")]  # fmt: skip
 
 Fault = tuple[str, PutFault] | CommitFault | ListFault | str

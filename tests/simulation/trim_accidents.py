@@ -76,16 +76,17 @@ def region_lives_long() -> None:
     stage.scripts["f"].before("get", page, lambda: stage.collect(g))
     collect_garbage(f, GarbageState())
     stage.check()
-    # A week later old versions of the index go, from the oldest on, unless a listing leaves one out.
+    # A week later old versions of the page go, from the oldest on, unless a listing leaves one out.
     stage.scheduler.now += 8 * 24 * 3600
-    first = paths.index_version(region, 2)
+    page_of = stage.page(0)
+    first = paths.page_version(page_of, 2)
     version = stage.bucket.get(first) or b""
-    stage.bucket.delete(paths.index_version(region, 4))
+    stage.bucket.delete(paths.page_version(page_of, 4))
     collect_garbage(f, GarbageState())
-    left = [info.key for info in stage.bucket.listing(paths.index_prefix(region))]
-    require(first not in left and paths.index_version(region, 5) in left, "index versions:", left)
-    stage.bucket.put(paths.index_version(region, 4), version, 0)
-    stage.scripts["f"].before("list", paths.index_prefix(region), lambda: None)
+    left = [info.key for info in stage.bucket.listing(paths.page_prefix(page_of))]
+    require(first not in left and paths.page_version(page_of, 5) in left, "page versions:", left)
+    stage.bucket.put(paths.page_version(page_of, 4), version, 0)
+    stage.scripts["f"].before("list", paths.page_prefix(page_of), lambda: None)
     collect_garbage(f, GarbageState())
     stage.check()
 
@@ -160,7 +161,7 @@ def region_is_trimmed_under_a_plan() -> None:
         stage.append_and_seal(a, 0, 1)
         stage.collect(f)
 
-    stage.scripts["r"].before("list", paths.index_prefix(stage.region(0)), merge_and_trim)
+    stage.scripts["r"].before("list", paths.page_prefix(stage.page(0)), merge_and_trim)
     reader.read("strong")
     stage.check()
 

@@ -22,7 +22,7 @@ _U64_MAX = 2**64 - 1
 
 KINDS: Mapping[str, str] = {
     "a segment": "wal/*/*.arrow",
-    "a region's index": "regions/*/*/*/index/*.binpb",
+    "a region's index": "pages/*/*/*/*.binpb",
     "a history page": "regions/*/*/*/history/*.binpb",
     "a snapshot": "regions/*/*/*/memtables/*/snapshot.json",
     "a snapshot's deletes": "regions/*/*/*/memtables/*/deletes.arrow",

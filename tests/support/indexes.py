@@ -1,13 +1,37 @@
-"""The index of one region, as a process that has just started reads it."""
+"""The index of one region, as a process that has just started reads it, and damage to it."""
 
 from __future__ import annotations
 
-from lancewal_core.ids import Region
+from dataclasses import replace
+from pathlib import Path
+
+from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.index import RegionIndex
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.indexes import RegionIndexes, page_family
+from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.store.object_store import ObjectStore
+
+REGIONS_PER_PAGE = 32
+"""Of tables that tests make, but for those that say otherwise."""
 
 
 def newest_index(store: ObjectStore, clock: Clock, region: Region) -> RegionIndex | None:
-    return RegionIndexes(store, clock).read([region]).get(region)
+    return RegionIndexes(store, clock, REGIONS_PER_PAGE).read([region]).get(region)
+
+
+def page_versions(store: ObjectStore, folder: str, region: Region) -> list[Path]:
+    """The objects of the page that has the region, the newest first."""
+    family = page_family(Page.of(region, REGIONS_PER_PAGE))
+    listed = sorted({v for info in store.list(family.prefix) if (v := family.parse(info.key)) is not None})
+    return [Path(folder) / family.key(version) for version in reversed(listed)]
+
+
+def flip_record(path: Path, partition: int) -> None:
+    """Change bytes of one region's record in a page."""
+    page = decode_page(path.read_bytes(), path.name)
+    record = page.records[partition]
+    data = bytearray(record.data)
+    for at in range(len(data) // 2, min(len(data), len(data) // 2 + 8)):
+        data[at] ^= 0xFF
+    path.write_bytes(encode_page(page.with_records({partition: replace(record, data=bytes(data))})))

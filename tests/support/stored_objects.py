@@ -16,8 +16,9 @@ from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.region.index import encode_history, encode_index
+from lancewal_core.region.index import encode_history
 from lancewal_core.region.loss_record import encode_loss
+from lancewal_core.region.pages.state_page import encode_page
 from lancewal_core.region.snapshot import encode_snapshot
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.table.contract import encode_contract
@@ -70,7 +71,7 @@ SOUND: dict[str, Sound] = {
     "part of a key run": Sound(
         paths.key_part("2233"), (encode_part(core.KEY_ENTRIES), encode_part(core.KEY_ENTRIES_WITH_REGIONS))
     ),
-    "region state": Sound(core.INDEX_KEY, (encode_index(core.INDEX),)),
+    "state page": Sound(core.STATES_KEY, (encode_page(core.STATES),)),
     "key catalog": Sound(
         paths.key_catalog_version(4), (encode_catalog(texts.CATALOG), encode_catalog(texts.CATALOG_WITH_REGIONS))
     ),

@@ -41,7 +41,7 @@ def metric(port: int, name: str, **labels: str) -> float:
 def missing(proxy: HttpFaultProxy, ingest: Service) -> list[str]:
     """What has not happened often enough: every kind of damage, and consumption beside PUTs."""
     counts = {
-        **{f"answers lost, {part}": (proxy.count("cut", part), 2) for part in ("/wal/", "/index/", "/merges/")},
+        **{f"answers lost, {part}": (proxy.count("cut", part), 2) for part in ("/wal/", "/pages/", "/merges/")},
         "refused": (proxy.count("refuse"), 5),
         "unavailable": (proxy.count("unavailable"), 5),
         "polls beside the PUT of a segment": (polls_beside_puts(ingest.events), 10),

@@ -14,16 +14,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
     ResourceType,
 )
 
-from lancewal_core import paths
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Region
-from lancewal_core.region.indexes import index_family
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_core.wal.segment import FOOTER_SIZE, Trailer, decode_trailer
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader import open_table
+from tests.support.indexes import flip_record, page_versions
 from tests.support.repairs import content
 from tests.support.retention import delete_records
 from tests.support.whole_path import until
@@ -60,19 +59,20 @@ def test_a_segment_is_damaged_and_an_index_is_lost(
     set_policy(world, topic_name, "compact")
     refused(world, "is compacted", "segment", key)
     set_policy(world, topic_name, "delete")
-    before = content(Path(world.uri) / "_lancewal" / "regions")
+    before = content(Path(world.uri) / "_lancewal" / "pages")
     assert "are read from Kafka" in world.lancewal.succeed("repair", "segment", key, "--dry-run")
-    assert content(Path(world.uri) / "_lancewal" / "regions") == before
+    assert content(Path(world.uri) / "_lancewal" / "pages") == before
     assert "is flushed" in world.lancewal.succeed("repair", "segment", key)
     world.check_strong()
     world.feed.produce(80)
     world.wait_caught_up()  # the same process goes on, in a new log
     world.check_strong()
 
-    # -- the newest versions of an index
-    region = read_contract(open_store(world.uri), world.uri).regions[1]
-    for version in index_versions(world, region)[:2]:
-        version.unlink()
+    # -- a region's record in the newest versions of its page
+    store = open_store(world.uri)
+    region = read_contract(store, world.uri).regions[1]
+    for version in page_versions(store, world.uri, region)[:2]:
+        flip_record(version, 1)
     refused(world, "must be paused", "region", f"{topic_name}-1")
     world.lancewal.succeed("pause", "ingest")
     world.lancewal.succeed("pause", "flusher")
@@ -109,9 +109,9 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
     path.unlink()
     delete_records(world.servers, topic_name, world.feed.history.ends)
     refused(world, "--accept-loss", "segment", key)
-    before = content(Path(world.uri) / "_lancewal" / "regions")
+    before = content(Path(world.uri) / "_lancewal" / "pages")
     shown = world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--dry-run")
-    assert content(Path(world.uri) / "_lancewal" / "regions") == before
+    assert content(Path(world.uri) / "_lancewal" / "pages") == before
     report = json.loads(world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--yes", "-o", "json"))
     recorded = [one for one in report["done"] if one.get("kind") == "offsets"]
     assert recorded
@@ -153,13 +153,6 @@ def regions_of(path: Path, key: str) -> set[Region]:
     data = path.read_bytes()
     trailer = decode_trailer(data, key, len(data))
     return {entry.region for entry in trailer.entries} if isinstance(trailer, Trailer) else set()
-
-
-def index_versions(world: World, region: Region) -> list[Path]:
-    """The newest first."""
-    family = index_family(region)
-    listed = [v for i in open_store(world.uri).list(family.prefix) if (v := family.parse(i.key)) is not None]
-    return [Path(world.uri) / paths.index_version(region, v) for v in sorted(listed, reverse=True)]
 
 
 def set_policy(world: World, topic: str, policy: str) -> None:

@@ -38,7 +38,7 @@ def command(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show what one stored object says: contract, control, WAL segment or fence, region state, history page, flush,
+    """Show what one stored object says: contract, control, WAL segment or fence, state page, history page, flush,
     accepted loss, merge record.
 
     It is checked as the services check it: a damaged object gives its error, and exit code 4.
@@ -58,7 +58,7 @@ def command(
             f"{object_ or partition!r} belongs to a table: give --table, set table.uri, or name it as a whole"
         )
     store = open_store(where, settings.storage.options)
-    found = inspect_object(store, key) if key else inspect_region(store, _region(store, where, partition))
+    found = inspect_object(store, key) if key else inspect_region(store, *_region(store, where, partition))
     if output is Output.JSON:
         say_json(as_json(found))
     else:
@@ -78,11 +78,12 @@ def place(text: str) -> tuple[str, str]:
     return where or "/", f"{_ROOT}{rest}"
 
 
-def _region(store: ObjectStore, where: str, text: str) -> Region:
+def _region(store: ObjectStore, where: str, text: str) -> tuple[Region, int]:
+    """The partition's, and the contract's regions a page."""
     from lancewal_core.table.contract import read_contract
 
     contract = read_contract(store, where)
-    return contract.regions[partition_named(text, contract)]
+    return contract.regions[partition_named(text, contract)], contract.regions_per_page
 
 
 def as_json(found: Inspected) -> dict[str, Any]:

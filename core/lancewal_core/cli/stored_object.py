@@ -23,18 +23,20 @@ import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Region
+from lancewal_core.ids import Page, Region
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import NO_REGION, decode_part
 from lancewal_core.paths import SnapshotFile
-from lancewal_core.region.index import GenerationRecord, decode_history, decode_index
-from lancewal_core.region.indexes import index_family
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
+from lancewal_core.region.indexes import page_family
 from lancewal_core.region.loss_record import decode_loss
+from lancewal_core.region.pages.page_chain import newest
+from lancewal_core.region.pages.state_page import Record, decode_page, index_in
 from lancewal_core.region.snapshot import read_snapshot, side_rows
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.contract import decode_contract, read_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -74,8 +76,8 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     show = None if kind is None else kind.shower()
     if show is None:
         raise InvalidInput(
-            f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, region "
-            "state, history page, flush, accepted loss, merge record, keys in conflict, key catalog or part of a key run; "
+            f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, state "
+            "page, history page, flush, accepted loss, merge record, keys in conflict, key catalog or part of a key run; "
             "keys are complete, version digits and all",
             object=key,
         )
@@ -86,17 +88,24 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     return Inspected(key, what, len(data), content)
 
 
-def inspect_region(store: ObjectStore, region: Region) -> Inspected:
-    """The newest index of a region; ``InvalidInput`` if it has none."""
-    found = newest_version(store, index_family(region))
-    if found is None:
+def inspect_region(store: ObjectStore, region: Region, regions_per_page: int) -> Inspected:
+    """The newest state of a region; ``InvalidInput`` if it has none."""
+    page = Page.of(region, regions_per_page)
+    found = newest(store, page_family(page), SystemClock())
+    key = paths.page_version(page, 1 if found is None else found.version.version)
+    content = None if found is None else decode_page(found.version.data, key)
+    index = None if content is None else index_in(content, region, key)
+    if found is None or content is None or index is None:
         raise InvalidInput(
             f"partition {region.name} has no state: nobody has claimed it, or it is one of another table",
             region=region.name,
         )
-    key = paths.index_version(region, found.version)
-    kind, content = show_index(Stored(store, key, found.data))
-    return Inspected(key, kind, len(found.data), content)
+    shown = {
+        "version": found.version.version,
+        **_index(index, content.records[region.partition]),
+        "generations": [_generation(record) for record in index.generations],
+    }
+    return Inspected(key, "state of a partition", len(content.records[region.partition].data), shown)
 
 
 def show_contract(stored: Stored) -> tuple[str, Content]:
@@ -144,17 +153,40 @@ def show_segment(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_index(stored: Stored) -> tuple[str, Content]:
-    index = decode_index(stored.data, stored.key)
-    _, version = _known(paths.parse_index_version(stored.key))
-    return "region state", {
+def show_page(stored: Stored) -> tuple[str, Content]:
+    """All its regions, each with its newest generation; every record is checked."""
+    content = decode_page(stored.data, stored.key)
+    _, version = _known(paths.parse_page_version(stored.key))
+    page = content.page
+    shown = []
+    for partition, record in content.records.items():
+        index = index_in(content, Region(page.topic, page.topic_id, partition), stored.key)
+        if index is not None:
+            newest_state = (
+                "-" if index.newest is None else f"{index.newest.generation} {index.newest.state.name.lower()}"
+            )
+            shown.append(
+                {**_index(index, record), "generations": len(index.generations), "newest_generation": newest_state}
+            )
+    return "state page", {
         "version": version,
+        "topic": page.topic,
+        "topic_id": page.topic_id,
+        "page": page.number,
+        "regions_per_page": content.regions_per_page,
+        "write_id": content.write_id,
+        "regions": shown,
+    }
+
+
+def _index(index: RegionIndex, record: Record) -> Content:
+    return {
         "region": index.region.name,
         "contract_version": index.contract_version,
         "trimmed_generation": index.trimmed_generation,
         "trimmed_position": index.trimmed,
         "write_id": index.write_id,
-        "generations": [_generation(record) for record in index.generations],
+        "changed_at_ms": record.changed_at_ms,
     }
 
 

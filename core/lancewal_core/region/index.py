@@ -1,6 +1,6 @@
 """The region index: which generations a region has, who owns the newest, and how far each has come.
 
-One index version is one immutable object; a change is a compare-and-swap to the next version.  Promises:
+A change is a compare-and-swap of the page that it lies in (``pages``).  Promises:
 
 1. ``decode_index(encode_index(index)) == index``, and equal indexes give equal bytes.
 2. An index that breaks a structural invariant (``RegionIndex.check``) is neither written nor read.
@@ -217,15 +217,14 @@ def encode_index(index: RegionIndex) -> bytes:
     return _seal(message)
 
 
-def decode_index(data: bytes, where: str) -> RegionIndex:
-    """Inverse of ``encode_index``; ``where`` is the object's key.
+def decode_index(data: bytes, where: str, region: Region | None = None) -> RegionIndex:
+    """Inverse of ``encode_index``; ``where`` is the key of the object that holds it.
 
-    Raises ``ObjectCorrupt`` (also when the key is another region's), or ``FormatUnknown``.
+    Raises ``ObjectCorrupt`` (also when it is not that of ``region``), or ``FormatUnknown``.
     """
     message = _unseal(data, where, _Message.INDEX)
-    key = paths.parse_index_version(where)
     index = RegionIndex(
-        region=_region(message, where, None if key is None else key[0]),
+        region=_region(message, where, region),
         contract_version=message.contract_version,
         generations=_generations(message, where),
         trimmed_generation=Generation(message.trimmed_generation),

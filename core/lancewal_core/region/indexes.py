@@ -1,49 +1,41 @@
-"""Reading and swapping the indexes of regions."""
+"""Reading and swapping the indexes of regions, which lie in pages: many at a call, each with an answer of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import NamedTuple, assert_never
+from typing import NamedTuple, TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreInconsistent
-from lancewal_core.ids import Region
+from lancewal_core.errors import ObjectTooLarge, StoreInconsistent
+from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import RegionIndex, decode_index, encode_index
-from lancewal_core.store.object_kinds import INDEX_BYTES_MAX
+from lancewal_core.region.index import RegionIndex, encode_index
+from lancewal_core.region.pages.page_chain import Known, Swapped, newest, swap
+from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, empty_page, encode_page, index_in
+from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
 from lancewal_core.store.object_limits import too_large
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import FIRST_VERSION, Declined, Family, Swapped, Version, newest_version, swap
+from lancewal_core.store.versioned import FIRST_VERSION, Family
 
-KNOWN_FOR_S = 3600.0
-"""An index read longer ago is read anew by a listing: versions after it may have been deleted."""
+T = TypeVar("T")
 
-OPENED_BELOW = INDEX_BYTES_MAX // 3
-"""Bytes of an index in which a generation may be opened.  What is in a larger one becomes FLUSHED and MERGED before more
+OPENED_BELOW = PAGE_BYTES_MAX // 3
+"""Bytes of a page in which a generation may be opened.  What is in a larger one becomes FLUSHED and MERGED before more
 comes: until its generations leave it, that makes it longer, by about as much as it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRead:
-    """An index and the version it is."""
-
-    version: Version
-    index: RegionIndex
-    read_at: float
-    """Monotonic seconds."""
-
-
-def index_family(region: Region) -> Family:
-    """The versions of a region's index."""
+def page_family(page: Page) -> Family:
+    """The versions of a page."""
 
     def parse(key: str) -> int | None:
-        found = paths.parse_index_version(key)
-        return None if found is None or found[0] != region else found[1]
+        found = paths.parse_page_version(key)
+        return None if found is None or found[0] != page else found[1]
 
-    return Family(paths.index_prefix(region), lambda version: paths.index_version(region, version), parse)
+    return Family(paths.page_prefix(page), lambda version: paths.page_version(page, version), parse)
 
 
 Decide = Callable[[RegionIndex | None], RegionIndex | None]
@@ -57,95 +49,212 @@ class Swap(NamedTuple):
     found: RegionIndex | None
 
 
+@dataclass(frozen=True, slots=True)
+class _PageRead:
+    """A page as its newest version was, and the indexes that were looked for in it."""
+
+    known: Known
+    content: StatePage
+    where: str
+    indexes: dict[Region, RegionIndex]
+    """Decoded so far."""
+
+    def index(self, region: Region) -> RegionIndex | None:
+        if region not in self.indexes:
+            index = index_in(self.content, region, self.where)
+            if index is None:
+                return None
+            self.indexes[region] = index
+        return self.indexes[region]
+
+
 class RegionIndexes:
-    """Indexes by region; remembers the last version read of each as the place to look on from.
+    """Indexes by region; remembers the last version read of each page as the place to look on from.
 
     No call returns an older version than a call that ended before it began, in whatever thread: ``StoreInconsistent`` instead.
-    Calls take as many regions as the caller has; each is decided by itself, and where one raises, those before it have been
-    swapped, perhaps.
+    Calls take as many regions as the caller has.  Those of a page are read with one look for its newest version and swapped in
+    one; each is decided by itself, on the very version that the swap follows, and where one raises, the others have been
+    swapped all the same, perhaps.
     """
 
-    def __init__(self, store: ObjectStore, clock: Clock, tasks: Tasks | None = None) -> None:
-        """``tasks`` read several regions at the same time; None: one after the other."""
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        regions_per_page: int,
+        tasks: Tasks | None = None,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        """``regions_per_page``: the contract's.  ``tasks`` go to several pages at the same time; None: one after the other.
+
+        ``new_id``: for write ids of pages.
+        """
         self._store = store
         self._clock = clock
+        self._per_page = regions_per_page
         self._tasks = tasks
-        self._known: dict[Region, IndexRead] = {}
+        self._new_id = new_id
+        self._known: dict[Page, _PageRead] = {}
         self._lock = Lock()
         """Of what is known; held for no call outside."""
 
     def read(self, regions: Collection[Region]) -> dict[Region, RegionIndex]:
         """The newest index of each, but for regions that nobody has claimed yet; in their order."""
-        asked = list(regions)
-        if self._tasks is None or len(asked) == 1:
-            found = [self._read(region) for region in asked]
-        else:
-            found = self._tasks.map(self._read, asked)
-        return {region: index for region, index in zip(asked, found, strict=True) if index is not None}
+        pages = list(self._by_page(regions))
+        read = dict(zip(pages, self._of_each(self._read, pages), strict=True))
+        found = {region: _index(read[Page.of(region, self._per_page)], region) for region in regions}
+        return {region: index for region, index in found.items() if index is not None}
 
     def swap(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
-        """Compare-and-swap of each, in their order; an answer for each.  A ``Decide`` may be asked several times.
+        """Compare-and-swap of each; an answer for each, in their order.  A ``Decide`` may be asked several times.
 
-        ``ObjectTooLarge`` where a generation would be opened in an index that is too large for that.
+        ``ObjectTooLarge`` where a generation would be opened in a page that is too large for that.
         """
-        return {region: self._swap(region, decide) for region, decide in decisions.items()}
+        pages = self._by_page(decisions)
+        swapped = self._of_each(
+            lambda page: self._swap(page, {region: decisions[region] for region in pages[page]}), list(pages)
+        )
+        answers = {region: answer for part in swapped for region, answer in part.items()}
+        return {region: answers[region] for region in decisions}
 
-    def _read(self, region: Region) -> RegionIndex | None:
-        before = self._known.get(region)
-        found = newest_version(self._store, index_family(region), self._hint(region))
-        _check_not_older(region, found, before)
-        return None if found is None else self._remember(region, found)
-
-    def _swap(self, region: Region, decide: Decide) -> Swap:
-        before = self._known.get(region)
-        seen: RegionIndex | None = None
-
-        def decide_version(version: Version | None) -> RegionIndex | None:
-            nonlocal seen
-            _check_not_older(region, version, before)
-            seen = None if version is None else self._remember(region, version)
-            return decide(seen)
-
-        def encode(index: RegionIndex) -> bytes:
-            data = encode_index(index)
-            if len(data) > OPENED_BELOW and _opens(index, seen):
-                raise too_large(
-                    paths.index_version(region, FIRST_VERSION),
-                    f"{len(data)} bytes at its next version, with one generation more than now: that is above {OPENED_BELOW}, "
-                    f"and all marks on those there are have to fit in the {INDEX_BYTES_MAX}",
-                )
-            return data
-
-        outcome = swap(self._store, index_family(region), self._clock, decide_version, encode, self._hint(region))
-        match outcome:
-            case Swapped(version=version, value=value):
-                self._keep(region, IndexRead(version, value, self._clock.monotonic()))
-                return Swap(True, value)
-            case Declined(found=found):
-                return Swap(False, None if found is None else self._remember(region, found))
-            case _:
-                assert_never(outcome)
-
-    def _hint(self, region: Region) -> Version | None:
-        known = self._known.get(region)
-        if known is None or self._clock.monotonic() - known.read_at > KNOWN_FOR_S:
-            return None
-        return known.version
-
-    def _remember(self, region: Region, version: Version) -> RegionIndex:
-        known = self._known.get(region)
-        if known is not None and known.version == version:
-            index = known.index
-        else:
-            index = decode_index(version.data, paths.index_version(region, version.version))
-        self._keep(region, IndexRead(version, index, self._clock.monotonic()))
-        return index
-
-    def _keep(self, region: Region, read: IndexRead) -> None:
+    def changed_at_ms(self, region: Region) -> int | None:
+        """When the index of the region last read was written, by the clock of its writer; None for one that was not read."""
         with self._lock:
-            known = self._known.get(region)
-            if known is None or known.version.version <= read.version.version:  # another thread may have been faster
-                self._known[region] = read
+            read = self._known.get(Page.of(region, self._per_page))
+        record = None if read is None else read.content.records.get(region.partition)
+        return None if record is None else record.changed_at_ms
+
+    # -- of one page ---------------------------------------------------------------------------------------------
+
+    def _read(self, page: Page) -> _PageRead | None:
+        with self._lock:
+            before = self._known.get(page)
+        found = newest(self._store, page_family(page), self._clock, None if before is None else before.known)
+        _check_not_older(page, found, before)
+        return None if found is None else self._remember(page, found)
+
+    def _swap(self, page: Page, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
+        with self._lock:
+            before = self._known.get(page)
+        swaps = _Swaps(decisions)
+
+        def decide(found: Known | None) -> StatePage | None:
+            _check_not_older(page, found, before)
+            read = None if found is None else self._remember(page, found)
+            return swaps.decide(read, empty_page(page, self._per_page) if read is None else read.content, self._clock)
+
+        def encode(content: StatePage) -> bytes:
+            return encode_page(replace(content, write_id=self._new_id()))
+
+        known = None if before is None else before.known
+        outcome = swap(self._store, page_family(page), self._clock, decide, encode, known)
+        if isinstance(outcome, Swapped):
+            self._remember(page, outcome.known)
+            swaps.landed()
+        return swaps.result()
+
+    def _remember(self, page: Page, found: Known) -> _PageRead:
+        with self._lock:
+            before = self._known.get(page)
+        where = paths.page_version(page, found.version.version)
+        if before is not None and before.known.version == found.version:
+            read = _PageRead(found, before.content, before.where, before.indexes)
+        else:
+            content = decode_page(found.version.data, where)
+            if content.regions_per_page != self._per_page:
+                raise StoreInconsistent(
+                    f"{where} has {content.regions_per_page} regions a page, the contract says {self._per_page}",
+                    object=where,
+                )
+            read = _PageRead(found, content, where, _unchanged(before, content))
+        with self._lock:
+            before = self._known.get(page)
+            if (
+                before is None or before.known.version.version <= found.version.version
+            ):  # another thread may have been faster
+                self._known[page] = read
+        return read
+
+    # -- parts ---------------------------------------------------------------------------------------------------
+
+    def _by_page(self, regions: Collection[Region]) -> dict[Page, list[Region]]:
+        found: dict[Page, list[Region]] = {}
+        for region in regions:
+            found.setdefault(Page.of(region, self._per_page), []).append(region)
+        return found
+
+    def _of_each(self, call: Callable[[Page], T], pages: Sequence[Page]) -> list[T]:
+        if self._tasks is None or len(pages) == 1:
+            return [call(page) for page in pages]
+        return self._tasks.map(call, pages)
+
+
+class _Swaps:
+    """What becomes of the decisions of one call on one page."""
+
+    def __init__(self, decisions: Mapping[Region, Decide]) -> None:
+        self._decisions = decisions
+        self._tried: dict[Region, set[str]] = {region: set() for region in decisions}
+        """Write ids that may lie in the store."""
+        self._answers: dict[Region, Swap] = {}
+        self._decided: dict[Region, tuple[RegionIndex, Record]] = {}
+        """What the page that is put now says anew."""
+        self._errors: dict[Region, Exception] = {}
+
+    def decide(self, read: _PageRead | None, content: StatePage, clock: Clock) -> StatePage | None:
+        """The next page, still without its write id; None where nothing changes."""
+        self._answers, self._decided, self._errors = {}, {}, {}
+        opening: list[Region] = []
+        for region, decide in self._decisions.items():
+            try:
+                found = None if read is None else read.index(region)
+                if found is not None and found.write_id in self._tried[region]:
+                    self._answers[region] = Swap(True, found)  # it landed, though nobody said so
+                    continue
+                index = decide(found)
+                if index is None:
+                    self._answers[region] = Swap(False, found)
+                    continue
+                self._decided[region] = index, Record(encode_index(index), clock.now_ms())
+                if _opens(index, found):
+                    opening.append(region)
+            except Exception as error:  # of this region alone: ``result`` raises it, when the others are through
+                self._errors[region] = error
+        following = self._following(content)
+        size = sum(len(record.data) for record in following.records.values())
+        if size > OPENED_BELOW and opening:
+            for region in opening:
+                del self._decided[region]
+                self._errors[region] = _too_large(content.page, size)
+            following = self._following(content)
+        for region, (index, _) in self._decided.items():
+            self._tried[region].add(index.write_id)
+        return following if self._decided else None
+
+    def _following(self, content: StatePage) -> StatePage:
+        return content.with_records({region.partition: record for region, (_, record) in self._decided.items()})
+
+    def landed(self) -> None:
+        """The page that was decided last is the newest."""
+        self._answers |= {region: Swap(True, index) for region, (index, _) in self._decided.items()}
+
+    def result(self) -> dict[Region, Swap]:
+        for region in self._decisions:
+            if region in self._errors:
+                raise self._errors[region]
+        return self._answers
+
+
+def _index(read: _PageRead | None, region: Region) -> RegionIndex | None:
+    return None if read is None else read.index(region)
+
+
+def _too_large(page: Page, size: int) -> ObjectTooLarge:
+    return too_large(
+        paths.page_version(page, FIRST_VERSION),
+        f"{size} bytes at its next version, with one generation more than now: that is above {OPENED_BELOW}, "
+        f"and all marks on those there are have to fit in the {PAGE_BYTES_MAX}",
+    )
 
 
 def _opens(index: RegionIndex, found: RegionIndex | None) -> bool:
@@ -155,10 +264,22 @@ def _opens(index: RegionIndex, found: RegionIndex | None) -> bool:
     return found is None or found.newest is None or index.newest.generation > found.newest.generation
 
 
-def _check_not_older(region: Region, found: Version | None, before: IndexRead | None) -> None:
-    if before is not None and (found is None or found.version < before.version.version):
+def _unchanged(before: _PageRead | None, content: StatePage) -> dict[Region, RegionIndex]:
+    """Indexes decoded before, of records that are still the same."""
+    if before is None:
+        return {}
+    old, new = before.content.records, content.records
+    return {
+        region: index
+        for region, index in list(before.indexes.items())
+        if region.partition in new and new[region.partition].data == old[region.partition].data
+    }
+
+
+def _check_not_older(page: Page, found: Known | None, before: _PageRead | None) -> None:
+    if before is not None and (found is None or found.version.version < before.known.version.version):
         raise StoreInconsistent(
-            f"region {region.name}: index version {before.version.version} was read before, now the store's listing leads "
-            f"to {'none' if found is None else found.version}",
-            region=region.name,
+            f"page {page.number} of topic {page.topic}: version {before.known.version.version} was read before, now the "
+            f"store's listing leads to {'none' if found is None else found.version.version}",
+            page=page.number,
         )

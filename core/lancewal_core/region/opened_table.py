@@ -32,7 +32,7 @@ class OpenedTable:
     @staticmethod
     def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
         """With indexes and watermarks that remember nothing yet."""
-        indexes = RegionIndexes(store, clock, tasks)
+        indexes = RegionIndexes(store, clock, contract.regions_per_page, tasks)
         return OpenedTable(store, table, indexes, Watermarks(store, table), tasks, clock, contract)
 
     @property

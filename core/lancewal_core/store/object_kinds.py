@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from lancewal_core import paths
-from lancewal_core.ids import Region
+from lancewal_core.ids import Page, Region
 from lancewal_core.paths import SnapshotFile
 
 _MIB = 1 << 20
@@ -32,8 +32,9 @@ CONFLICTS_ROWS_BYTES_MAX = 256 * _MIB
 """The same, unpacked."""
 SMALL_BYTES_MAX = _MIB
 """What a person or one process has to say."""
-INDEX_BYTES_MAX = 64 * _MIB
-"""Of a region index: that of some 200,000 generations, of which all but the newest wait for their merge."""
+HISTORY_BYTES_MAX = 64 * _MIB
+PAGE_BYTES_MAX = 128 * _MIB
+"""Of a state page: some 400,000 generations, of which all but the newest of each region wait for their merge."""
 
 
 class Collected(Enum):
@@ -69,6 +70,12 @@ class ObjectKind:
         parsed = self.parse(key)
         of = parsed[0] if isinstance(parsed, tuple) else None
         return of if isinstance(of, Region) else None
+
+    def page(self, key: str) -> Page | None:
+        """The page that the object is a version of, where it is one."""
+        parsed = self.parse(key)
+        of = parsed[0] if isinstance(parsed, tuple) else None
+        return of if isinstance(of, Page) else None
 
     def shower(self) -> Callable[..., tuple[str, Mapping[str, Any]]] | None:
         """The function that ``shown_by`` names."""
@@ -106,15 +113,15 @@ KINDS: tuple[ObjectKind, ...] = (
         "show_key_part", "the runs stay as they are, and lookups are slower",
     ),
     ObjectKind(
-        "region state", "states of partitions", paths.parse_index_version, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
-        "show_index", "let the flusher work: generations that are merged leave the state",
+        "state page", "pages of partition states", paths.parse_page_version, PAGE_BYTES_MAX, None, Collected.WHEN_OLD,
+        "show_page", "let the flusher work: generations that are merged leave the page",
     ),
     ObjectKind(
         "key catalog", "key catalog versions", paths.parse_key_catalog_version, 256 * _MIB, None, Collected.WHEN_OLD,
         "show_key_catalog", "files without a run are scanned; `lancewal compact` makes fewer of them",
     ),
     ObjectKind(
-        "history page", "history pages", paths.parse_history_page, INDEX_BYTES_MAX, None, Collected.WHEN_OLD,
+        "history page", "history pages", paths.parse_history_page, HISTORY_BYTES_MAX, None, Collected.WHEN_OLD,
         "show_history", "its generations stay in the region's state until they are older than the history window",
     ),
     ObjectKind(

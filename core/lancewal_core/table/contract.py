@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema, NotALancewalTable, ObjectCorrupt
-from lancewal_core.ids import Position, Region, TableUuid, TopicId
+from lancewal_core.ids import Page, Position, Region, TableUuid, TopicId
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
@@ -66,6 +66,8 @@ class Contract(BaseModel):
     topic: str
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)
+    regions_per_page: int = Field(default=32, ge=1, le=PARTITIONS_MAX)
+    """Regions whose states lie in the same objects; never changes."""
     primary_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     region_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     key_format: KeyFormat = "canonical"
@@ -102,6 +104,11 @@ class Contract(BaseModel):
     def regions(self) -> tuple[Region, ...]:
         """All regions of the table: enumerated from here, never from a listing."""
         return tuple(Region(self.topic, TopicId(self.topic_id), p) for p in range(self.partitions))
+
+    @cached_property
+    def pages(self) -> tuple[Page, ...]:
+        """All pages of the table, in which the states of its regions lie."""
+        return tuple(dict.fromkeys(Page.of(region, self.regions_per_page) for region in self.regions))
 
     @cached_property
     def field_ids(self) -> tuple[int, ...]:

@@ -65,13 +65,13 @@ def begun_contract(folder: Folder) -> Contract | None:
     uri = folder.table.uri
     try:
         found = newest_version(folder.store, FAMILY)
-        regions = folder.store.list(paths.regions_prefix(), limit=1)
+        left = [*folder.store.list(paths.pages_prefix(), limit=1), *folder.store.list(paths.regions_prefix(), limit=1)]
     except StoreUnavailable as error:
         raise store_error(error, f"looking for a contract at {uri}") from error
     if found is None:
-        if regions:
+        if left:
             raise TableExists(
-                f"{uri} has no contract, but {regions[0].key}: what a lancewal table has left there. If nothing of it is "
+                f"{uri} has no contract, but {left[0].key}: what a lancewal table has left there. If nothing of it is "
                 f"needed, delete the folder {paths.ROOT.rstrip('/')} in it, and run the same command again"
             )
         return None
@@ -82,7 +82,7 @@ def begun_contract(folder: Folder) -> Contract | None:
             f"{here} is a lancewal table, and its contract is that of the table at {contract.place}. "
             f"{elsewhere_advice(contract.place)}"
         )
-    if regions or contract.place is None or contract.version > 1 or _names(folder.table, contract):
+    if left or contract.place is None or contract.version > 1 or _names(folder.table, contract):
         raise TableExists(
             f"{uri} is already a lancewal table: topic {contract.topic}, contract version {contract.version}; "
             "see `lancewal table show`"

@@ -13,8 +13,8 @@ Guarantees
     first found free, if it still is.  The same rule covers an index change that is still on its way.
  5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
  6. Any error while reading ends the round before anything is deleted.
- 7. Of each region's index, and of the key catalog, what remains is version 1 and one run up to the newest: versions go
-    oldest first.
+ 7. Of each page of region indexes, and of the key catalog, what remains is version 1 and one run up to the newest: versions
+    go oldest first, each once the one before is gone (``page_chain``).
 
 Steps of ``collect_garbage``
  1. List the candidates: WAL segments, snapshot files, parts of key runs, keys in conflict.  Before the indexes: a generation
@@ -27,8 +27,9 @@ Steps of ``collect_garbage``
  4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
     (all, where none is kept); snapshot files of trimmed generations and of attempts that lost; parts that the newest key
     catalog does not name; keys in conflict that the commit of no version still there names.
- 5. Find the old index versions (over seven days, not among the newest hundred, never version 1), the old key catalogs
-    (the same, over an hour), the pages below the boundary, and parcels of tasks that are older than a day.
+ 5. Find the old versions of pages (the newest is an hour younger, or they are over seven days old; not among the newest
+    hundred, never version 1), the old key catalogs (over an hour, the same), the history pages below the boundary, and
+    parcels of tasks that are older than a day.
  6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
 """
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from lancewal_core import paths
 from lancewal_core.errors import FlusherPaused
-from lancewal_core.ids import Generation, Region
+from lancewal_core.ids import Generation, Page, Region
 from lancewal_core.process.clock import sleep_unless
 from lancewal_core.region.history import History
 from lancewal_core.store.object_store import ObjectInfo
@@ -69,11 +69,21 @@ def look(context: FlusherContext) -> GarbageSummary:
     window_ms = context.contract.history_window_s * 1000
     after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.items()}
     histories = {region: history for region, (history, _) in after.items()}
-    found = find_garbage(context, candidates, histories, now, {region: swaps for region, (_, swaps) in after.items()})
+    found = find_garbage(context, candidates, histories, now, _swaps(context, after))
     trimmed = _moved(_boundaries(before), _boundaries(histories))
     looked = _summary(context, listed, found.old, found.free, trimmed, histories)
     ttl = context.contract.ttl
     return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
+
+
+def _swaps(context: FlusherContext, after: Mapping[Region, tuple[History, tuple[bool, bool]]]) -> dict[Page, int]:
+    """Versions that would be made of each page: one of all its regions that leave generations to history pages, and one of
+    all whose boundary moves."""
+    found: dict[Page, list[tuple[bool, bool]]] = {}
+    for region, (_, swaps) in after.items():
+        found.setdefault(Page.of(region, context.contract.regions_per_page), []).append(swaps)
+    counted = {page: sum(any(each) for each in zip(*swaps, strict=True)) for page, swaps in found.items()}
+    return {page: swaps for page, swaps in counted.items() if swaps}
 
 
 def collect_to_the_end(

@@ -15,12 +15,12 @@ from functools import partial
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import Generation, LogId, Region, Sequence
+from lancewal_core.ids import Generation, LogId, Page, Region, Sequence
 from lancewal_core.keys.catalog import FAMILY
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, read_histories
 from lancewal_core.region.index import GenerationRecord, State
-from lancewal_core.region.indexes import index_family
+from lancewal_core.region.indexes import page_family
 from lancewal_core.region.transitions import trim
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.store.versioned import FIRST_VERSION, Family
@@ -30,7 +30,10 @@ from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.conflicts import free_conflicts
 
 FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
-INDEX_KEPT_MS = FENCE_KEPT_MS
+PAGES_KEPT_MS = 3600 * 1000
+"""A version of a page stays until one that is so much younger lies there, by the store's own times: see ``page_chain``."""
+PAGES_KEPT_AT_REST_MS = FENCE_KEPT_MS
+"""Where nothing younger comes."""
 CATALOGS_KEPT_MS = 3600 * 1000
 """Who goes on from an older catalog than that looks at a listing first; and a catalog is only a hint."""
 VERSIONS_KEPT = 100
@@ -83,9 +86,9 @@ def find_garbage(
     candidates: Candidates,
     histories: Mapping[Region, History],
     now: int,
-    swaps: Mapping[Region, int] | None = None,
+    swaps: Mapping[Page, int] | None = None,
 ) -> Garbage:
-    """Steps 4 and 5.  ``swaps``: versions of a region's index that step 3 would still have made."""
+    """Steps 4 and 5.  ``swaps``: versions of a page that step 3 would still have made."""
     swaps = swaps or {}
     # Step 4
     looks: list[Callable[[], Collection[str]]] = [
@@ -96,10 +99,10 @@ def find_garbage(
     ]
     kinds = len(looks)
     # Step 5
-    for region in histories:
-        kept = VERSIONS_KEPT - swaps.get(region, 0)
-        looks.append(partial(_old_versions, context, index_family(region), now, INDEX_KEPT_MS, kept))
-    looks.append(lambda: _old_versions(context, FAMILY, now, CATALOGS_KEPT_MS, VERSIONS_KEPT))
+    for page in dict.fromkeys(Page.of(region, context.contract.regions_per_page) for region in histories):
+        is_old, kept = _page_is_old(now, page in swaps), VERSIONS_KEPT - swaps.get(page, 0)
+        looks.append(partial(_old_versions, context, page_family(page), is_old, kept))
+    looks.append(lambda: _old_versions(context, FAMILY, _catalog_is_old(now), VERSIONS_KEPT))
     looks.append(lambda: [key for history in histories.values() for key in _old_pages(history)])
     looks.append(lambda: _old_parcels(context, now))
     found = context.tasks.map(lambda look: look(), looks)
@@ -118,14 +121,14 @@ def page_due(history: History, watermark: Generation) -> tuple[GenerationRecord,
     return tuple(r for r in merged[:-PAGE_REST] if not begins or r.generation < min(begins))
 
 
-def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, int]:
-    """What step 3 makes of a history that nobody else changes, and in how many swaps of the index.
+def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, tuple[bool, bool]]:
+    """What step 3 makes of a history that nobody else changes, and whether it is in the first and in the second swap.
 
     A page that it would write is left out: its generations count the same while they stand in the index.
     """
     reached = boundary(history, watermark, now, window_ms)
     trimmed = None if reached is None else trim(history.index, reached, history.index.write_id)
-    swaps = bool(page_due(history, watermark)) + (trimmed is not None)
+    swaps = bool(page_due(history, watermark)), trimmed is not None
     return History(trimmed or history.index, history.pages), swaps
 
 
@@ -198,8 +201,26 @@ def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str
     return {info.key for info in listed if paths.parse_key_part(info.key) is not None} - named
 
 
-def _old_versions(context: FlusherContext, family: Family, now: int, kept_ms: int, kept: int) -> list[str]:
-    """Versions that may go, oldest first; none where the listing leaves one out that is older or between them."""
+def _page_is_old(now: int, swapped: bool) -> Callable[[int, int], bool]:
+    """``swapped``: step 3 would have made a version now."""
+
+    def is_old(modified_ms: int, newest_ms: int) -> bool:
+        return (
+            now if swapped else newest_ms
+        ) - modified_ms >= PAGES_KEPT_MS or now - modified_ms >= PAGES_KEPT_AT_REST_MS
+
+    return is_old
+
+
+def _catalog_is_old(now: int) -> Callable[[int, int], bool]:
+    return lambda modified_ms, _: now - modified_ms >= CATALOGS_KEPT_MS
+
+
+def _old_versions(context: FlusherContext, family: Family, is_old: Callable[[int, int], bool], kept: int) -> list[str]:
+    """Versions that may go, oldest first; none where the listing leaves one out that is older or between them.
+
+    ``is_old``: of when a version was stored, and when the newest.
+    """
     found = []
     for info in context.store.list(family.prefix):
         version = family.parse(info.key)
@@ -208,7 +229,7 @@ def _old_versions(context: FlusherContext, family: Family, now: int, kept_ms: in
     found.sort()
     old: list[int] = []
     for version, modified_ms in found[:-kept]:
-        if now - modified_ms < kept_ms or (old and version != old[-1] + 1):
+        if not is_old(modified_ms, found[-1][1]) or (old and version != old[-1] + 1):
             break
         old.append(version)
     if old and old[0] - 1 != FIRST_VERSION and context.store.get(family.key(old[0] - 1)) is not None:

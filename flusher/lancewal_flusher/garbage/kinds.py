@@ -69,7 +69,7 @@ def _order() -> Iterator[str]:
 
 def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int) -> tuple[Orphan, ...]:
     """Which of the objects below ``_lancewal/`` nothing accounts for."""
-    regions = frozenset(contract.regions)
+    regions, pages = frozenset(contract.regions), frozenset(contract.pages)
     found = []
     for info in listed:
         kind = kind_of(info.key)
@@ -77,6 +77,10 @@ def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int) -> tu
             found.append(Orphan(info.key, info.size, "no object of lancewal has such a key"))
         elif (region := kind.region(info.key)) is not None and region not in regions:
             reason = f"the table's contract does not name the partition {region.name}"
+            found.append(Orphan(info.key, info.size, reason))
+        elif (page := kind.page(info.key)) is not None and page not in pages:
+            name = f"page {page.number} of {page.topic}/{page.topic_id}"
+            reason = f"no partition that the table's contract names has its state in {name}"
             found.append(Orphan(info.key, info.size, reason))
         elif kind.collected is Collected.NEVER_BUT_SHOWN and now_ms - info.modified_ms >= PROBE_KEPT_MS:
             found.append(Orphan(info.key, info.size, "a probe that a killed process left"))

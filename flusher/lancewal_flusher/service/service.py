@@ -321,9 +321,8 @@ def visibility_of(loop: _Loop, settings: Settings) -> VisibilityThread | None:
         found = inspector.ends(contract.topic, range(contract.partitions))
         return {region: found[region.partition] for region in contract.regions}
 
-    positions = VisiblePositions(
-        context.store, RegionIndexes(context.store, context.clock, context.tasks), context.clock
-    )
+    indexes = RegionIndexes(context.store, context.clock, contract.regions_per_page, context.tasks)
+    positions = VisiblePositions(context.store, indexes, context.clock)
     return VisibilityThread(
         settings.flusher.visibility_interval_s,
         lambda pause: Visibility(ends, positions, context.clock, loop.metrics, pause),

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core import paths
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Position, Region
+from lancewal_core.ids import Position
 from lancewal_core.process.status.facts import STANDS_S, KafkaSpan, PartitionFacts, Waiting
 from lancewal_core.process.status.report import Figures
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -105,13 +104,8 @@ def _changed_ms(seen: Seen, counts: UnmergedCounts, span: KafkaSpan | None) -> i
     """When its newest entry or its index was written; asked of the store only where old records wait."""
     if counts.durable is None or span is None or span.recent <= counts.durable:
         return None
-    written = _index_written_ms(seen, counts.region)
+    written = seen.opened.indexes.changed_at_ms(counts.region)
     return None if written is None else max(counts.entry_at_ms, written)
-
-
-def _index_written_ms(seen: Seen, region: Region) -> int | None:
-    # The newest version is the first; a local folder gives all.
-    return max((info.modified_ms for info in seen.listed(paths.index_prefix(region), limit=1)), default=None)
 
 
 def _open(seen: Seen, counts: UnmergedCounts, newest: GenerationRecord | None) -> Waiting | None:
@@ -129,7 +123,7 @@ def _sealed(seen: Seen, counts: UnmergedCounts) -> Waiting | None:
         return None
     oldest = waiting[0]
     following = counts.in_wal.get(oldest.generation + 1, InWal()).first_at_ms  # it was sealed before that
-    since = following if following is not None else _index_written_ms(seen, counts.region)
+    since = following if following is not None else seen.opened.indexes.changed_at_ms(counts.region)
     wal = counts.in_wal.get(oldest.generation, InWal())
     return Waiting(oldest.generation, since, wal.rows, wal.nbytes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ GOLDEN = {
     paths.drain_version(1): ("drain", "drain_1.json"),
     core_formats.SEGMENT_KEY: ("segment", "wal_segment_1.arrow"),
     core_formats.FENCE_KEY: ("fence", "fence_1.arrow"),
-    core_formats.INDEX_KEY: ("region state", "region_index_1.binpb"),
+    core_formats.STATES_KEY: ("state page", "state_page_1.binpb"),
     core_formats.PAGE_KEY: ("history page", "history_page_1.binpb"),
     json_formats.SNAPSHOT_KEY: ("flush", "snapshot_1.json"),
     paths.loss_record(NORTH, Position(1010)): ("accepted loss", "loss_record_1.json"),
@@ -102,14 +103,27 @@ def test_a_fence_says_who_ended_the_log(store: MemoryStore) -> None:
     ]
 
 
+def test_a_page_shows_its_regions(store: MemoryStore) -> None:
+    content = as_json(inspect_object(store, core_formats.STATES_KEY))
+    assert (content["version"], content["page"], content["regions_per_page"]) == (44, 0, 16)
+    assert [(r["region"], r["generations"], r["newest_generation"]) for r in content["regions"]] == [
+        (NORTH.name, 6, "12 open"),
+        (core_formats.EAST.name, 1, "1 open"),
+    ]
+    assert f"{core_formats.EAST.name} 3 0 0 b7 2024-02-29T12:00:00.250Z 1 1 open" in text_of(
+        store, core_formats.STATES_KEY
+    )
+
+
 def test_an_index_shows_its_generations(store: MemoryStore) -> None:
     index = core_formats.INDEX
-    content = as_json(inspect_object(store, core_formats.INDEX_KEY))
+    found = inspect_region(store, NORTH, 16)
+    content = as_json(found)
     assert content["version"] == 44
     assert [(g["generation"], g["state"], g["first"], g["next"], g["entries"]) for g in content["generations"]] == [
         (g.generation, g.state.name.lower(), g.first, g.next, len(g.wal_entries)) for g in index.generations
     ]
-    lines = text_of(store, core_formats.INDEX_KEY)
+    lines = [" ".join(line.split()) for line in as_text(found).splitlines()]
     assert "trimmed position 500" in lines
     assert f"12 open {2**40} - 0f3c-ingest 41 - 0 ingest-7d9f - - -" in lines
     assert (
@@ -141,10 +155,10 @@ def test_a_damaged_object_is_refused_by_name(key: str, damage: str) -> None:
 
 
 def test_the_newest_index_of_a_region(store: MemoryStore) -> None:
-    found = inspect_region(store, NORTH)
-    assert found == inspect_object(store, core_formats.INDEX_KEY)
-    with pytest.raises(InvalidInput, match="nobody has claimed it"):
-        inspect_region(store, core_formats.SOUTH)
+    assert inspect_region(store, core_formats.EAST, 16).content["region"] == core_formats.EAST.name
+    for nobody in (core_formats.SOUTH, replace(core_formats.SOUTH, partition=16)):
+        with pytest.raises(InvalidInput, match="nobody has claimed it"):
+            inspect_region(store, nobody, 16)
 
 
 def test_keys_that_are_none(store: MemoryStore) -> None:
@@ -202,7 +216,7 @@ def test_every_object_of_a_real_table_can_be_inspected(table: FlusherTable, caps
         assert shown["size"] == file.stat().st_size
         kinds.add(shown["what"])
     assert kinds == {
-        "contract", "segment", "region state", "flush", "deleted keys", "patches", "merge record", "finished merge",
+        "contract", "segment", "state page", "flush", "deleted keys", "patches", "merge record", "finished merge",
         "key catalog", "part of a key run",
     }  # fmt: skip
     for name in ("orders-1", "1"):
@@ -244,9 +258,9 @@ def test_an_object_in_a_bucket(
     options = {key.lower(): value for key, value in s3.environment.items()}
     for name, value in options.items():
         monkeypatch.setenv(f"LANCEWAL_STORAGE__OPTIONS__{name.upper()}", value)
-    open_store(uri, options).put_if_absent(core_formats.INDEX_KEY, golden("region_index_1.binpb"))
-    code, out, _ = run(capsys, f"{uri}/{core_formats.INDEX_KEY}")
-    again = run(capsys, "--table", uri, core_formats.INDEX_KEY)
+    open_store(uri, options).put_if_absent(core_formats.STATES_KEY, golden("state_page_1.binpb"))
+    code, out, _ = run(capsys, f"{uri}/{core_formats.STATES_KEY}")
+    again = run(capsys, "--table", uri, core_formats.STATES_KEY)
     assert (code, out) == again[:2]
     assert code == 0
-    assert f"region state, {len(golden('region_index_1.binpb'))} bytes" in out
+    assert f"state page, {len(golden('state_page_1.binpb'))} bytes" in out

@@ -54,7 +54,7 @@ class World:
         self.dataset = MemoryDataset(CONTRACT.rows.table)
         self.table = MemoryTable(self.dataset)
         self.tasks = InlineTasks()
-        self.indexes = RegionIndexes(self.store, self.clock)
+        self.indexes = RegionIndexes(self.store, self.clock, 32)
         self.writer = LogWriter(self.store.plain, self.clock, LOG, OWNER, CONTRACT.rows.wal)
         self._numbers = itertools.count(1)
         self.offsets = {NORTH: 0, SOUTH: 0}
@@ -257,14 +257,14 @@ def test_of_two_flushes_one_result_stays(world: World) -> None:
 def test_a_crash_before_the_swap_leaves_it_sealed_and_is_repeated(world: World) -> None:
     world.write(north=[(1, "a")])
     model = world.seal(NORTH)
-    world.store.fail("put", "/index/", times=100)
-    world.store.fail("get", "/index/", times=0)
+    world.store.fail("put", "/pages/", times=100)
+    world.store.fail("get", "/pages/", times=0)
     with pytest.raises(StoreUnavailable):
         world.flush(NORTH)
     assert world.record(NORTH, 1).state is State.SEALED
     world.store, world.indexes = (
         ScriptedStore(world.clock, world.store.bucket),
-        RegionIndexes(world.store.plain, world.clock),
+        RegionIndexes(world.store.plain, world.clock, 32),
     )
     assert world.flush(NORTH) is not None
     assert world.held(NORTH, 1) == model

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.index import (
     TRANSITIONS,
@@ -29,7 +29,7 @@ from lancewal_core.region.index import (
 from lancewal_core.region.u64_segment import U64Segment
 
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
-KEY = paths.index_version(REGION, 3)
+KEY = paths.page_version(Page.of(REGION, 32), 3)
 PAGE_KEY = paths.history_page(REGION, Generation(1))
 
 
@@ -97,7 +97,7 @@ def indexes(draw: st.DrawFn) -> RegionIndex:
 @given(indexes())
 def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(index: RegionIndex) -> None:
     data = encode_index(index)
-    assert decode_index(data, paths.index_version(index.region, 1)) == index
+    assert decode_index(data, KEY, index.region) == index
     assert encode_index(index) == data
     assert index.newest == (index.generations[-1] if index.generations else None)
 
@@ -274,9 +274,9 @@ def test_content_that_breaks_an_invariant_is_not_read() -> None:
 
 
 def test_an_index_under_another_regions_key_is_refused() -> None:
-    other = paths.index_version(replace(REGION, partition=18), 3)
+    other = replace(REGION, partition=18)
     with pytest.raises(ObjectCorrupt, match="another region"):
-        decode_index(INDEX_BYTES, other)
+        decode_index(INDEX_BYTES, KEY, other)
 
 
 def test_index_and_page_are_not_taken_for_each_other() -> None:

@@ -1,7 +1,8 @@
-"""Region indexes as read and swapped: remembered, looked for anew after an hour, and never going back."""
+"""Region indexes as read and swapped: many of a page with one look, each with its own answer, and never going back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from threading import Event, Lock, Thread
@@ -10,33 +11,58 @@ from typing import Any
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt, StoreInconsistent
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.errors import ObjectCorrupt, StoreInconsistent, StoreUnavailable
+from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region import indexes as indexes_module
 from lancewal_core.region.index import RegionIndex, encode_index
-from lancewal_core.region.indexes import KNOWN_FOR_S, IndexRead, RegionIndexes, index_family
+from lancewal_core.region.indexes import RegionIndexes, page_family
+from lancewal_core.region.pages.page_chain import SLOW_S, Known, Moment
+from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page, index_in
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor
-from lancewal_core.testing.faults import ListFault
+from lancewal_core.store.versioned import Version
+from lancewal_core.testing.faults import ListFault, PutFault
 from tests.support.scripted import Act, ManualClock, ScriptedStore
 
-REGION = Region("orders", TopicId("topic-id-1"), 3)
-OTHER = Region("orders", TopicId("topic-id-1"), 4)
-LISTING: tuple[Act, str] = ("list", paths.index_prefix(REGION))
+PER_PAGE = 4
+REGION = Region("orders", TopicId("topic-id-1"), 1)
+OTHER = Region("orders", TopicId("topic-id-1"), 2)
+ELSEWHERE = Region("orders", TopicId("topic-id-1"), 4)
+"""In the next page."""
+PAGE = Page.of(REGION, PER_PAGE)
+LISTING: tuple[Act, str] = ("list", paths.page_prefix(PAGE))
 
 
 def claimant(sequence: int) -> Claimant:
     return Claimant(OwnerId("o"), LogId("log-o"), Sequence(sequence))
 
 
-FIRST = first_claim(REGION, 1, Position(7), claimant(0), "w1")
+def claimed(region: Region, write_id: str = "w1") -> RegionIndex:
+    return first_claim(region, 1, Position(7), claimant(0), write_id)
+
+
+FIRST = claimed(REGION)
+
+
+def key(version: int) -> str:
+    return paths.page_version(PAGE, version)
+
+
+def page_with(*indexes: RegionIndex, write_id: str = "p") -> bytes:
+    page = StatePage(Page.of(indexes[0].region, PER_PAGE), PER_PAGE, write_id, {})
+    return encode_page(page.with_records({i.region.partition: Record(encode_index(i), 5) for i in indexes}))
 
 
 def put_version(store: ScriptedStore, version: int) -> RegionIndex:
-    """Version n of an index that is re-anchored all the time."""
+    """Version n of a page, of an index that is re-anchored all the time."""
     index = FIRST if version == 1 else reanchor(FIRST, Generation(1), claimant(version), f"w{version}")
     assert index is not None
-    store.bucket.put(paths.index_version(REGION, version), encode_index(index), 0)
+    store.bucket.put(key(version), page_with(index, write_id=f"p{version}"), 0)
     return index
+
+
+def again(found: RegionIndex | None, write_id: str = "w2") -> RegionIndex | None:
+    return found and replace(found, write_id=write_id)
 
 
 @pytest.fixture
@@ -51,134 +77,315 @@ def store(clock: ManualClock) -> ScriptedStore:
 
 @pytest.fixture
 def indexes(store: ScriptedStore, clock: ManualClock) -> RegionIndexes:
-    return RegionIndexes(store, clock)
+    return RegionIndexes(store, clock, PER_PAGE)
 
 
-def test_the_family_takes_its_own_region_s_keys_only() -> None:
-    family = index_family(REGION)
+def test_the_family_takes_its_own_page_s_keys_only() -> None:
+    family = page_family(PAGE)
     assert family.parse(family.key(9)) == 9
-    assert family.parse(paths.index_version(OTHER, 9)) is None
+    assert family.parse(paths.page_version(Page.of(ELSEWHERE, PER_PAGE), 9)) is None
     assert family.parse(family.prefix + "note.txt") is None
 
 
-def test_nobody_has_claimed_it_yet(indexes: RegionIndexes) -> None:
-    assert indexes.read([REGION]).get(REGION) is None
+def test_nobody_has_claimed_it_yet(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    assert indexes.read([REGION]) == {}
+    put_version(store, 1)
+    assert indexes.read([REGION, OTHER]) == {REGION: FIRST}
+    assert indexes.changed_at_ms(REGION) == 5
+    assert indexes.changed_at_ms(OTHER) is None
 
 
-def test_swaps_build_one_version_after_the_other(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_swaps_build_one_version_after_the_other(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+) -> None:
     assert indexes.swap({REGION: lambda found: FIRST})[REGION] == (True, FIRST)
     seen: list[RegionIndex | None] = []
 
-    def again(found: RegionIndex | None) -> RegionIndex | None:
+    def noted(found: RegionIndex | None) -> RegionIndex | None:
         seen.append(found)
-        return found and replace(found, write_id="w2")
+        return again(found)
 
-    assert indexes.swap({REGION: again})[REGION] == (True, replace(FIRST, write_id="w2"))
+    clock.seconds += 1
+    assert indexes.swap({REGION: noted})[REGION] == (True, replace(FIRST, write_id="w2"))
     assert seen == [FIRST]
     assert indexes.read([REGION]).get(REGION) == replace(FIRST, write_id="w2")
+    assert indexes.changed_at_ms(REGION) == clock.now_ms()
     assert indexes.swap({REGION: lambda found: None})[REGION] == (False, replace(FIRST, write_id="w2"))
-    assert len(store.plain.list(paths.index_prefix(REGION))) == 2
+    assert len(store.plain.list(paths.page_prefix(PAGE))) == 2
 
 
-def test_within_an_hour_an_index_is_found_without_a_listing(
+def test_what_was_read_a_moment_ago_costs_one_request(
     store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
 ) -> None:
     put_version(store, 1)
     put_version(store, 2)
-    indexes.read([REGION]).get(REGION)
+    indexes.read([REGION])
+    store.calls.clear()
+    clock.seconds += SLOW_S
+    indexes.read([REGION, OTHER])
+    assert store.calls == [("get", key(3))]
     store.calls.clear()
     newest = put_version(store, 3)
-    clock.seconds += KNOWN_FOR_S
-    assert indexes.read([REGION]).get(REGION) == newest
-    assert LISTING not in store.calls
-    clock.seconds += KNOWN_FOR_S + 1
-    assert indexes.read([REGION]).get(REGION) == newest
-    assert store.calls.count(LISTING) == 1
+    clock.seconds += SLOW_S + 1
+    assert indexes.read([REGION])[REGION] == newest
+    # Longer ago it is asked whether what is known is still there; no listing.
+    assert store.calls == [("get", key(3)), ("get", key(4)), ("get", key(2))]
 
 
-def test_after_an_hour_versions_may_have_been_trimmed_behind_the_known_one(
+@pytest.mark.parametrize("stands", ["monotonic", "wall"])
+def test_a_process_that_slept_goes_by_a_listing_where_what_it_knows_is_gone(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, stands: str
+) -> None:
+    for version in (1, 2, 3):
+        put_version(store, version)
+    indexes.read([REGION])
+    for version in range(4, 8):
+        put_version(store, version)
+    for version in range(2, 7):
+        store.bucket.delete(key(version))
+    if stands == "wall":
+        clock.epoch_ms -= 3_600_000
+        clock.seconds += 3_600
+    else:
+        clock.epoch_ms += 3_600_000
+    store.calls.clear()
+    assert indexes.read([REGION])[REGION] == put_version(store, 7)
+    assert LISTING in store.calls
+
+
+def test_what_is_put_at_a_number_used_before_does_not_count(
     store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
 ) -> None:
-    for version in range(1, 4):
-        put_version(store, version)
-    indexes.read([REGION]).get(REGION)
-    for version in range(2, 8):
-        put_version(store, version)
-        store.bucket.delete(paths.index_version(REGION, version))
-    newest = put_version(store, 8)
-    clock.seconds += KNOWN_FOR_S + 1
-    assert indexes.read([REGION]).get(REGION) == newest
+    """Between the look and the put days go by, and what was known, and what followed, is deleted."""
+    put_version(store, 1)
+    put_version(store, 2)
+    seen: list[RegionIndex | None] = []
+
+    def sleep() -> None:
+        for version in range(3, 9):
+            put_version(store, version)
+        for version in range(2, 8):
+            store.bucket.delete(key(version))
+        clock.seconds += 3 * 3600
+
+    def noted(found: RegionIndex | None) -> RegionIndex | None:
+        seen.append(found)
+        return again(found, f"mine{len(seen)}")
+
+    store.before("put", key(3), sleep)
+    swapped = indexes.swap({REGION: noted})[REGION]
+    eighth = put_version(store, 8)
+    assert seen[1] == eighth
+    assert swapped == (True, replace(eighth, write_id="mine2"))
+    assert index_in(decode_page(store.bucket.get(key(9)) or b"", key(9)), REGION, key(9)) == swapped.found
+    assert store.bucket.get(key(3)) is not None  # a stray: below what is there
+    assert RegionIndexes(store, clock, PER_PAGE).read([REGION])[REGION] == swapped.found
+
+
+def test_what_landed_but_cannot_be_proven_is_found_by_its_write_id(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+) -> None:
+    """Another has gone on from it, and what it followed is gone: it is not decided anew."""
+    put_version(store, 1)
+    second = put_version(store, 2)
+    decided: list[RegionIndex | None] = []
+
+    def sleep() -> None:
+        RegionIndexes(store.plain, clock, PER_PAGE).swap({OTHER: lambda _: claimed(OTHER)})
+        store.bucket.delete(key(2))
+        clock.seconds += 3 * 3600
+
+    def noted(found: RegionIndex | None) -> RegionIndex | None:
+        decided.append(found)
+        return again(found)
+
+    store.after("put", key(3), sleep)
+    assert indexes.swap({REGION: noted})[REGION] == (True, again(second))
+    assert len(decided) == 1
+    assert len(store.plain.list(paths.page_prefix(PAGE))) == 3
+
+
+@pytest.mark.parametrize("fault", [PutFault.REPLY_LOST, PutFault.NEVER_ARRIVED, PutFault.REFUSED])
+def test_a_lost_reply_of_a_swap_of_many_is_recognised(
+    store: ScriptedStore, indexes: RegionIndexes, fault: PutFault
+) -> None:
+    put_version(store, 1)
+    store.faults.puts.append(fault)
+    found = indexes.swap({REGION: again, OTHER: lambda _: claimed(OTHER)})
+    assert found == {REGION: (True, again(FIRST)), OTHER: (True, claimed(OTHER))}
+    assert len(store.plain.list(paths.page_prefix(PAGE))) == 2
+
+
+def test_a_put_that_lands_after_its_next_try_is_the_same_swap(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    """Each try has a write id of its own, and any of them means that it landed."""
+    put_version(store, 1)
+    store.faults.puts.append(PutFault.LANDS_LATER)
+    store.faults.landing = False
+    store.before("put", key(2), lambda: None)
+    store.before("put", key(2), lambda: setattr(store.faults, "landing", True))
+    assert indexes.swap({REGION: again})[REGION] == (True, again(FIRST))
+    assert len(store.plain.list(paths.page_prefix(PAGE))) == 2
+
+
+def test_no_verdict_leaves_each_region_undecided(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    put_version(store, 1)
+    store.faults.puts.extend([PutFault.NEVER_ARRIVED] * 8)
+    with pytest.raises(StoreUnavailable, match="no verdict"):
+        indexes.swap({REGION: again, OTHER: lambda _: claimed(OTHER)})
+    assert indexes.read([REGION, OTHER]) == {REGION: FIRST}
+    assert indexes.swap({REGION: again})[REGION].ours
+
+
+def test_two_owners_in_a_page_lose_nothing_to_each_other(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+) -> None:
+    put_version(store, 1)
+    another = RegionIndexes(store.plain, clock, PER_PAGE)
+    store.before("put", key(2), lambda: another.swap({OTHER: lambda _: claimed(OTHER)}))
+    store.before("put", key(3), lambda: another.swap({OTHER: again}))
+    assert indexes.swap({REGION: again})[REGION] == (True, again(FIRST))
+    expected = {REGION: again(FIRST), OTHER: again(claimed(OTHER))}
+    assert indexes.read([REGION, OTHER]) == another.read([REGION, OTHER]) == expected
+
+
+def test_who_loses_again_and_again_waits_a_little(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
+) -> None:
+    put_version(store, 1)
+    another = RegionIndexes(store.plain, clock, PER_PAGE)
+    for version in range(2, 5):
+        store.before("put", key(version), lambda: another.swap({OTHER: lambda found: again(found) or claimed(OTHER)}))
+    assert indexes.swap({REGION: again})[REGION].ours
+    assert 0 < clock.seconds < 0.1
 
 
 def test_an_index_never_goes_back(store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes) -> None:
     """Version 1 stays for good; a listing that shows nothing else must not make it the newest."""
-    put_version(store, 1)
-    for version in (5, 6):
+    for version in (1, 5, 6):
         put_version(store, version)
-    assert indexes.read([REGION]).get(REGION) == put_version(store, 6)
-    clock.seconds += KNOWN_FOR_S + 1
-    hidden = [store.bucket.get(paths.index_version(REGION, v)) for v in (5, 6)]
+    assert indexes.read([REGION])[REGION] == put_version(store, 6)
+    clock.seconds += SLOW_S + 1
+    hidden = [store.bucket.get(key(v)) for v in (5, 6)]
     for version in (5, 6):
-        store.bucket.delete(paths.index_version(REGION, version))
+        store.bucket.delete(key(version))
     with pytest.raises(StoreInconsistent, match="version 6"):
-        indexes.read([REGION]).get(REGION)
+        indexes.read([REGION])
     with pytest.raises(StoreInconsistent, match="version 6"):
         indexes.swap({REGION: lambda found: found})
     for version, data in zip((5, 6), hidden, strict=True):
-        store.bucket.put(paths.index_version(REGION, version), data or b"", 0)
-    assert indexes.read([REGION]).get(REGION) == put_version(store, 6)
+        store.bucket.put(key(version), data or b"", 0)
+    assert indexes.read([REGION])[REGION] == put_version(store, 6)
 
 
 def test_an_empty_listing_does_not_unclaim_a_region(store: ScriptedStore, indexes: RegionIndexes) -> None:
     put_version(store, 1)
     newest = put_version(store, 5)
     store.faults.listings.append(ListFault.PARTIAL)
-    assert indexes.read([REGION]).get(REGION) == newest
+    assert indexes.read([REGION])[REGION] == newest
 
 
-def test_an_index_of_another_region_is_corrupt(store: ScriptedStore, indexes: RegionIndexes) -> None:
-    store.bucket.put(paths.index_version(OTHER, 1), encode_index(FIRST), 0)
-    with pytest.raises(ObjectCorrupt, match="another region"):
-        indexes.read([OTHER]).get(OTHER)
+def test_what_a_listing_shows_is_read_behind_the_number_that_is_absent(
+    store: ScriptedStore, indexes: RegionIndexes
+) -> None:
+    """It is the newest only where it is still there then: meanwhile it may have been deleted, with all that followed."""
+    put_version(store, 1)
+    put_version(store, 5)
+
+    def goes_on() -> None:
+        for version in range(6, 9):
+            put_version(store, version)
+        for version in range(5, 8):
+            store.bucket.delete(key(version))
+
+    store.before("get", key(6), goes_on)
+    assert indexes.read([REGION])[REGION] == put_version(store, 8)
 
 
-def claimed(region: Region) -> RegionIndex:
-    return first_claim(region, 1, Position(7), claimant(0), "w1")
+def test_a_page_of_another_number_of_regions_is_refused(store: ScriptedStore, clock: ManualClock) -> None:
+    put_version(store, 1)
+    with pytest.raises(StoreInconsistent, match="has 4 regions a page, the contract says 2"):
+        RegionIndexes(store, clock, 2).read([replace(REGION, partition=0)])
 
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_many_are_read_at_a_call_and_what_nobody_has_claimed_is_not_among_them(
     store: ScriptedStore, clock: ManualClock, beside: bool
 ) -> None:
-    regions = [Region("orders", TopicId("topic-id-1"), p) for p in range(6)]
-    for region in regions[::2]:
-        store.bucket.put(paths.index_version(region, 1), encode_index(claimed(region)), 0)
+    regions = [Region("orders", TopicId("topic-id-1"), p) for p in range(10)]
+    for page in {Page.of(region, PER_PAGE) for region in regions}:
+        inside = [claimed(region) for region in regions[::2] if Page.of(region, PER_PAGE) == page]
+        store.bucket.put(paths.page_version(page, 1), page_with(*inside), 0)
     with closing(ThreadTasks()) as tasks:
-        indexes = RegionIndexes(store, clock, tasks if beside else None)
+        indexes = RegionIndexes(store, clock, PER_PAGE, tasks if beside else None)
         found = indexes.read(reversed_ := regions[::-1])
         assert list(found) == [region for region in reversed_ if region.partition % 2 == 0]
         assert all(index == claimed(region) for region, index in found.items())
+        assert len(store.calls) == 3 * 3  # a listing and two looks a page
         assert indexes.read([]) == {}
-        store.bucket.delete(paths.index_version(regions[2], 1))
-        store.bucket.put(paths.index_version(regions[2], 1), b"damaged", 0)
+        store.bucket.delete(key(1))
+        store.bucket.put(key(1), b"damaged", 0)
         with pytest.raises(ObjectCorrupt):
-            RegionIndexes(store, clock, tasks if beside else None).read(regions)
+            RegionIndexes(store, clock, PER_PAGE, tasks if beside else None).read(regions)
 
 
 def test_many_are_swapped_at_a_call_each_with_its_own_answer(store: ScriptedStore, indexes: RegionIndexes) -> None:
     put_version(store, 1)
-    found = indexes.swap({OTHER: lambda _: claimed(OTHER), REGION: lambda _: None})
-    assert found == {OTHER: (True, claimed(OTHER)), REGION: (False, FIRST)}
+    store.calls.clear()
+    found = indexes.swap(
+        {ELSEWHERE: lambda _: claimed(ELSEWHERE), OTHER: lambda _: claimed(OTHER), REGION: lambda _: None}
+    )
+    assert list(found) == [ELSEWHERE, OTHER, REGION]
+    assert found == {ELSEWHERE: (True, claimed(ELSEWHERE)), OTHER: (True, claimed(OTHER)), REGION: (False, FIRST)}
+    assert [what for act, what in store.calls if act == "put"] == [
+        paths.page_version(Page.of(ELSEWHERE, PER_PAGE), 1), key(2),
+    ]  # fmt: skip
     assert indexes.read([REGION, OTHER]) == {REGION: FIRST, OTHER: claimed(OTHER)}
 
 
-def test_where_one_swap_raises_those_before_it_stay(store: ScriptedStore, indexes: RegionIndexes) -> None:
+def test_where_one_swap_raises_the_others_are_done(store: ScriptedStore, indexes: RegionIndexes) -> None:
     def refuse(_: RegionIndex | None) -> RegionIndex | None:
         raise StoreInconsistent("no")
 
     with pytest.raises(StoreInconsistent, match="no"):
-        indexes.swap({OTHER: lambda _: claimed(OTHER), REGION: refuse})
+        indexes.swap({REGION: refuse, OTHER: lambda _: claimed(OTHER)})
     assert indexes.read([REGION, OTHER]) == {OTHER: claimed(OTHER)}
+
+
+def damage(data: bytes, region: Region) -> bytes:
+    page = decode_page(data, "there")
+    record = page.records[region.partition]
+    return encode_page(page.with_records({region.partition: replace(record, data=record.data[:-1] + b"?")}))
+
+
+def lose(data: bytes, region: Region) -> bytes:
+    page = decode_page(data, "there")
+    return encode_page(page.with_records({region.partition: Record(b"", 1)}))
+
+
+@pytest.mark.parametrize("harm", [damage, lose])
+def test_a_damaged_record_is_its_region_s_alone(
+    store: ScriptedStore, indexes: RegionIndexes, harm: Callable[[bytes, Region], bytes]
+) -> None:
+    store.bucket.put(key(1), harm(page_with(FIRST, claimed(OTHER)), REGION), 0)
+    broken = decode_page(store.bucket.get(key(1)) or b"", key(1)).records[REGION.partition]
+    assert indexes.read([OTHER]) == {OTHER: claimed(OTHER)}
+    with pytest.raises(ObjectCorrupt, match="lancewal repair region") as caught:
+        indexes.read([REGION])
+    assert caught.value.where["object"] == key(1)
+    with pytest.raises(ObjectCorrupt):
+        indexes.swap({REGION: again, OTHER: again})
+    assert indexes.read([OTHER]) == {OTHER: again(claimed(OTHER))}
+    assert decode_page(store.bucket.get(key(2)) or b"", key(2)).records[REGION.partition] == broken
+
+
+def test_in_a_page_that_is_too_large_other_changes_go_on(
+    store: ScriptedStore, indexes: RegionIndexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_version(store, 1)
+    monkeypatch.setattr(indexes_module, "OPENED_BELOW", 10)
+    with pytest.raises(ObjectCorrupt, match="with one generation more than now"):
+        indexes.swap({OTHER: lambda _: claimed(OTHER), REGION: again})
+    assert indexes.read([OTHER, REGION]) == {REGION: again(FIRST)}
 
 
 class Contended:
@@ -203,26 +410,27 @@ def test_of_two_threads_the_newer_version_is_remembered(
     """One has compared its own with what is known, and the other one, which has a newer, comes in between."""
     put_version(store, 1)
     indexes.read([REGION])
-    first = indexes._known[REGION]
-    newer = [replace(first, version=replace(first.version, version=version)) for version in (2, 3)]
+    newer = [Known(Version(version, page_with(FIRST, write_id=f"p{version}")), Moment(0.0, 0)) for version in (2, 3)]
     done_or_waits = Event()
+    asked: list[object] = []
 
     def keep_newer() -> None:
-        indexes._keep(REGION, newer[1])
+        indexes._remember(PAGE, newer[1])
         done_or_waits.set()
 
     other = Thread(target=keep_newer)
 
-    class Known(dict[Region, IndexRead]):
+    class Slow(dict[Page, Any]):
         def get(self, *arguments: Any) -> Any:
             found = super().get(*arguments)
-            if other.ident is None:
+            asked.append(found)
+            if len(asked) == 2 and other.ident is None:  # the comparison right before it is remembered
                 other.start()
                 done_or_waits.wait()
             return found
 
     monkeypatch.setattr(indexes, "_lock", Contended(done_or_waits))
-    monkeypatch.setattr(indexes, "_known", Known(indexes._known))
-    indexes._keep(REGION, newer[0])
+    monkeypatch.setattr(indexes, "_known", Slow(indexes._known))
+    indexes._remember(PAGE, newer[0])
     other.join()
-    assert indexes._known[REGION].version.version == 3
+    assert indexes._known[PAGE].known.version.version == 3

@@ -28,7 +28,7 @@ from lancewal_core.region.index import RegionIndex, encode_index
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.transitions import Claimant, claim, first_claim, flushed, merged, paged, seal
 from lancewal_core.store import object_limits
-from lancewal_core.store.object_kinds import INDEX_BYTES_MAX, KINDS, ObjectKind, kind_of
+from lancewal_core.store.object_kinds import KINDS, PAGE_BYTES_MAX, ObjectKind, kind_of
 from lancewal_core.store.object_limits import OTHER_BYTES_MAX
 from lancewal_core.store.object_store import ObjectStore, put_once
 from lancewal_core.store.obstore import open_store
@@ -189,12 +189,12 @@ def test_what_no_reader_unpacks_is_not_written(name: str, monkeypatch: pytest.Mo
 
 
 def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the limits of an index of some generations: all that are in it become MERGED, and leave it, without a new one."""
+    """With the limits of a page of some generations: all that are in it become MERGED, and leave it, without a new one."""
     store, clock = MemoryStore(SystemClock()), SystemClock()
-    indexes, ids = RegionIndexes(store, clock), (f"w{i}" for i in range(10**6))
+    indexes, ids = RegionIndexes(store, clock, 32), (f"w{i}" for i in range(10**6))
     region, claimant = golden.NORTH, Claimant(OwnerId("o"), LogId("l"), Sequence(3))
-    monkeypatch.setattr(regions, "OPENED_BELOW", 4000 * regions.OPENED_BELOW // INDEX_BYTES_MAX)
-    small = replace(BY_NAME["region state"], bytes_max=4000)
+    monkeypatch.setattr(regions, "OPENED_BELOW", 4000 * regions.OPENED_BELOW // PAGE_BYTES_MAX)
+    small = replace(BY_NAME["state page"], bytes_max=4000)
     monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
 
     def change(decide: Callable[[RegionIndex], RegionIndex | None]) -> RegionIndex:
@@ -217,7 +217,7 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     opened: list[int] = []
     with pytest.raises(ObjectTooLarge, match="let the flusher work") as caught:
         fill()
-    assert "/index/" in str(caught.value.where["object"])
+    assert "/pages/" in str(caught.value.where["object"])
     assert len(opened) > 10
     sealed = opened[-1]
     # Who stops may seal its last one still.

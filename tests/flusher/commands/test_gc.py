@@ -19,7 +19,7 @@ import yaml
 from lancewal_core import paths
 from lancewal_core.cli import program as cli
 from lancewal_core.errors import FlusherPaused
-from lancewal_core.ids import Generation, LogId, OwnerId, Region, TopicId
+from lancewal_core.ids import Generation, LogId, OwnerId, Page, Region, TopicId
 from lancewal_core.ids import Sequence as SequenceNumber
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.control import Service, pause
@@ -38,7 +38,7 @@ OF_PATHS = {
     r"^_lancewal/wal/fenced/": "fences",
     r"^_lancewal/wal/": "WAL segments",
     r"memtables/": "files of flushes",
-    r"/index/": "states of partitions",
+    r"/pages/": "pages of partition states",
     r"/history/": "history pages",
     r"keys/parts/": "parts of key runs",
     r"keys/catalog/": "key catalog versions",
@@ -135,7 +135,7 @@ def littered(table: FlusherTable) -> None:
             {region: lambda found: found and replace(found, write_id=table.new_id())}
         )[region]
         assert ours
-    for file in (Path(table.uri) / paths.index_prefix(region)).iterdir():
+    for file in (Path(table.uri) / paths.pages_prefix()).rglob("*.binpb"):
         age(file, 8 * DAY_S)
     fence = encode_fence(Fence(LogId("fenced"), SequenceNumber(0), OwnerId("b"), 0))
     put(table, paths.wal_segment(LogId("fenced"), SequenceNumber(0)), fence, 8 * DAY_S)
@@ -166,7 +166,7 @@ def test_what_it_says_is_what_goes(make: Any, gc: Any) -> None:
     assert gc(table)[0] == 0
     gone = {key: size for key, size in before.items() if key not in sizes(table)}
     assert by_kind([*said["deleted"], *said["waiting"]]) == counted(gone)
-    assert {group["kind"] for group in said["deleted"]} == {"states of partitions", "parcels of tasks"}
+    assert {group["kind"] for group in said["deleted"]} == {"pages of partition states", "parcels of tasks"}
     assert {"fences", "WAL segments", "files of flushes", "parts of key runs"} == {g["kind"] for g in said["waiting"]}
     assert said["trimmed"] == [{"region": table.regions[0].name, "first": 1, "last": table.index(0).trimmed_generation}]
     assert table.index(0).trimmed_generation > 0
@@ -252,12 +252,12 @@ def test_looking_and_waiting_exclude_each_other(make: Any, gc: Any) -> None:
 def test_orphans_are_listed_and_stay(make: Any, gc: Any) -> None:
     table = make(0)
     region = table.regions[0]
-    former = paths.index_version(Region(region.topic, TopicId("topic-id-0"), 0), 3)
+    former = paths.page_version(Page(region.topic, TopicId("topic-id-0"), 0), 3)
     beyond = paths.history_page(Region(region.topic, region.topic_id, 7), Generation(1))
     strange = [
         "_lancewal/notes.txt",
         f"{paths.wal_prefix()}log-1/1.arrow",
-        f"{paths.region_prefix(region)}index/x.binpb",
+        f"{paths.pages_prefix()}x.binpb",
     ]
     for key in (former, beyond, *strange):
         put(table, key)

@@ -227,7 +227,7 @@ def test_what_a_table_has_left_is_not_taken_for_nothing(tmp_path: Path) -> None:
     lance.write_dataset(ROWS, str(folder))
     contract = attach(folder)
     store = open_store(str(folder))
-    store.put_if_absent(f"{paths.region_prefix(contract.regions[0])}index/x", b"")
+    store.put_if_absent(f"{paths.region_prefix(contract.regions[0])}x", b"")
     lance.dataset(str(folder)).update_config({"lancewal.table_uuid": "another"})
     with pytest.raises(TableExists, match="already a lancewal table"):
         attach(folder)

@@ -25,7 +25,7 @@ from lancewal_core.errors import (
     StoreUnavailable,
     TableRestored,
 )
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
+from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.flush import entries_of, flush_from_log
@@ -98,7 +98,7 @@ class World:
         self.dataset = MemoryDataset(self.contract.rows.table, {TABLE_UUID: "uuid-1"})
         self.table = MemoryTable(self.dataset)
         self.tasks = InlineTasks()
-        self.indexes = RegionIndexes(self.plain, self.clock)
+        self.indexes = RegionIndexes(self.plain, self.clock, 32)
         """What everybody else sees."""
         self._numbers = itertools.count(1)
         self.state = GarbageState()
@@ -135,6 +135,9 @@ class World:
 
     def region(self, partition: int = 0) -> Region:
         return self.contract.regions[partition]
+
+    def page(self, partition: int = 0) -> Page:
+        return Page.of(self.region(partition), self.contract.regions_per_page)
 
     def index(self, partition: int = 0) -> RegionIndex:
         found = self.indexes.read([self.region(partition)]).get(self.region(partition))
@@ -251,8 +254,8 @@ class World:
         return [int(p[1]) for i in infos if (p := paths.parse_snapshot_file(i.key)) is not None]
 
     def versions(self, partition: int = 0) -> list[int]:
-        infos = self.plain.list(paths.index_prefix(self.region(partition)))
-        return sorted(p[1] for i in infos if (p := paths.parse_index_version(i.key)) is not None)
+        infos = self.plain.list(paths.page_prefix(self.page(partition)))
+        return sorted(p[1] for i in infos if (p := paths.parse_page_version(i.key)) is not None)
 
     def pages(self, partition: int = 0) -> list[tuple[int, int]]:
         """First and last generation of each history page."""
@@ -360,7 +363,7 @@ def test_the_boundary_moves_before_anything_below_it_is_deleted(world: World) ->
     seen: list[int] = []
     world.store.before("delete", "", lambda: seen.append(world.index().trimmed_generation), times=100)
     world.collect_fully()
-    puts = [at for at, (act, key) in enumerate(world.store.calls) if act == "put" and "/index/" in key]
+    puts = [at for at, (act, key) in enumerate(world.store.calls) if act == "put" and "/pages/" in key]
     deletes = [at for at, (act, _) in enumerate(world.store.calls) if act == "delete"]
     assert len(deletes) == 5
     assert max(puts) < min(deletes)
@@ -523,7 +526,7 @@ def test_foreign_objects_stay(world: World) -> None:
         f"{paths.wal_prefix()}log-a/README",
         f"{paths.snapshots_prefix(world.region())}x/y",
         f"{paths.history_prefix(world.region())}notes",
-        f"{paths.index_prefix(world.region())}notes",
+        f"{paths.page_prefix(world.page())}notes",
     ]
     for key in foreign:
         world.plain.put_if_absent(key, b"mine")
@@ -642,7 +645,7 @@ def test_a_crash_between_page_and_index_repeats_itself_away(world: World) -> Non
     world.open(writer)
     for _ in range(PAGE_AT):
         world.generation(writer, segments=1)
-    world.store.fail("put", "/index/", times=100)
+    world.store.fail("put", "/pages/", times=100)
     with pytest.raises(StoreUnavailable):
         world.collect()
     assert (world.pages(), world.index().generations[0].generation) == ([(1, 48)], 1)
@@ -665,13 +668,13 @@ def test_no_verdict_on_a_page_leaves_the_index(world: World) -> None:
 
 def test_a_page_that_a_listing_leaves_out_ends_the_round(paged_world: World) -> None:
     """Its generations would seem to be kept by nobody."""
-    world = paged_world
+    world, before = paged_world, paged_world.deletes()
     for _ in range(2):
         world.store.before("list", "/history/", lambda: world.store.faults.listings.append(ListFault.PARTIAL), times=3)
         with pytest.raises(StoreInconsistent, match="17 of the generations 1 to 65"):
             world.collect()
         world.clock.seconds += GRACE_S
-    assert world.deletes() == []
+    assert world.deletes() == before
     assert world.collect() == 0
 
 
@@ -679,7 +682,7 @@ def test_another_collector_trims_between_index_and_pages(paged_world: World) -> 
     """The index read names less than what is trimmed by now, and the page that it needs is gone: looked at again."""
     world = paged_world
     world.clock.seconds = 147 * HOUR_S
-    other = replace(world.collector(), store=world.plain, indexes=RegionIndexes(world.plain, world.clock))
+    other = replace(world.collector(), store=world.plain, indexes=RegionIndexes(world.plain, world.clock, 32))
     world.store.before("list", "/history/", lambda: collect_garbage(other, GarbageState()))
     world.collect()
     assert world.index().trimmed_generation == 48
@@ -704,11 +707,25 @@ def test_old_index_versions_go_oldest_first_but_never_the_first_nor_the_newest_h
     assert world.collect() == 0
     world.clock.seconds += 1
     assert world.collect() == 10
-    assert world.deletes() == [paths.index_version(world.region(), v) for v in range(2, 12)]
+    assert world.deletes() == [paths.page_version(world.page(), v) for v in range(2, 12)]
     assert world.versions() == [1, *range(12, VERSIONS_KEPT + 12)]
     fresh = newest_index(world.plain, world.clock, world.region())
     assert fresh == world.index()
     assert world.collect() == 0
+
+
+def test_a_version_goes_once_one_that_is_an_hour_younger_lies_there_whatever_the_collector_s_clock_says(
+    world: World,
+) -> None:
+    many_versions(world, VERSIONS_KEPT + 11)
+    world.clock.seconds += HOUR_S - 1
+    world.touch()
+    assert world.collect() == 0
+    world.clock.seconds += 1
+    assert world.collect() == 0  # the newest is as old as that, too
+    world.touch()
+    assert world.collect() == 12
+    assert world.deletes() == [paths.page_version(world.page(), v) for v in range(2, 14)]
 
 
 def test_a_hundred_and_one_versions_all_stay(world: World) -> None:
@@ -741,7 +758,7 @@ def test_a_parcel_that_a_crash_left_behind_goes_after_a_day(world: World) -> Non
 def test_a_crash_while_index_versions_go_leaves_no_hole(world: World) -> None:
     many_versions(world, VERSIONS_KEPT + 31)
     world.clock.seconds += WEEK_S
-    world.store.fail("delete", paths.index_version(world.region(), 9))
+    world.store.fail("delete", paths.page_version(world.page(), 9))
     with pytest.raises(StoreUnavailable):
         world.collect()
     assert world.versions() == [1, *range(9, VERSIONS_KEPT + 32)]
@@ -753,7 +770,7 @@ def test_a_listing_that_leaves_versions_out_makes_no_hole(world: World, left_out
     """A version below a hole would be found as the newest by whoever is shown it and probes upward."""
     many_versions(world, VERSIONS_KEPT + 31)
     world.clock.seconds += WEEK_S
-    hidden = {paths.index_version(world.region(), v) for v in left_out}
+    hidden = {paths.page_version(world.page(), v) for v in left_out}
     complete = ScriptedStore.list
 
     def partial(self: ScriptedStore, prefix: str, limit: int | None = None) -> Any:
@@ -783,7 +800,7 @@ class _FailsAt:
 
 @pytest.mark.parametrize(
     ("act", "part"),
-    [("list", "/wal/"), ("get", "/wal/"), ("list", "/memtables/"), ("get", "/index/"), ("list", "/index/"),
+    [("list", "/wal/"), ("get", "/wal/"), ("list", "/memtables/"), ("get", "/pages/"), ("list", "/pages/"),
      ("list", "/history/"), ("get", "/contract/"), ("get", "/merges/")],
 )  # fmt: skip
 def test_a_read_error_anywhere_ends_the_round_with_nothing_deleted(world: World, act: Act, part: str) -> None:
@@ -879,12 +896,12 @@ def test_an_index_below_the_table_s_watermark_ends_the_round(world: World) -> No
     world.collect_fully()
     assert world.versions()[1] > 2
     world.append(writer, 0)
-    first = paths.index_version(world.region(), 1)
+    first = paths.page_version(world.page(), 1)
     complete = ScriptedStore.list
 
     def behind(self: ScriptedStore, prefix: str, limit: int | None = None) -> Any:
         found = complete(self, prefix)
-        return [info for info in found if info.key == first] if prefix == paths.index_prefix(world.region()) else found
+        return [info for info in found if info.key == first] if prefix == paths.page_prefix(world.page()) else found
 
     segments = world.segments("a")
     world.seal(writer)
@@ -934,7 +951,7 @@ def test_candidates_are_listed_before_indexes(world: World) -> None:
     world.store.after("list", paths.wal_prefix(), opens)
     world.collect()
     listed = [at for at, (act, key) in enumerate(world.store.calls) if act == "list" and key in candidates]
-    read = [at for at, (_, key) in enumerate(world.store.calls) if "/index/" in key]
+    read = [at for at, (_, key) in enumerate(world.store.calls) if "/pages/" in key]
     assert len(listed) == 2
     assert max(listed) < min(read)
     for _ in range(3):
@@ -963,7 +980,7 @@ def test_a_generation_opened_at_any_moment_of_any_round_loses_nothing(moment: st
             world.append(writer, 1)
             world.append(writer, 0, 1)
 
-        index = paths.index_prefix(world.region(1))
+        index = paths.page_prefix(world.page(1))
         for number in range(4):
             if number == round_:
                 match moment:
@@ -1022,7 +1039,7 @@ def test_two_collectors_at_the_same_time_do_what_one_does(world: World) -> None:
     world.clock.seconds += WINDOW_S
     contexts = [world.collector(), world.collector()]
     states = [GarbageState(), GarbageState()]
-    world.store.before("put", "/index/", lambda: collect_garbage(contexts[1], states[1]))
+    world.store.before("put", "/pages/", lambda: collect_garbage(contexts[1], states[1]))
     for _ in range(3):
         for context, state in zip(contexts, states, strict=True):
             collect_garbage(context, state)

@@ -671,8 +671,10 @@ def test_an_index_that_is_lost_stops(filled: FlusherTable) -> None:
     from lancewal_core import paths
     from lancewal_core.errors import StoreInconsistent
 
-    shutil.rmtree(Path(filled.uri) / paths.index_prefix(filled.regions[0]))
-    assert RegionIndexes(filled.store, filled.context().clock).read([filled.regions[0]]).get(filled.regions[0]) is None
+    shutil.rmtree(Path(filled.uri) / paths.pages_prefix())
+    assert (
+        RegionIndexes(filled.store, filled.context().clock, 32).read([filled.regions[0]]).get(filled.regions[0]) is None
+    )
     with pytest.raises(StoreInconsistent, match="orders/topic-id-1/0"):
         filled.round()
 

@@ -93,7 +93,7 @@ def test_merges_and_partitions_that_are_left(table: FlusherTable) -> None:
 
 def test_rounds_that_fail(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
-    index = min((Path(table.uri) / "_lancewal").glob("regions/*/*/00000/index/*.binpb"))  # the newest comes first
+    index = min((Path(table.uri) / "_lancewal").glob("pages/*/*/00000/*.binpb"))  # the newest comes first
     whole = index.read_bytes()
     index.write_bytes(whole[:-1])
     with serving(settings_of(table)) as port:

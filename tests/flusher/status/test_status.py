@@ -46,6 +46,7 @@ from lancewal_flusher.define.create import create_table
 from lancewal_flusher.status.of_kafka import NO_BROKERS
 from lancewal_flusher.status.status import table_status
 from tests.flusher.table_settings import content, make_topic, table_settings
+from tests.support.indexes import flip_record
 from tests.support.retention import delete_records
 from tests.support.scripted import InlineTasks, ManualClock
 from tests.support.whole_path import until
@@ -360,8 +361,7 @@ def test_a_corrupt_index_hides_no_other_region(settings: Settings, contract: Con
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
     for region in contract.regions[:2]:
         ingest.claim(region, 0)
-    (file,) = (Path(settings.table.uri) / "_lancewal").glob("regions/*/*/00000/index/*.binpb")
-    file.write_bytes(file.read_bytes()[:-1])
+    flip_record(min((Path(settings.table.uri) / "_lancewal").glob("pages/*/*/00000/*.binpb")), 0)
     status = status_of(settings, settings.table.uri)
     assert status.problems[0].startswith("object_corrupt: ")
     assert [it.owner for it in status.partitions] == [None, "host-a", None]

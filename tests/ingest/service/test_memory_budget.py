@@ -192,7 +192,7 @@ def test_memory_stays_at_its_budget_whatever_records_become(columns: str, value:
     worker = made.worker(SealPolicy(nbytes=BUDGET), LIMITS, MemoryPolicy(BUDGET), observer)
     worker.assigned([0])
     worker.step()
-    made.store.silent = "_lancewal/regions/"  # no index changes: nothing is sealed, and rows stay where they are
+    made.store.silent = "_lancewal/pages/"  # no index changes: nothing is sealed, and rows stay where they are
     turns(worker, made, 400)
     largest = decoder_of(made.contract.rows).weights.largest(10_000)
     assert observer.seen[-1][1]  # it is full, and consumes no more
@@ -384,7 +384,7 @@ def test_a_generation_is_sealed_before_a_column_can_end_arrow_s_offsets() -> Non
     worker = made.worker(policy, LIMITS, MemoryPolicy(100 << 30))
     worker.assigned([0])
     turns(worker, made, 5)
-    made.store.silent = "_lancewal/regions/"
+    made.store.silent = "_lancewal/pages/"
     worker._partitions.open[0].memtable.nbytes = GENERATION_BYTES_MAX
     turns(worker, made, 50)
     asked = len(source.asked)

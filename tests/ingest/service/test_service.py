@@ -216,7 +216,7 @@ def metric(port: int, name: str, **labels: str) -> float | None:
 
 
 def indexes_of(contract: Contract, uri: str) -> dict[int, RegionIndex]:
-    indexes = RegionIndexes(open_store(uri), SystemClock())
+    indexes = RegionIndexes(open_store(uri), SystemClock(), contract.regions_per_page)
     found = {region.partition: indexes.read([region]).get(region) for region in contract.regions}
     return {partition: index for partition, index in found.items() if index is not None}
 

@@ -245,7 +245,7 @@ def test_what_was_consumed_before_retention_took_the_rest_becomes_durable() -> N
 def test_a_partition_that_the_store_lets_nobody_open_is_shown_until_it_is_open() -> None:
     place = Place()
     worker = place.worker()
-    place.store.silent = "_lancewal/regions/"
+    place.store.silent = "_lancewal/pages/"
     worker.assigned([0])
     worker.step()
     assert {p: error.kind for p, error in worker.refused.items()} == {0: "store_unavailable"}
@@ -289,7 +289,7 @@ def test_what_a_takeover_costs_is_told() -> None:
     # It hands nothing over; the next owner has to end its log, and to flush from it what only it had in memory.
     worker = place.worker(observer=seen)
     place.source.ends[0] = Offsets(Position(0), Position(7))
-    place.store.silent = "_lancewal/regions/"
+    place.store.silent = "_lancewal/pages/"
     worker.assigned([0])
     worker.step()
     assert (seen.claims, seen.opened_after, worker.ends_at_opening) == (["failed"], [], {})
@@ -431,7 +431,7 @@ def test_drain_says_when_a_region_was_not_handed_over() -> None:
     worker = place.worker()
     worker.assigned([0])
     worker.step()
-    place.store.silent = "_lancewal/regions/"
+    place.store.silent = "_lancewal/pages/"
     assert not worker.drain(60.0)
 
 
@@ -441,14 +441,14 @@ def test_a_silent_store_uses_up_the_time_of_a_rebalance_once() -> None:
     worker.assigned(range(50))
     worker.step()
     assert len(worker.durable) == 50
-    place.store.silent = "_lancewal/regions/"
+    place.store.silent = "_lancewal/pages/"
     began = place.clock.now
     worker.revoked(range(50))
     assert worker.durable == {}
     assert place.clock.now - began < 60
 
 
-@pytest.mark.parametrize("silent", ["_lancewal/regions/", "_lancewal/wal/"])
+@pytest.mark.parametrize("silent", ["_lancewal/pages/", "_lancewal/wal/"])
 def test_the_loop_turns_while_requests_hang(silent: str) -> None:
     place = Place(partitions=10)
     gone = place.worker()
@@ -480,7 +480,7 @@ def test_drain_ends_when_its_time_is_up() -> None:
     worker = place.worker()
     worker.assigned(range(30))
     worker.step()
-    place.store.silent, place.store.timeout_s = "_lancewal/regions/", 30.0
+    place.store.silent, place.store.timeout_s = "_lancewal/pages/", 30.0
     began = place.clock.now
     assert not worker.drain(60.0)
     assert place.clock.now - began < 120

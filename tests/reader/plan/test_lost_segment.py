@@ -32,12 +32,12 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
     (region,) = CONTRACT.regions
     clock = Clock()
     store = MemoryStore(clock)
-    indexes = RegionIndexes(store, clock)
+    indexes = RegionIndexes(store, clock, 32)
     indexes.swap({region: lambda _: first_claim(region, 1, Position(0), at(0), "w1")})
     indexes.swap(
         {region: lambda i: i and seal(i, Generation(1), at(1), Position(5), [Position(0)], "w2", hand_over=False)}
     )
-    other = RegionIndexes(store, clock)
+    other = RegionIndexes(store, clock, 32)
 
     class Sealing(MemoryStore):
         def get(self, key: str) -> bytes | None:

@@ -7,39 +7,51 @@ from dataclasses import dataclass
 from lancewal_audit.repair.context import RepairContext
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Generation, Position, Region
-from lancewal_core.region.index import RegionIndex, decode_index
-from lancewal_core.region.indexes import index_family
+from lancewal_core.ids import Generation, Page, Position, Region
+from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.indexes import page_family
+from lancewal_core.region.pages.state_page import StatePage, decode_page, index_in
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.table.watermarks import Watermark
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What is listed of an index: the newest version that can be read, and those above it that cannot."""
+    """What is listed of the region's page: the newest version in which its index can be read, and those above it in which
+    it cannot."""
 
     newest: int
     sound: tuple[int, RegionIndex] | None
     damaged: tuple[str, ...]
+    page: StatePage | None
+    """The newest version of the page, where that can be read but for what is damaged in records."""
 
 
 def versions_of(context: RepairContext, region: Region) -> Versions:
-    family = index_family(region)
+    family = page_family(Page.of(region, context.contract.regions_per_page))
     listed = sorted({v for i in context.store.list(family.prefix) if (v := family.parse(i.key)) is not None})
+    newest = listed[-1] if listed else 0
     damaged: list[str] = []
+    page: StatePage | None = None
     for version in reversed(listed):
-        data = context.store.get(family.key(version))
+        key = family.key(version)
+        data = context.store.get(key)
         try:
-            if data is not None:
-                return Versions(listed[-1], (version, decode_index(data, family.key(version))), tuple(damaged))
+            if data is None:
+                continue
+            found = decode_page(data, key)
+            page = found if version == newest else page
+            index = index_in(found, region, key)
         except Corrupt as error:
             damaged.append(str(error))
-    return Versions(listed[-1] if listed else 0, None, tuple(damaged))
+            continue
+        return Versions(newest, None if index is None else (version, index), tuple(damaged), page)
+    return Versions(newest, None, tuple(damaged), page)
 
 
-def is_readable(data: bytes, key: str) -> bool:
+def is_readable(data: bytes, key: str, region: Region) -> bool:
     try:
-        decode_index(data, key)
+        index_in(decode_page(data, key), region, key)
     except Corrupt:
         return False
     return True

@@ -1,4 +1,5 @@
-"""``lancewal repair region``: a region's newest index versions are lost or damaged; make one from what the logs hold.
+"""``lancewal repair region``: a region's index is lost or damaged in the newest versions of its page; make one from what the
+logs hold.
 
 Guarantees
  1. The new index covers every position from what it is sure of (an older version that can be read, or the table's
@@ -9,9 +10,13 @@ Guarantees
     the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
  3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is ended
     by a fence before the logs are read.
- 4. One put-if-absent decides, of a version well above every one that is known; a process that remembers a version that is
-    lost meets it, because the versions below it, down to the last that can be read, are filled up with the same.
+ 4. One put-if-absent decides, of a version of the page well above every one that is known; a process that remembers a
+    version that is lost meets it, because the versions below it, down to the last that can be read, are filled up with the
+    same.
  5. A crash before that put leaves fences, after it versions to fill up: repeating does the rest.
+ 6. Other regions of the page keep their records as the newest version has them, damaged ones too.  Where that version cannot
+    be read, or a later one is known to be lost, older ones say nothing of them that holds: they are marked as lost, for a
+    repair of their own, and named.
 
 Steps
  1. Which versions are there, and which can be read?
@@ -24,7 +29,7 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.generation_parts import behind_losses
@@ -46,9 +51,10 @@ from lancewal_audit.repair.log_survey import survey_logs
 from lancewal_audit.repair.told import Told, of_generation, of_region, told
 from lancewal_core import paths
 from lancewal_core.errors import RepairRefused, RetentionLost
-from lancewal_core.ids import Generation, OwnerId, Position, Region
+from lancewal_core.ids import Generation, OwnerId, Page, Position, Region
 from lancewal_core.region.index import RegionIndex, encode_index
 from lancewal_core.region.loss_record import read_losses, replaced_below
+from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
 from lancewal_core.store.object_store import Lost, put_new
 from lancewal_core.table.control import Service, read_control
 from lancewal_core.wal.walk import end_log
@@ -57,6 +63,8 @@ MARGIN = 100
 """Versions above the newest that is listed that processes may remember."""
 MARGIN_BLIND = 1_000
 """The same where none is listed."""
+_SHOWN = 5
+"""Versions that cannot be read, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +90,10 @@ class IndexPlan:
                 state_version=self.versions.newest,
                 readable=None if sound is None else sound[0],
             ),
-            *map(told, self.versions.damaged),
+            *map(told, self.versions.damaged[:_SHOWN]),
         ]
+        if len(self.versions.damaged) > _SHOWN:
+            found.append(told(f"{len(self.versions.damaged) - _SHOWN} more cannot be read"))
         if self.index is None:
             return [*found, told("it says all that the logs say")]
         for r in self.index.generations:
@@ -212,28 +222,49 @@ def repair_index(
     # Step 5
     margin = MARGIN if plan.versions.newest else MARGIN_BLIND
     top = max(plan.versions.newest, above) + margin
-    data = encode_index(again.index)
-    outcome = put_new(context.store, paths.index_version(region, top), data, "run the command again")
+    page, lost = _page_with(context, again.versions, again.index, above)
+    data = encode_page(page)
+    outcome = put_new(context.store, paths.page_version(page.page, top), data, "run the command again")
     if isinstance(outcome, Lost):
         raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
     written = told(f"version {top} of its state is written", **of_region(region), state_version=top)
-    return [written, *_fill(context, again, top, data)]
+    done = [written, *_fill(context, again, top, data)]
+    if lost:
+        named = ", ".join(str(partition) for partition in lost)
+        said = f"the states of these partitions lay in the same object and are lost too, repair each: {named}"
+        done.append(told(said, **of_region(region), lost_too=lost))
+    return done
+
+
+def _page_with(
+    context: RepairContext, versions: Versions, index: RegionIndex, above: int
+) -> tuple[StatePage, list[int]]:
+    """The page with this index, and of which partitions it says that their records are lost: guarantee 6."""
+    per_page = context.contract.regions_per_page
+    page = Page.of(index.region, per_page)
+    record = {index.region.partition: Record(encode_index(index), context.clock.now_ms())}
+    if versions.page is not None and versions.newest >= above:
+        return replace(versions.page.with_records(record), write_id=context.new_id()), []
+    lost = [r.partition for r in context.contract.regions if Page.of(r, per_page) == page and r != index.region]
+    marks = {partition: Record(b"", context.clock.now_ms()) for partition in lost}
+    return StatePage(page, per_page, context.new_id(), {}).with_records({**marks, **record}), lost
 
 
 def _fill(context: RepairContext, plan: IndexPlan, top: int, data: bytes | None) -> list[Told]:
     """Versions below ``top`` that are absent, downward to one that can be read: guarantee 4."""
-    key = paths.index_version(plan.region, top)
-    data = data or context.store.get(key)
+    page = Page.of(plan.region, context.contract.regions_per_page)
+    data = data or context.store.get(paths.page_version(page, top))
     filled = 0
     at = top - 1
     sound = plan.versions.sound
     low = sound[0] if sound is not None and sound[0] < top else 0
     while data is not None and at > low:
-        found = context.store.get(paths.index_version(plan.region, at))
+        key = paths.page_version(page, at)
+        found = context.store.get(key)
         if found is None:
-            put_new(context.store, paths.index_version(plan.region, at), data, "run the command again")
+            put_new(context.store, key, data, "run the command again")
             filled += 1
-        elif plan.index is None and found != data and is_readable(found, paths.index_version(plan.region, at)):
+        elif plan.index is None and found != data and is_readable(found, key, plan.region):
             break  # below it, nothing is a hole of ours
         at -= 1
     said = f"{filled} versions below it are filled up"

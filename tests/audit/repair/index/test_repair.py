@@ -16,16 +16,16 @@ from lancewal_core import paths
 from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, RetentionLost, StoreInconsistent
 from lancewal_core.ids import Position
 from lancewal_core.region.flush import flush_generation
-from lancewal_core.region.index import RegionIndex, State, decode_index
-from lancewal_core.region.indexes import index_family
+from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.region.pages.state_page import decode_page, index_in
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table
 from tests.audit.repair.test_segment import MemoryRecords
-from tests.support.indexes import newest_index
+from tests.support.indexes import flip_record, newest_index, page_versions
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import (
     Crash,
@@ -34,7 +34,6 @@ from tests.support.repairs import (
     check_strong,
     content,
     dry,
-    flip,
     messages,
     repairing,
 )
@@ -66,10 +65,15 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def versions(pipeline: Pipeline, partition: int = PARTITION) -> list[Path]:
-    """Index objects, the newest first."""
-    family = index_family(pipeline.contract.regions[partition])
-    listed = sorted(v for i in pipeline.store.list(family.prefix) if (v := family.parse(i.key)) is not None)
-    return [Path(pipeline.uri) / family.key(v) for v in reversed(listed)]
+    """Objects of the page, the newest first."""
+    return page_versions(pipeline.store, pipeline.uri, pipeline.contract.regions[partition])
+
+
+def flip_all(pipeline: Pipeline) -> None:
+    """Damage the region's record in all versions that have one."""
+    for path in versions(pipeline):
+        if PARTITION in decode_page(path.read_bytes(), path.name).records:
+            flip_record(path, PARTITION)
 
 
 def kafka(low: int = 0) -> Callable[[], Position]:
@@ -90,6 +94,15 @@ def repair(
         region = pipeline.contract.regions[partition]
         done = repair_index(context, region, lambda: members, kafka(low), before_gap=before_gap, above=above)
     return messages(done)
+
+
+def repair_page(pipeline: Pipeline, *, above: int = 0) -> list[str]:
+    """All regions of it, one after the other; what was done for the first."""
+    done = repair(pipeline, above=above)
+    for region in pipeline.contract.regions:
+        if region.partition != PARTITION:
+            repair(pipeline, partition=region.partition, above=above)
+    return done
 
 
 def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
@@ -115,7 +128,7 @@ def goes_on(pipeline: Pipeline, *, another: bool = True) -> None:
 @pytest.mark.parametrize("count", [3])
 def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
     for path in versions(pipeline)[:count]:
-        flip(path)
+        flip_record(path, PARTITION)
     with pytest.raises(ObjectCorrupt, match="lancewal repair region"):
         open_table(pipeline.uri).to_arrow()
     assert "is the newest that can be read" in dry(pipeline, "region", PARTITION)
@@ -124,14 +137,61 @@ def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
     assert repair(pipeline) == []
 
 
+def test_damage_that_others_have_copied(pipeline: Pipeline) -> None:
+    """The object put back is no longer the newest: its record is taken from there by the repair, and others keep theirs."""
+    before = read_index(pipeline)
+    newest = versions(pipeline)[0]
+    whole = newest.read_bytes()
+    flip_record(newest, PARTITION)
+    other = pipeline.contract.regions[1 - PARTITION]
+    with repairing(pipeline) as context:
+        swapped = context.indexes.swap({other: lambda found: found and replace(found, write_id=context.new_id())})
+    assert swapped[other].ours
+    newest.write_bytes(whole)
+    with pytest.raises(ObjectCorrupt, match=f"{versions(pipeline)[0].name} is corrupt: .* `lancewal repair region`"):
+        open_table(pipeline.uri).to_arrow()
+    repair(pipeline)
+    assert newest_index(pipeline.store, pipeline.clock, other) == swapped[other].found
+    known = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[PARTITION])
+    assert known is not None
+    assert known.generations[: len(before.generations) - 1] == before.generations[:-1]
+    goes_on(pipeline)
+
+
 @pytest.mark.parametrize(("count", "another"), [(1, False), (4, True), (1000, False)])
 def test_lost_versions(pipeline: Pipeline, count: int, another: bool) -> None:
     """Also where the process that owned the region, and remembers the versions that are lost, goes on."""
     for path in versions(pipeline)[:count]:
         path.unlink()
     dry(pipeline, "region", PARTITION)
-    repair(pipeline)
+    repair_page(pipeline)
     goes_on(pipeline, another=another)
+
+
+@pytest.mark.parametrize("how", ["damaged", "lost", "known to be lost"])
+def test_of_a_page_that_cannot_be_read_each_region_is_repaired_by_itself(pipeline: Pipeline, how: str) -> None:
+    """None goes on from what an older version says of it."""
+    objects = versions(pipeline)
+    above = 0
+    match how:
+        case "damaged":
+            data = bytearray(objects[0].read_bytes())
+            data[10] ^= 0xFF
+            objects[0].write_bytes(data)
+        case "lost":
+            for path in objects:
+                path.unlink()
+        case "known to be lost":
+            for path in objects[:3]:
+                path.unlink()
+            above = len(objects)
+    others = [r.partition for r in pipeline.contract.regions if r.partition != PARTITION]
+    assert repair(pipeline, above=above)[-1].endswith(f"are lost too, repair each: {', '.join(map(str, others))}")
+    with pytest.raises(ObjectCorrupt, match=f"the state of region orders/[^ ]*/{others[0]} is lost"):
+        open_table(pipeline.uri).to_arrow()
+    for partition in others:
+        repair(pipeline, partition=partition, above=above)
+    goes_on(pipeline)
 
 
 def test_an_index_below_the_watermark_names_the_command(pipeline: Pipeline) -> None:
@@ -167,8 +227,7 @@ def unmerged_segment(pipeline: Pipeline) -> tuple[Path, int, int]:
             first = record.first
             if sum(p.first >= first for p in survey[record.log].pieces[region]) > 1:
                 break
-        for path in versions(pipeline):
-            path.unlink()
+        flip_all(pipeline)
         piece = next(p for p in survey[record.log].pieces[region] if p.first >= first)
         key = paths.wal_segment(piece.log, piece.sequence)
         segment = decode_segment(pipeline.store.get(key) or b"", key)
@@ -279,7 +338,7 @@ def test_a_region_whose_log_is_whole_began_at_its_first_entry(tmp_path: Path, lo
 
 
 def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
-    flip(versions(pipeline)[0])
+    flip_record(versions(pipeline)[0], PARTITION)
     before = versions(pipeline)
     with pytest.raises(RepairRefused, match="2 ingest processes are members"):
         repair(pipeline, members=2)
@@ -294,12 +353,13 @@ def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(("at", "after"), [(1, True), (3, False), (3, True), (60, False)])
 def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after: bool) -> None:
     """Fences, the version that decides, and those that fill up."""
+    flip_all(pipeline)
     for path in versions(pipeline)[:3]:
         path.unlink()
     region = pipeline.contract.regions[PARTITION]
     with repairing(pipeline, CrashingStore(pipeline.store, at, after=after)) as context, pytest.raises(Crash):
         repair_index(context, region, lambda: 0, kafka())
-    repair(pipeline)
+    repair_page(pipeline)
     listed = len(versions(pipeline))
     assert listed > MARGIN
     assert repair(pipeline) == []
@@ -308,7 +368,7 @@ def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after:
 
 
 def test_of_two_at_once_one_decides(pipeline: Pipeline) -> None:
-    flip(versions(pipeline)[0])
+    flip_record(versions(pipeline)[0], PARTITION)
     region = pipeline.contract.regions[PARTITION]
     asked: list[int] = []
 
@@ -330,8 +390,7 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
     pipeline.produce(30)
     pipeline.ingest()
     with repairing(pipeline) as context:
-        for path in versions(pipeline):
-            path.unlink()
+        flip_all(pipeline)
         repair(pipeline)
         index = newest_index(pipeline.store, pipeline.clock, region)
         assert index is not None
@@ -350,10 +409,11 @@ def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
         pipeline.produce(60)
         pipeline.ingest()
         pipeline.settle()
-    indexes = [
-        (path, decode_index(path.read_bytes(), path.relative_to(pipeline.uri).as_posix()))
-        for path in versions(pipeline)
+    region = pipeline.contract.regions[PARTITION]
+    read = [
+        (path, index_in(decode_page(path.read_bytes(), path.name), region, path.name)) for path in versions(pipeline)
     ]
+    indexes = [(path, index) for path, index in read if index is not None]
     flushed = [r for r in indexes[0][1].generations if r.state is State.FLUSHED]
     assert len(flushed) > 1
     early = flushed[-2]
@@ -363,7 +423,7 @@ def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
         path.unlink()
     (Path(pipeline.uri) / (early.snapshot or "")).unlink()
     assert repair(pipeline) == []  # it leads as far: nothing shows that there were others
-    assert repair(pipeline, above=len(indexes))
+    assert repair_page(pipeline, above=len(read))
     states = [r.state for r in read_index(pipeline).generations]
     assert State.FLUSHED not in states[states.index(State.SEALED) :]
     goes_on(pipeline)

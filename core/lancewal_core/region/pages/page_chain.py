@@ -1,0 +1,216 @@
+"""The versions of a page: finding the newest, and swapping it for the next.
+
+Version n + 1 is made by put-if-absent; whoever stores it has swapped n for n + 1.  Old versions are deleted, in ascending
+order, so a number that is absent is not one that was never used: a process that slept must not take it for that.
+
+Guarantees
+ 1. ``newest`` returns a version that was the newest at some moment during the call, or None where the page has none.
+ 2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found when
+    ``decide`` declines.  A lost race decides again; a lost reply is recognised, since no two objects are equal: each try
+    of a put is encoded anew, with a write id of its own.
+ 3. No number is used twice: what was put at a number that had been used before, and was deleted since, does not count, and
+    nobody takes it for the newest.
+
+How
+ a. ``Known`` is a version that was proven to be the newest, and a moment before the request that proved it.
+ b. An hour is longer than ``SLOW_S`` and all else that may lie between: a version is deleted once one that is an hour younger
+    lies there (or after a week), and the newest never is.  So of what is known since less than ``SLOW_S``, by both clocks,
+    nothing behind it is deleted: the first absent number behind it was never used.
+ c. Longer ago, that is asked: the known version is still there, the very same object, *after* the absent number was seen or
+    the put has landed.  Versions go in ascending order, so nothing behind it was deleted before.  Where it is gone, nothing
+    is known, not whether a put has landed either: the search begins with a listing.
+ d. A listing is a hint.  What it shows is read after the number behind it was seen to be absent, which proves it as in c.
+ e. Version 1 is never deleted, so that a page that has none has no version.  It proves nothing in c and is, alone, the newest
+    only where a listing shows it; a listing that is empty, or names a version that is gone, is asked again, and then is
+    ``StoreInconsistent``.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, assert_never
+
+from lancewal_core.errors import StoreInconsistent
+from lancewal_core.process.clock import Clock
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
+from lancewal_core.store.versioned import FIRST_VERSION, Family, Version
+
+V = TypeVar("V")
+
+SLOW_S = 60.0
+_LISTINGS = 4
+"""Times that a listing which cannot be right is asked again."""
+_UNKNOWN_TRIES = 8
+_UNKNOWN_PAUSE_S = 0.1
+_UNKNOWN_S = 15.0
+"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
+_LOST_BEFORE_PAUSE = 3
+_LOST_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """By two clocks: one stands still while a machine sleeps, the other may be set."""
+
+    monotonic: float
+    wall_ms: int
+
+    @staticmethod
+    def now(clock: Clock) -> Moment:
+        return Moment(clock.monotonic(), clock.now_ms())
+
+    def is_long_ago(self, clock: Clock) -> bool:
+        """By the clock that says more."""
+        now = Moment.now(clock)
+        return max(now.monotonic - self.monotonic, (now.wall_ms - self.wall_ms) / 1000) > SLOW_S
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A version that was the newest, later than ``at``."""
+
+    version: Version
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped(Generic[V]):
+    """Our value is this version."""
+
+    known: Known
+    value: V
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """``decide`` had nothing to write against ``known``, the newest version."""
+
+    known: Known | None
+
+
+def newest(store: ObjectStore, family: Family, clock: Clock, known: Known | None = None) -> Known | None:
+    """Guarantee 1.  ``known``: what an earlier call has returned."""
+    if known is not None:
+        found = _forward(store, family, clock, known, known.version)
+        if found is not None:
+            return found
+    return _by_listing(store, family, clock, exists=known is not None)
+
+
+def swap(
+    store: ObjectStore,
+    family: Family,
+    clock: Clock,
+    decide: Callable[[Known | None], V | None],
+    encode: Callable[[V], bytes],
+    known: Known | None = None,
+) -> Swapped[V] | Declined:
+    """Guarantee 2.  ``decide`` may raise, and may be asked about its own value; ``StoreUnavailable`` if no try got a verdict.
+
+    ``encode`` gives other bytes each time.  After ``StoreUnavailable`` the write may still land: the caller decides again
+    from the newest version, and finds its own value there.
+    """
+    current, lost = newest(store, family, clock, known), 0
+    while True:
+        value = decide(current)
+        if value is None:
+            return Declined(current)
+        number = FIRST_VERSION if current is None else current.version.version + 1
+        began = Moment.now(clock)
+        put = _put(store, family.key(number), clock, lambda value=value: encode(value))  # type: ignore[misc] # bound now
+        if isinstance(put, bytes):
+            if current is None or _is_still_there(store, family, clock, current):
+                return Swapped(Known(Version(number, put), began), value)
+            current = _by_listing(store, family, clock, exists=True)
+            continue
+        lost += 1
+        if lost >= _LOST_BEFORE_PAUSE:
+            clock.sleep(_LOST_PAUSE_S * 2 ** min(lost - _LOST_BEFORE_PAUSE, 4) * (zlib.crc32(put.ours) % 997) / 997)
+        winner = Version(number, put.found)
+        if current is None:
+            current = newest(store, family, clock)
+        else:
+            current = _forward(store, family, clock, current, winner) or _by_listing(store, family, clock, exists=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Race:
+    """Another's object lies there."""
+
+    found: bytes
+    ours: bytes
+
+
+def _put(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> bytes | _Race:
+    """Our bytes that lie there, of whichever try."""
+    tried: list[bytes] = []
+    cause = ""
+    began = clock.monotonic()
+    for attempt in range(_UNKNOWN_TRIES):
+        if clock.monotonic() - began > _UNKNOWN_S:
+            break
+        tried.append(encode())
+        outcome = put_once(store, key, tried[-1])
+        match outcome:
+            case Done():
+                return tried[-1]
+            case Lost(found=found):
+                return found if found in tried else _Race(found, tried[-1])
+            case Unknown(cause=why):
+                cause = why
+                clock.sleep(_UNKNOWN_PAUSE_S * 2**attempt)
+            case _:
+                assert_never(outcome)
+    raise no_verdict(key, cause)
+
+
+def _forward(store: ObjectStore, family: Family, clock: Clock, base: Known, version: Version) -> Known | None:
+    """From ``version`` on, which is ``base`` or was read behind it; None where nothing is known any more."""
+    while True:
+        asked = Moment.now(clock)
+        data = store.get(family.key(version.version + 1))
+        if data is None:
+            break
+        version = Version(version.version + 1, data)
+    return Known(version, asked) if _is_still_there(store, family, clock, base) else None
+
+
+def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Known) -> bool:
+    """Whether no number behind it was deleted before now; asked only where it is known since long."""
+    if not known.at.is_long_ago(clock):
+        return True
+    if known.version.version == FIRST_VERSION:
+        return False
+    return store.get(family.key(known.version.version)) == known.version.data
+
+
+def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: bool) -> Known | None:
+    """``exists``: the page has had a version."""
+    for _ in range(_LISTINGS):
+        listed = [v for info in store.list(family.prefix, limit=1) if (v := family.parse(info.key)) is not None]
+        found = _upward(store, family, clock, max(listed, default=FIRST_VERSION))
+        if found is None:
+            if not listed and not exists:
+                return None
+        elif listed or found.version.version != FIRST_VERSION:
+            return found
+    raise StoreInconsistent(
+        f"the listing of {family.prefix!r} does not show what is there: {_LISTINGS} times it was empty, or named a "
+        "version that is gone",
+        object=family.prefix,
+    )
+
+
+def _upward(store: ObjectStore, family: Family, clock: Clock, version: int) -> Known | None:
+    """From a version that a listing has shown; None where it is gone."""
+    while True:
+        asked = Moment.now(clock)
+        following = store.get(family.key(version + 1))
+        data = store.get(family.key(version))  # behind the other: see d
+        if data is None:
+            return None
+        if following is None:
+            return Known(Version(version, data), asked)
+        version += 1

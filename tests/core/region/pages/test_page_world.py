@@ -1,0 +1,117 @@
+"""Random histories of pages: see ``page_world``.  Each mutation takes one rule away, and some seed notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lancewal_core.region.pages import page_chain
+from lancewal_core.region.pages.page_chain import SLOW_S, Moment
+from lancewal_core.store.object_store import Done, Unknown, put_once
+from lancewal_core.store.versioned import FIRST_VERSION
+from lancewal_flusher.garbage import find
+from tests.core.region.pages.page_world import Violation, World
+
+SEEDS = 12
+SWITCHES = 6_000
+MUTATION_SEEDS = 60
+
+
+def test_histories_keep_the_rules() -> None:
+    counts: dict[str, int] = {}
+    for seed in range(SEEDS):
+        world = World(seed)
+        world.run(SWITCHES)
+        for event, count in {**world.counts, "strays": world.bucket.strays}.items():
+            counts[event] = counts.get(event, 0) + count
+    lacking = {"read", "swapped", "declined", "froze", "deleted", "strays", "StoreUnavailable"} - {
+        event for event, count in counts.items() if count
+    }
+    assert not lacking, counts
+
+
+def never_asked(patch: pytest.MonkeyPatch) -> None:
+    """What is known counts however long ago."""
+    patch.setattr(Moment, "is_long_ago", lambda self, clock: False)
+
+
+def monotonic_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Moment, "is_long_ago", lambda self, clock: clock.monotonic() - self.monotonic > SLOW_S)
+
+
+def wall_alone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Moment, "is_long_ago", lambda self, clock: (clock.now_ms() - self.wall_ms) / 1000 > SLOW_S)
+
+
+def any_object_there(patch: pytest.MonkeyPatch) -> None:
+    """The known version is taken to be still there where any object lies at its number."""
+
+    def is_still_there(store: Any, family: Any, clock: Any, known: Any) -> bool:
+        if not known.at.is_long_ago(clock):
+            return True
+        if known.version.version == FIRST_VERSION:
+            return False
+        return store.get(family.key(known.version.version)) is not None
+
+    patch.setattr(page_chain, "_is_still_there", is_still_there)
+
+
+def first_version_proves(patch: pytest.MonkeyPatch) -> None:
+    def is_still_there(store: Any, family: Any, clock: Any, known: Any) -> bool:
+        return not known.at.is_long_ago(clock) or store.get(family.key(known.version.version)) == known.version.data
+
+    patch.setattr(page_chain, "_is_still_there", is_still_there)
+
+
+def a_lost_reply_is_done(patch: pytest.MonkeyPatch) -> None:
+    def put(store: Any, key: str, data: bytes) -> Any:
+        outcome = put_once(store, key, data)
+        return Done() if isinstance(outcome, Unknown) else outcome
+
+    patch.setattr(page_chain, "put_once", put)
+
+
+def the_next_number_is_taken_blindly(patch: pytest.MonkeyPatch) -> None:
+    """Who loses a race puts what it has at the next number."""
+    real = page_chain._put
+
+    def put(store: Any, key: str, clock: Any, encode: Callable[[], bytes]) -> Any:
+        found = real(store, key, clock, encode)
+        while not isinstance(found, bytes):
+            folder, _, name = key.rpartition("/")
+            key = f"{folder}/{int(name.removesuffix('.binpb')) - 1:020d}.binpb"
+            found = real(store, key, clock, encode)
+        return found
+
+    patch.setattr(page_chain, "_put", put)
+
+
+def versions_go_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(find, "PAGES_KEPT_MS", 0)
+
+
+def newest_first(patch: pytest.MonkeyPatch) -> None:
+    """Old versions go in descending order, and a collector may freeze in the midst of that."""
+    real = find._old_versions
+    patch.setattr(find, "_old_versions", lambda *arguments: real(*arguments)[::-1])
+
+
+MUTATIONS = [
+    never_asked, monotonic_alone, wall_alone, any_object_there, first_version_proves, a_lost_reply_is_done,
+    the_next_number_is_taken_blindly, versions_go_at_once, newest_first,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
+def test_without_a_rule_some_seed_notices(
+    mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    for seed in range(MUTATION_SEEDS):
+        try:
+            World(seed, freezes=0.03).run(SWITCHES)
+        except Violation:
+            return
+    pytest.fail(f"no seed below {MUTATION_SEEDS} notices")
