@@ -176,10 +176,11 @@ def test_what_is_put_at_a_number_used_before_does_not_count(
     swapped = indexes.swap({REGION: noted})[REGION]
     eighth = put_version(store, 8)
     assert seen[1] == eighth
-    assert swapped == (True, replace(eighth, write_id="mine2"))
-    assert index_in(decode_page(store.bucket.get(key(9)) or b"", key(9)), REGION, key(9)) == swapped.found
+    newest = replace(eighth, write_id="mine2")
+    assert swapped == (True, newest)
+    assert index_in(decode_page(store.bucket.get(key(9)) or b"", key(9)), REGION, key(9)) == newest
     assert store.bucket.get(key(3)) is not None  # a stray: below what is there
-    assert RegionIndexes(store, clock, PER_PAGE).read([REGION])[REGION] == swapped.found
+    assert RegionIndexes(store, clock, PER_PAGE).read([REGION])[REGION] == newest
 
 
 def test_what_landed_but_cannot_be_proven_is_found_by_its_write_id(

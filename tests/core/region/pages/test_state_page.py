@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 
 import google_crc32c
@@ -100,7 +101,7 @@ def test_a_newer_format_is_refused_by_name_and_of_a_record_concerns_its_region_a
 
 def changed_heads() -> dict[str, tuple[state_page_pb2.StatePageHead, str]]:
     made = {}
-    for name, change, match in (
+    changes: tuple[tuple[str, Callable[[state_page_pb2.StatePageHead], None], str], ...] = (
         ("other topic", lambda h: setattr(h, "topic", "other"), "it is page 0 of topic other"),
         ("other id", lambda h: setattr(h, "topic_id", "other"), "id other"),
         ("other page", lambda h: setattr(h, "number", 1), "it is page 1"),
@@ -112,7 +113,8 @@ def changed_heads() -> dict[str, tuple[state_page_pb2.StatePageHead, str]]:
         ("order", lambda h: setattr(h.slots[0], "partition", 9), "are not in order"),
         ("twice", lambda h: setattr(h.slots[0], "partition", 7), "two records"),
         ("size", lambda h: setattr(h.slots[0], "size", 2**40), "its records end at byte"),
-    ):
+    )
+    for name, change, match in changes:
         changed = head()
         change(changed)
         made[name] = changed, match
