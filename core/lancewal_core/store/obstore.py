@@ -24,6 +24,7 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, S3Store
 
+from lancewal_core import paths
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
@@ -52,12 +53,19 @@ _RETRY: Any = {
 }
 
 
+_ONCE: Any = {**_RETRY, "max_retries": 0}
+"""Nor does the client put a version of a page twice by itself: a machine may sleep for days between the two, and the second
+would be an object that others know, at a number used before (``page_chain``)."""
+
+
 class ObstoreStore:
     """An object store rooted at a table's folder."""
 
-    def __init__(self, store: Any, name: str) -> None:
+    def __init__(self, store: Any, name: str, once: Any = None) -> None:
+        """``once``: the same, by a client that repeats no request; None: none does."""
         self._store = store
         self._name = name
+        self._once = store if once is None else once
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -103,8 +111,9 @@ class ObstoreStore:
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         check_written(key, len(data))
+        store = self._once if key.startswith(paths.pages_prefix()) else self._store
         try:
-            obstore.put(self._store, key, data, mode="create")
+            obstore.put(store, key, data, mode="create")
         except (AlreadyExistsError, FileExistsError, PreconditionError):
             return Taken()
         except _NO_KEY as error:
@@ -185,9 +194,12 @@ def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bo
             client[_CLIENT_OPTIONS[name]] = value.lower() == "true" if "allow_http" in name else value
         elif name not in _LANCE_ONLY:
             config[name] = value
+    prefix = parts.path.strip("/") or None
     try:
-        store = S3Store(parts.netloc, prefix=parts.path.strip("/") or None, config=config, client_options=client,
-                        retry_config=_RETRY)  # fmt: skip
+        store, once = (
+            S3Store(parts.netloc, prefix=prefix, config=config, client_options=client, retry_config=retry)
+            for retry in (_RETRY, _ONCE)
+        )
     except Exception as error:
         raise InvalidSettings(f"store options for {uri!r} are not accepted: {first_line(error)}") from error
-    return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}")
+    return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}", once)
