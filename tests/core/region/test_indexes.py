@@ -132,6 +132,23 @@ def test_what_was_read_a_moment_ago_costs_one_request(
     assert store.calls == [("get", key(3)), ("get", key(4)), ("get", key(2))]
 
 
+@pytest.mark.parametrize("shown", ["newest", "nothing"])
+def test_who_is_far_behind_goes_by_a_listing_once(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, shown: str
+) -> None:
+    put_version(store, 1)
+    put_version(store, 2)
+    indexes.read([REGION])
+    for version in range(3, 40):
+        put_version(store, version)
+    store.calls.clear()
+    if shown == "nothing":
+        store.faults.listings.append(ListFault.PARTIAL)
+    assert indexes.read([REGION])[REGION] == put_version(store, 39)
+    assert store.calls.count(LISTING) == 1
+    assert len(store.calls) == (3 + 1 + 2 if shown == "newest" else 37 + 1 + 1)
+
+
 @pytest.mark.parametrize("stands", ["monotonic", "wall"])
 def test_a_process_that_slept_goes_by_a_listing_where_what_it_knows_is_gone(
     store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, stands: str

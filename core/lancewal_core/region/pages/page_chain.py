@@ -40,6 +40,8 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family, Version
 V = TypeVar("V")
 
 SLOW_S = 60.0
+_STEPS = 3
+"""From one version to the next before a listing is asked how far it goes."""
 _LISTINGS = 4
 """Times that a listing which cannot be right is asked again."""
 _UNKNOWN_TRIES = 8
@@ -168,13 +170,28 @@ def _put(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]
 
 def _forward(store: ObjectStore, family: Family, clock: Clock, base: Known, version: Version) -> Known | None:
     """From ``version`` on, which is ``base`` or was read behind it; None where nothing is known any more."""
+    steps = 0
     while True:
         asked = Moment.now(clock)
         data = store.get(family.key(version.version + 1))
         if data is None:
             break
         version = Version(version.version + 1, data)
+        steps += 1
+        if steps == _STEPS:
+            version = _ahead(store, family, version)
     return Known(version, asked) if _is_still_there(store, family, clock, base) else None
+
+
+def _ahead(store: ObjectStore, family: Family, version: Version) -> Version:
+    """What a listing shows behind ``version``; where the base is still there, no number up to it is absent."""
+    listed = max(_listed(store, family), default=FIRST_VERSION)
+    data = store.get(family.key(listed)) if listed > version.version else None
+    return version if data is None else Version(listed, data)
+
+
+def _listed(store: ObjectStore, family: Family) -> list[int]:
+    return [v for info in store.list(family.prefix, limit=1) if (v := family.parse(info.key)) is not None]
 
 
 def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Known) -> bool:
@@ -189,7 +206,7 @@ def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Kno
 def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: bool) -> Known | None:
     """``exists``: the page has had a version."""
     for _ in range(_LISTINGS):
-        listed = [v for info in store.list(family.prefix, limit=1) if (v := family.parse(info.key)) is not None]
+        listed = _listed(store, family)
         found = _upward(store, family, clock, max(listed, default=FIRST_VERSION))
         if found is None:
             if not listed and not exists:
