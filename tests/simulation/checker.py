@@ -24,9 +24,9 @@ from lancewal_core.ids import Generation, OwnerId, Page, Region, Sequence
 from lancewal_core.process import failpoints
 from lancewal_core.region.flush import entries_of
 from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State
-from lancewal_core.region.indexes import page_family
+from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.pages.state_page import decode_page, index_in
+from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.region.snapshot import read_folded, read_snapshot
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT

@@ -5,5 +5,5 @@ they had, ``options`` the options that they share, ``named`` the partition or re
 print what comes from outside, and ``logs`` what they log; then ``config``, ``pause`` and ``inspect``, which shows what
 ``stored_object`` makes of an object.
 
-May import: errors, ids, keys, paths, process, region, settings, store, table, wal.
+May import: errors, ids, keys, paths, process, region, region.pages, settings, store, table, wal.
 """

@@ -30,10 +30,10 @@ from lancewal_core.keys.run import NO_REGION, decode_part
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
-from lancewal_core.region.indexes import page_family
+from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.page_chain import newest
-from lancewal_core.region.pages.state_page import Record, decode_page, index_in
+from lancewal_core.region.pages.state_page import Record, decode_page
 from lancewal_core.region.snapshot import read_snapshot, side_rows
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore

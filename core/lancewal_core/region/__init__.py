@@ -6,5 +6,5 @@ lie in ``pages``; ``history`` has what an index left behind. ``opened_table`` bu
 ``durable_position`` and ``loss_record`` say from where ingest goes on, ``end_region`` ends what its owner has open.
 ``u64_segment`` and ``key_checksum`` are parts of what is stored.
 
-May import: errors, ids, paths, process, proto, rows, store, table, wal, words.
+May import: errors, ids, paths, process, proto, region.pages, rows, store, table, wal, words.
 """

@@ -9,13 +9,13 @@ from threading import Lock
 from typing import NamedTuple, TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectTooLarge, StoreInconsistent
+from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge, StoreInconsistent
 from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import RegionIndex, encode_index
+from lancewal_core.region.index import RegionIndex, decode_index, encode_index
 from lancewal_core.region.pages.page_chain import Known, Swapped, newest, swap
-from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, empty_page, encode_page, index_in
+from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, empty_page, encode_page
 from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
 from lancewal_core.store.object_limits import too_large
 from lancewal_core.store.object_store import ObjectStore
@@ -36,6 +36,23 @@ def page_family(page: Page) -> Family:
         return None if found is None or found[0] != page else found[1]
 
     return Family(paths.page_prefix(page), lambda version: paths.page_version(page, version), parse)
+
+
+def index_in(page: StatePage, region: Region, where: str) -> RegionIndex | None:
+    """The region's index as the page has it; None where nobody has claimed it.
+
+    ``where`` is the page's object key.  ``ObjectCorrupt`` where its record is damaged or lost, or ``FormatUnknown``.
+    """
+    record = page.records.get(region.partition)
+    if record is None:
+        return None
+    if not record.data:
+        raise ObjectCorrupt(
+            f"{where}: the state of region {region.name} is lost; rebuild it: `lancewal repair region`",
+            object=where,
+            region=region.name,
+        )
+    return decode_index(record.data, where, region)
 
 
 Decide = Callable[[RegionIndex | None], RegionIndex | None]

@@ -16,9 +16,9 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import indexes as indexes_module
 from lancewal_core.region.index import RegionIndex, encode_index
-from lancewal_core.region.indexes import RegionIndexes, page_family
+from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
 from lancewal_core.region.pages.page_chain import SLOW_S, Known, Moment
-from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page, index_in
+from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor
 from lancewal_core.store.versioned import Version
 from lancewal_core.testing.faults import ListFault, PutFault

@@ -9,8 +9,8 @@ from lancewal_core import paths
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Generation, Page, Position, Region
 from lancewal_core.region.index import RegionIndex
-from lancewal_core.region.indexes import page_family
-from lancewal_core.region.pages.state_page import StatePage, decode_page, index_in
+from lancewal_core.region.indexes import index_in, page_family
+from lancewal_core.region.pages.state_page import StatePage, decode_page
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.table.watermarks import Watermark
 

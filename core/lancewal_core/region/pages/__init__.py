@@ -3,5 +3,5 @@
 ``state_page`` is one version of a page: a head, and a record of each region; ``page_chain`` finds a page's newest version
 and swaps it for the next.
 
-May import: errors, ids, paths, process, proto, region, store, words.
+May import: errors, ids, paths, process, proto, store, words.
 """

@@ -3,15 +3,15 @@
 Promises:
 
 1. ``decode_page(encode_page(page)) == page``, and equal pages give equal bytes.
-2. Any changed, missing or added byte is found: in the head by its checksum, in a record by its own (``decode_index``).
+2. Any changed, missing or added byte is found: in the head by its checksum, in a record by its own (``index_in``).
    So damage in one record, or a record of a newer format, is that region's alone: the records of the others are read, and
    whoever swaps another region's copies it as it is, unread.
 3. A head of a format version that this release does not know is refused by name, never half read.
 
 Layout: length of the head (4 bytes, little endian), the head (protobuf ``StatePageHead``, ``proto/state_page.proto``, its
-checksum last), the records one behind the other in the order of their partitions.  A record is a region index
-(``index``); one without bytes is lost: a repair says so of what it could not keep.  A partition without a record has not been
-claimed.
+checksum last), the records one behind the other in the order of their partitions.  A record is a region index,
+which is not looked into here; one without bytes is lost: a repair says so of what it could not keep.  A partition without
+a record has not been claimed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from google.protobuf.message import DecodeError
 
 from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, FormatUnknown, ObjectCorrupt
-from lancewal_core.ids import Page, Region, TopicId
+from lancewal_core.ids import Page, TopicId
 from lancewal_core.proto import state_page_pb2
-from lancewal_core.region.index import RegionIndex, decode_index
 from lancewal_core.words import FORM, is_word
 
 FORMAT_VERSION = 1
@@ -155,23 +154,6 @@ def _head(data: bytes, where: str) -> tuple[_Head, int]:
             object=where,
         )
     return head, end
-
-
-def index_in(page: StatePage, region: Region, where: str) -> RegionIndex | None:
-    """The region's index as the page has it; None where nobody has claimed it.
-
-    ``where`` is the page's object key.  ``ObjectCorrupt`` where its record is damaged or lost, or ``FormatUnknown``.
-    """
-    record = page.records.get(region.partition)
-    if record is None:
-        return None
-    if not record.data:
-        raise ObjectCorrupt(
-            f"{where}: the state of region {region.name} is lost; rebuild it: `lancewal repair region`",
-            object=where,
-            region=region.name,
-        )
-    return decode_index(record.data, where, region)
 
 
 def _broken(page: Page, problem: str) -> ObjectCorrupt:

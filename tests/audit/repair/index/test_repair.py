@@ -17,8 +17,9 @@ from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, Re
 from lancewal_core.ids import Position
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.indexes import index_in
 from lancewal_core.region.loss_record import LossRecord, write_loss
-from lancewal_core.region.pages.state_page import decode_page, index_in
+from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_core.wal.segment import Segment, decode_segment

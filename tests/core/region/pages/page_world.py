@@ -20,8 +20,8 @@ from lancewal_core import paths
 from lancewal_core.errors import StoreInconsistent, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Page, Position, Region, Sequence, TopicId
 from lancewal_core.region.index import RegionIndex
-from lancewal_core.region.indexes import RegionIndexes, page_family
-from lancewal_core.region.pages.state_page import StatePage, decode_page, index_in
+from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
+from lancewal_core.region.pages.state_page import StatePage, decode_page
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.testing.faults import RandomFaults, Rates
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore

@@ -16,7 +16,8 @@ from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
 from lancewal_core.ids import Page, Region, TopicId
 from lancewal_core.proto import state_page_pb2
 from lancewal_core.region.index import encode_index
-from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page, index_in
+from lancewal_core.region.indexes import index_in
+from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
 from tests.golden.core_formats import EAST, INDEX, NORTH, STATES, STATES_KEY
 
 BYTES = encode_page(STATES)
