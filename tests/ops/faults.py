@@ -235,6 +235,13 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault("churn", "four thousand rows are written three times", _churn, _nothing),
     Fault(
+        "worn",
+        "rows are written over and over, and compaction is told to leave every fragment alone; ended by a restart",
+        _worn,
+        _mended,
+        ("LancewalCompactionBehind",),
+    ),
+    Fault(
         "ingest_paused",
         "`lancewal pause ingest` while rows are produced",
         _pause("ingest"),
@@ -318,13 +325,6 @@ FAULTS: tuple[Fault, ...] = (
         "a secondary index is built and not extended while rows come; ended by a restart that does",
         _indexed,
         _mended,
-    ),
-    Fault(
-        "worn",
-        "rows are written over and over, and compaction is told to leave every fragment alone; ended by a restart",
-        _worn,
-        _mended,
-        ("LancewalCompactionBehind",),
     ),
     Fault(
         "damage",
