@@ -161,7 +161,7 @@ KINDS: tuple[ObjectKind, ...] = (
 """In the order in which ``lancewal gc`` counts them.  No key is of two kinds."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def kind_of(key: str) -> ObjectKind | None:
     """The kind of the object with this key; None where no object of lancewal has such a key.
 
