@@ -53,7 +53,6 @@ _END_S = 200.0
 class _Service:
     process: Process
     port: int
-    events: Path
 
     def ready(self) -> bool:
         try:
@@ -78,9 +77,10 @@ class _Service:
     @property
     def joining_s(self) -> float:
         at: dict[str, datetime] = {}
-        for line in self.events.read_text().splitlines():
-            event = json.loads(line)
-            at.setdefault(event["event"], datetime.fromisoformat(event["timestamp"]))
+        for line in self.process.log.read_text().splitlines():
+            if line.startswith("{"):  # others are of libraries
+                event = json.loads(line)
+                at.setdefault(event["event"], datetime.fromisoformat(event["timestamp"]))
         return (at["partition_opened"] - at["service_started"]).total_seconds()
 
 
@@ -113,14 +113,12 @@ class _Installation:
         """``ingest`` or ``flusher``."""
         self._started += 1
         (port,) = free_ports(1)
-        events = self._folder / f"{self._started}-{name}.events"
-        variables = {f"LANCEWAL_HTTP__{name.upper()}_PORT": str(port), "LANCEWAL_EVENT_LOG": str(events)}
         process = Process(
             [sys.executable, "-m", "lancewal_core.cli.program", name, "run", "--config", self._config],
             self._folder / f"{self._started}-{name}.log",
-            environment=variables,
+            environment={f"LANCEWAL_HTTP__{name.upper()}_PORT": str(port)},
         )
-        return _Service(process, port, events)
+        return _Service(process, port)
 
 
 def run(seconds: int = SECONDS) -> dict[str, float]:
@@ -151,7 +149,7 @@ def _rolled(folder: Path, servers: str, seconds: int, tree: Mapping[str, Mapping
             [sys.executable, "-m", "benchmarks.freshness_reader", installation.table, str(rows), str(seconds + 60)],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        producing = threading.Thread(target=produce, args=(servers, installation.topic, rows))
+        producing = threading.Thread(target=produce, args=(servers, installation.topic, rows), daemon=True)
         producing.start()
         time.sleep(BEFORE_S)
         ended, joined = [], []
@@ -191,7 +189,7 @@ def _ended(installation: _Installation, names: Sequence[str], hung: Restartable,
     try:
         for service in services.values():
             service.wait_until_ready()
-        producing = threading.Thread(target=produce, args=(servers, installation.topic, RATE * 2))
+        producing = threading.Thread(target=produce, args=(servers, installation.topic, RATE * 2), daemon=True)
         producing.start()
         if not isinstance(hung, KafkaBroker):
             producing.join()
