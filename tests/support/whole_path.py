@@ -173,8 +173,8 @@ class Service:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The JSON lines of its log."""
-        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+        """The JSON lines of its log; one that is being written counts once it is whole."""
+        return [json.loads(line) for line in self.log.rpartition("\n")[0].splitlines() if line.startswith("{")]
 
     def logged(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.lines if line.get("event") == event]
