@@ -200,22 +200,6 @@ def part(name: str, *arguments: str) -> list[str]:
     return [*PYTEST, f"--durations-file=.durations/{name}.json", *arguments]
 
 
-#: Tests that need a broker or an S3 server mostly wait: one process of them leaves a processor idle, two end about when
-#: all others do, which run beside them, on Spark too, and give way.  Each process has a broker of its own.
-WHOLE = [
-    part("s3", "-m", "s3"),
-    part("kafka", "-m", "kafka and not s3", *NO_CACHE),
-    [*GIVES_WAY, *part("others", "-m", "not (kafka or s3)", *NO_CACHE)],
-]
-
-RUFF = [
-    ("ruff check", [[str(PYTHON), "-m", "ruff", "check", "."]]),
-    ("ruff format", [[str(PYTHON), "-m", "ruff", "format", "--check", "."]]),
-]
-MYPY = [str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exists())]
-LINT = [*RUFF, ("mypy", [MYPY])]
-
-
 #: On two processors: about half of the work of the tests without servers is in these folders.
 HALF = (
     "tests/flusher",
@@ -226,6 +210,27 @@ HALF = (
     "tests/deploy",
     "tests/security",
 )
+OTHER_HALF = tuple(f"--ignore={folder}" for folder in HALF)
+
+#: Tests that need a broker or an S3 server mostly wait: one process of them leaves a processor idle.  All others run beside
+#: them, on Spark too, in two processes, so that both processors have work to the end, and give way.  Each process has a broker
+#: or a Spark session of its own.
+NO_SERVER = ("-m", "not (kafka or s3)", *NO_CACHE)
+WHOLE = [
+    part("s3", "-m", "s3"),
+    part("kafka", "-m", "kafka and not s3", *NO_CACHE),
+    [*GIVES_WAY, *part("others-1", *NO_SERVER, *HALF)],
+    [*GIVES_WAY, *part("others-2", *NO_SERVER, *OTHER_HALF)],
+]
+
+RUFF = [
+    ("ruff check", [[str(PYTHON), "-m", "ruff", "check", "."]]),
+    ("ruff format", [[str(PYTHON), "-m", "ruff", "format", "--check", "."]]),
+]
+MYPY = [str(PYTHON), "-m", "mypy", *(name for name in CODE if (ROOT / name).exists())]
+LINT = [*RUFF, ("mypy", [MYPY])]
+
+
 WITHOUT_SERVERS = ("--quick", "-m", "not (kafka or s3 or spark)")
 QUICK = [
     *RUFF,
@@ -233,7 +238,7 @@ QUICK = [
         "pytest, mypy",
         [
             part("quick-1", *WITHOUT_SERVERS, *HALF),
-            part("quick-2", *WITHOUT_SERVERS, *NO_CACHE, *(f"--ignore={folder}" for folder in HALF)),
+            part("quick-2", *WITHOUT_SERVERS, *NO_CACHE, *OTHER_HALF),
             MYPY,
         ],
     ),
