@@ -469,7 +469,7 @@ def test_a_decision_about_what_was_seen(world: Conflicted) -> None:
     world.send(1, upsert(3, a=2), patch(2, a=3))
     world.send(2, delete(1))
     world.merge_all()
-    settle_seen = ["settle", "orders-1", "--seen", seen]
+    settle_seen = ["settle", "orders-1", "--yes", "--seen", seen]
     for changed in (["--all"], ["--key", '["r0",2]'], ["--key", '["r0",0]', "--key", '["r0",1]']):
         with pytest.raises(InvalidInput, match="something else waits"):
             run(world, *settle_seen, *changed)
