@@ -143,7 +143,11 @@ class Reads:
             if attempt:
                 planned = replace(planned, plan=self._plan_at(planned.receipt))  # its errors are final
             try:
-                return planned, _described(self._rows(self._contexts, planned.wanted, planned.plan), planned.schema)
+                contexts = self._contexts
+                pinned = contexts.plan.table.at(
+                    planned.plan.version
+                )  # anew: a clean-up since then shows here, not midway
+                return planned, _described(self._rows(contexts, pinned, planned.wanted, planned.plan), planned.schema)
             except _VANISHED as error:
                 reason = error
         raise _exhausted(reason)
@@ -157,10 +161,11 @@ class Reads:
             try:
                 plan = earlier or self._plan_newest(contexts, wanted.consistency)
                 rows: Iterator[pa.RecordBatch] = iter(())
+                pinned = contexts.plan.versions.get(plan.version) or contexts.plan.table.at(plan.version)
                 if begin:
-                    rows = self._rows(contexts, wanted, plan)
+                    rows = self._rows(contexts, pinned, wanted, plan)
                 else:
-                    self._pin(contexts, plan)
+                    check_identity(pinned, contexts.contract, self.uri)
                 check_waiting(contexts.contract, plan.in_force.conflicts, contexts.delta.folding.on_conflict)
                 left = left_out(contexts.delta, plan, wanted.columns, wanted.filter)
             except ContractChanged as error:
@@ -184,9 +189,11 @@ class Reads:
             return Planned(wanted, plan, receipt, schema), _described(rows, schema)
         raise _exhausted(reason)
 
-    def _rows(self, contexts: _Contexts, wanted: Wanted, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    def _rows(
+        self, contexts: _Contexts, pinned: PinnedTable, wanted: Wanted, plan: ReadPlan
+    ) -> Iterator[pa.RecordBatch]:
         """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
-        pinned = self._pin(contexts, plan)
+        check_identity(pinned, contexts.contract, self.uri)
         batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter)
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)
@@ -226,11 +233,6 @@ class Reads:
                 self._contexts = _Contexts(
                     replace(known.plan, contract=contract), replace(known.delta, contract=contract)
                 )
-
-    def _pin(self, contexts: _Contexts, plan: ReadPlan) -> PinnedTable:
-        pinned = contexts.plan.versions.get(plan.version) or contexts.plan.table.at(plan.version)
-        check_identity(pinned, contexts.contract, self.uri)
-        return pinned
 
     def _tell(self, left: LeftOut) -> None:
         with self._lock:

@@ -48,6 +48,7 @@ from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.segment import Segment, Trailer
@@ -169,6 +170,7 @@ def plan_strong(context: PlanContext) -> ReadPlan:
 
 def _plan_once(context: PlanContext) -> ReadPlan:
     (pinned, in_force), (indexes, walks) = together(context.tasks, lambda: _pin(context), lambda: _unmerged(context))
+    check_claims(context.contract, indexes)
     for region in context.contract.regions:
         check_reaches(region, indexes.get(region), in_force)
     above = {r: _above(index, in_force) for r, index in indexes.items()}
@@ -193,6 +195,19 @@ def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionIndex], Mapping[
     held = {region: index.generations for region, index in indexes.items()}
     walks = _walk_logs(context, held)
     return indexes, _prove_ends(context, held, walks)
+
+
+def check_claims(contract: Contract, indexes: Mapping[Region, RegionIndex]) -> None:
+    """An owner with a newer contract may have records of keys that came through another region before: ``ContractChanged``.
+
+    The contract is asked for beside the indexes, perhaps before them; a record under a newer one lies behind a claim that says
+    its version."""
+    newer = next((index for index in indexes.values() if index.contract_version > contract.version), None)
+    if newer is not None:
+        raise ContractChanged(
+            f"region {newer.region.name} was claimed under contract version {newer.contract_version}",
+            region=newer.region.name,
+        )
 
 
 def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:

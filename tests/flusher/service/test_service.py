@@ -365,7 +365,7 @@ def test_damage_of_a_region_holds_up_no_other_and_is_waited_out(
 def test_a_damaged_index_is_waited_out(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "PAUSE_S", 0.01)
     table.generation(0, upserts(range(5)))
-    indexes = {path: path.read_bytes() for path in (Path(table.uri) / "_lancewal" / "regions").rglob("*.binpb")}
+    indexes = {path: path.read_bytes() for path in (Path(table.uri) / "_lancewal" / "pages").rglob("*.binpb")}
     for path, data in indexes.items():
         path.write_bytes(data[:-3])
     with serving(settings_of(table)) as port:
@@ -373,7 +373,7 @@ def test_a_damaged_index_is_waited_out(table: FlusherTable, monkeypatch: pytest.
         status, text = get(port, "/readyz")
         assert status == 503
         assert text.startswith("object_corrupt: merge failed: ")
-        assert "/regions/" in text
+        assert "/pages/" in text
         for path, data in indexes.items():
             path.write_bytes(data)
         wait_for(lambda: table.states(0) == ["MERGED"])
@@ -460,7 +460,7 @@ def test_a_lost_index_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(service, "PAUSE_S", 0.01)
     table.generation(0, upserts(range(5)))
     table.round()
-    for path in (Path(table.uri) / "_lancewal" / "regions").rglob("*.binpb"):
+    for path in (Path(table.uri) / "_lancewal" / "pages").rglob("*.binpb"):
         path.unlink()
     with serving(settings_of(table)) as port:
         wait_for(lambda: samples(port).get("failures_total{store_inconsistent}", 0) >= 2)
@@ -629,7 +629,7 @@ def test_errors_are_one_line_and_an_exit_code(table: FlusherTable) -> None:
 def test_damage_is_exit_code_4(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.round()
-    for path in (Path(table.uri) / "_lancewal" / "regions").rglob("*.binpb"):
+    for path in (Path(table.uri) / "_lancewal" / "pages").rglob("*.binpb"):
         path.write_bytes(path.read_bytes()[:-3])
     process = once(table, tree(table))
     _, errors = process.communicate(timeout=DEADLINE_S)
