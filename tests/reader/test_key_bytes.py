@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import lance
@@ -23,6 +24,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import left_out_of, open_table, receipt_of
 from lancewal_reader.commands import Output
 from lancewal_reader.commands import command as read_command
+from lancewal_reader.plan import strong
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
 from tests.support.pipeline import SMALL, Key, Pipeline, Row, by_key
@@ -257,7 +259,13 @@ def test_a_deletion_that_is_merged_while_a_read_plans(pipeline: Pipeline, monkey
     """What meets in the delta of the version pinned has been merged, one behind the other."""
     pipeline.upsert("secret", 1, a=1)
     pipeline.merge_all()
-    newest = Watermarks.newest
+    newest, unmerged = Watermarks.newest, strong._unmerged
+    pinned_first = Event()
+
+    def behind(context: Any) -> Any:
+        """What is unmerged is read beside; here behind it."""
+        assert pinned_first.wait(60)
+        return unmerged(context)
 
     def late(self: Watermarks) -> Any:
         pinned = newest(self)
@@ -267,10 +275,12 @@ def test_a_deletion_that_is_merged_while_a_read_plans(pipeline: Pipeline, monkey
         move_to_another_partition(pipeline)
         pipeline.upsert("secret", 1, a=2)
         pipeline.ingest()
+        pinned_first.set()
         return pinned
 
     reader = open_table(pipeline.uri)
     monkeypatch.setattr(Watermarks, "newest", late)
+    monkeypatch.setattr(strong, "_unmerged", behind)
     assert by_key(reader.to_arrow()) == pipeline.oracle
 
 
