@@ -39,7 +39,7 @@ _WINDOW = 32
 
 _WINDOW_LISTED = 64
 """The same where a listing shows them, so long as they have no more bytes than this:"""
-_BYTES_LISTED = 64 << 20
+_BYTES_LISTED = 16 << 20
 
 
 _LOGS_KNOWN = 1_000

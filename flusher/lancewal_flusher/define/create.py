@@ -72,9 +72,10 @@ def create_table(
     topic = inspector.describe(settings.table.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
-    if unseen := unpacks_unseen(topic):
-        warn(unseen)
+    unseen = unpacks_unseen(topic)
     if look_only:
+        if unseen:
+            warn(unseen)
         columns = columns_of(there, rows) if there is not None else _columns_without_table(rows)
         return first_contract(table, columns, rows, settings.table, topic, start)
     # Step 1
@@ -86,6 +87,8 @@ def create_table(
         except OSError as error:
             if _what_is_there(table, rows, settings)[0] is None:
                 raise store_error(error, f"creating a Lance table at {uri}") from error
+    if unseen:  # not before: who cannot create is told why, and nothing besides
+        warn(unseen)
     # Steps 2 to 4
     pinned = table.newest()
     contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, start)
