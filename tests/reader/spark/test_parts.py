@@ -437,14 +437,14 @@ print(json.dumps({"grown": after - before, "arrow": pa.default_memory_pool().max
 
 def test_the_driver_never_holds_the_delta(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, pa.schema([*KEY, ("blob", pa.binary())]), seed=2, seal_rows=10**6)
-    rows, size, step = 1_000, 64_000, 25
+    rows, size, step = 1_000, 64_000, 10
     for i in range(rows):
         pipeline.upsert(f"r{i % 7}", i, blob=pipeline.rng.randbytes(size))
         if i % step == step - 1:
             pipeline.ingest()
     segments = [p.stat().st_size for p in (Path(pipeline.uri) / "_lancewal" / "wal").rglob("*") if p.is_file()]
     assert sum(segments) > rows * size
-    assert max(segments) < rows * size / 20  # no segment is much of the delta, so none needs much of the memory
+    assert max(segments) < rows * size / 50  # some are read at a time: all of these together are little of the delta
     done = subprocess.run(
         [sys.executable, "-c", PLAN_IN_PROCESS, pipeline.uri], check=True, capture_output=True, text=True, cwd=ROOT
     )
