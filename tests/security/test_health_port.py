@@ -109,7 +109,7 @@ def test_half_open_connections_keep_nobody_out_and_take_few_threads(port: int, m
     with ExitStack() as stack:
         opened = [connect(port, stack) for _ in range(4 * CONNECTIONS_MAX)]
         assert live(port) == "ok\n"
-        assert handlers() <= CONNECTIONS_MAX
+        until(lambda: handlers() <= CONNECTIONS_MAX)  # a thread ends a moment after it gave its place to the next
         assert [answer(one) for one in opened[: -CONNECTIONS_MAX - 1]] == [b""] * (3 * CONNECTIONS_MAX - 1)
 
 
