@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -100,11 +100,20 @@ def live(port: int) -> str:
         return str(found.read().decode())
 
 
-def handlers() -> int:
-    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+@pytest.fixture
+def handlers() -> Callable[[], int]:
+    """How many threads serve the port; those of servers that earlier tests left to their clients are not among them."""
+    others = set(threading.enumerate())
+
+    def count() -> int:
+        return sum("process_request_thread" in thread.name for thread in set(threading.enumerate()) - others)
+
+    return count
 
 
-def test_half_open_connections_keep_nobody_out_and_take_few_threads(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_open_connections_keep_nobody_out_and_take_few_threads(
+    port: int, handlers: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http, "_PLACE_S", LIMIT_S)  # threads may be slow here
     with ExitStack() as stack:
         opened = [connect(port, stack) for _ in range(4 * CONNECTIONS_MAX)]
@@ -113,7 +122,9 @@ def test_half_open_connections_keep_nobody_out_and_take_few_threads(port: int, m
         assert [answer(one) for one in opened[: -CONNECTIONS_MAX - 1]] == [b""] * (3 * CONNECTIONS_MAX - 1)
 
 
-def test_a_request_that_is_not_finished_in_time_is_ended(port: int, clock: ManualClock) -> None:
+def test_a_request_that_is_not_finished_in_time_is_ended(
+    port: int, handlers: Callable[[], int], clock: ManualClock
+) -> None:
     """Also one of which a byte comes now and then."""
     with ExitStack() as stack:
         opened = connect(port, stack)
