@@ -34,7 +34,10 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothing",
         "test_a_gap_stops_it_and_a_person_may_end_the_region_there",
         "test_a_snapshot_is_lost_too",
+        "test_damage_that_others_have_copied",
+        "test_damaged_versions",
         "test_lost_versions",
+        "test_of_a_page_that_cannot_be_read_each_region_is_repaired_by_itself",
     ],
     "audit/repair/test_restored.py": ["test_a_crash_leaves_the_decision_open", "test_after_a_restore"],
     "audit/repair/test_segment.py": [
@@ -64,12 +67,15 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_arrow_upserts_are_measured_in_turns",
         "test_scans_are_measured_before_and_after_compaction",
     ],
+    "core/cli/test_exit_codes.py": ["test_each_branch"],
     "core/cli/test_program.py": [
         "test_a_package_that_cannot_be_imported_breaks_no_other_command_and_is_not_hidden",
         "test_config_show_masks_secrets_and_can_be_read_again",
         "test_logs_are_json_lines_on_stderr",
     ],
     "core/keys/test_code.py": ["test_codes_are_equal_exactly_if_keys_are"],
+    "core/region/pages/test_as_single_indexes.py": ["test_a_history_is_the_same"],
+    "core/region/pages/test_page_world.py": ["test_without_a_rule_some_seed_notices", "test_histories_keep_the_rules"],
     "core/region/test_index.py": ["test_an_index_comes_back_as_it_was_and_its_bytes_are_stable"],
     "core/rows/test_fold.py": [
         "test_complete_overlays_the_tables_row_or_nulls",
@@ -88,6 +94,7 @@ LONG: Mapping[str, Sequence[str]] = {
     "faults/test_flipped_bits.py": [
         "test_a_file_with_another_key_is_neither_read_nor_merged",
         "test_merges_of_a_snapshot",
+        "test_reads_of_the_table",
     ],
     "flusher/commands/test_compact.py": [
         "test_a_run_does_what_looking_has_said",
@@ -193,6 +200,7 @@ LONG: Mapping[str, Sequence[str]] = {
     ],
     "reader/test_damage.py": ["test_a_lost_snapshot_is_read_from_the_log"],
     "reader/test_key_bytes.py": ["test_every_read_is_the_fold_of_what_is_durable"],
+    "reader/test_rows.py": ["test_rows_that_are_used_again_are_the_same"],
     "reader/test_scan.py": ["test_every_read_is_the_fold_of_what_is_durable"],
     "simulation/test_accidents.py": ["test_accident"],
     "simulation/test_coverage.py": ["test_nearly_every_branch_of_the_protocol_is_taken"],
