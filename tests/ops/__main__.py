@@ -21,7 +21,7 @@ from tests.ops.page import PAGE, page, seconds
 from tests.ops.prometheus import Prometheus
 from tests.ops.series import run_cases
 from tests.ops.shown import look_at_pages
-from tests.ops.stage import Stage, staged
+from tests.ops.stage import JOBS, Stage, staged
 from tests.ops.watching import Results, try_fault, unmoved
 
 _SILENCE_S = 10.0
@@ -51,10 +51,7 @@ def main() -> int:
         problems += refused
         kept.keep_objects(objects - len(refused))
     with staged(folder) as stage:
-        jobs = {
-            "lancewal-ingest": [stage.ports["ingest-1"], stage.ports["ingest-2"]],
-            "lancewal-flusher": [stage.ports["flusher"]],
-        }
+        jobs = {job: [stage.ports[name] for name in names] for job, names in JOBS.items()}
         with Prometheus(folder, jobs, SHORTENED) as prometheus:
             for name in stage.services:
                 stage.wait_for_answer(name)

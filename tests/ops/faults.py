@@ -172,6 +172,25 @@ def _indexed(stage: Stage) -> None:
     stage.traffic.on()
 
 
+def _index_spoilt(stage: Stage) -> None:
+    stage.spoil_index("amount")
+    stage.restart("flusher", LANCEWAL_FLUSHER__INDEX_UNINDEXED_ROWS_MAX="1")
+    stage.traffic.on()
+
+
+def _index_gone(stage: Stage) -> None:
+    stage.drop_index("amount")
+    stage.restart("flusher")
+
+
+def _keys_at_odds(stage: Stage) -> None:
+    stage.set_keys_at_odds()
+
+
+def _settled(stage: Stage) -> None:
+    stage.settle_keys()
+
+
 def _broker_gone(stage: Stage) -> None:
     stage.traffic.off()
     stage.broker.kill()
@@ -327,6 +346,20 @@ FAULTS: tuple[Fault, ...] = (
         _mended,
     ),
     Fault(
+        "index_spoilt",
+        "the files of a secondary index are damaged, so that Lance cannot extend it; ended by dropping it, and a restart",
+        _index_spoilt,
+        _index_gone,
+        ("LancewalIndexesBehind",),
+    ),
+    Fault(
+        "keys_at_odds",
+        "a primary key of the table keyed by others comes through two partitions; ended by `lancewal conflict settle`",
+        _keys_at_odds,
+        _settled,
+        ("LancewalKeysInConflict",),
+    ),
+    Fault(
         "damage",
         "the manifests of flushes are damaged when they are to be merged; ended by putting back what they were",
         _damage,
@@ -343,9 +376,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "flusher_gone",
-        "the flusher is killed",
-        lambda stage: stage.kill("flusher"),
-        lambda stage: stage.start("flusher"),
+        "the flushers are killed",
+        lambda stage: stage.kill("flusher", "keyed-flusher"),
+        lambda stage: stage.start("flusher", "keyed-flusher"),
         ("LancewalFlusherDown",),
     ),
     Fault(
@@ -361,6 +394,7 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
     "LancewalProcessCrashLoops": {"window": "90s", "threshold": 2},
     "LancewalPartitionStands": {"threshold": 6},
     "LancewalRowsLate": {"threshold": 6},
+    "LancewalIndexesBehind": {"window": "15s", "threshold": 0},
     "LancewalOwnersFight": {"window": "15s", "threshold": 0},
     "LancewalVisibilityBurnsFast": {"long": "20s", "short": "10s"},
     "LancewalVisibilityBurnsSlowly": {"long": "30s", "short": "15s"},
@@ -380,13 +414,10 @@ SHORTENED: Mapping[str, Mapping[str, Value]] = {
 
 BY_SERIES: Mapping[str, str] = {
     "LancewalInvariantViolated": "an invariant that is violated would be a bug, and there is none to make it with",
-    "LancewalKeysInConflict": "needs a table keyed by bytes; the tests of conflicts make the state itself",
-    "LancewalIndexesBehind": "an index that refuses is made by the tests of upkeep; here its figures are",
 }
 """Alerts whose fault is not made: Prometheus' own unit test runs them on made-up series (``series``)."""
 
 UNMOVED: Mapping[str, str] = {
     "never": "nothing may move it",
-    "keys_in_conflict": "needs a table keyed by bytes",
 }
 """Why no fault moves the panels that say so; they must show a value all the same."""

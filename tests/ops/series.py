@@ -33,10 +33,6 @@ CASES: Mapping[str, Case] = {
         "9m",
         "12m",
     ),
-    "LancewalKeysInConflict": Case(f'lancewal_flusher_keys_in_conflict{{table="t",{_JOB}}}', "0x10 3x20", "12m", "20m"),
-    "LancewalIndexesBehind": Case(
-        f'lancewal_flusher_index_refusals_total{{table="t",index="i",{_JOB}}}', "0x70 0+1x60", "60m", "100m"
-    ),
 }
 
 

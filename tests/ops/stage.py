@@ -1,17 +1,23 @@
-"""What the faults are made on: a broker, an S3 server behind a proxy, two ingest processes, a flusher, and traffic."""
+"""What the faults are made on: a broker, an S3 server behind a proxy, two ingest processes, a flusher, and traffic.
+
+Beside them a small table whose topic is keyed by others, with a flusher of its own that Prometheus scrapes too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import lance
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported there, not listed
     AclBinding,
@@ -24,16 +30,23 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
 )
 
 from lancewal_core.paths import SnapshotFile
+from lancewal_core.rows.murmur2 import partition_of
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
 from tests.support.http_fault_proxy import Faults, HttpFaultProxy
 from tests.support.whole_path import Service, until
-from tests.whole_path.feed import Record
+from tests.whole_path.feed import COLUMNS, PARTITIONS, Record
 from tests.whole_path.world import World, make_world
 
 SCRAPE_S = 1
+JOBS = {"lancewal-ingest": ("ingest-1", "ingest-2"), "lancewal-flusher": ("keyed-flusher", "flusher")}
+"""Job of Prometheus -> the services that it scrapes."""
+SERVICES = (*chain.from_iterable(JOBS.values()), "keyed-ingest")
+"""The last runs only while its topic is written, and is not scraped."""
 TOPIC = "watched"
 LETTERS = f"{TOPIC}.dead-letters"
+KEYED = "keyed"
+"""Topic of the other table, and what the names of its services begin with."""
 FLUSHES = "memtables/"
 """In the path of what is stored of a flush."""
 _ACLS = {
@@ -98,6 +111,7 @@ class Stage:
     store: S3Server
     proxy: HttpFaultProxy
     world: World
+    keyed: World
     folder: Path
     ports: dict[str, int]
     traffic: Traffic
@@ -107,13 +121,13 @@ class Stage:
     """Partition and offset of a record that lies in the wrong partition."""
 
     def start(self, *names: str, **more: str) -> None:
-        """``ingest-1``, ``ingest-2`` or ``flusher``; ``more`` are variables of its settings."""
+        """Those of ``SERVICES``; ``more`` are variables of its settings."""
         for name in names:
-            kind = name.partition("-")[0]
-            command = ("flusher", "run") if kind == "flusher" else ("ingest", "run")
+            kind = "flusher" if "flusher" in name else "ingest"
             variable = f"LANCEWAL_HTTP__{kind.upper()}_PORT"
             environment = {variable: str(self.ports[name]), **more}
-            self.services[name] = self.world.lancewal.start(*command, environment=environment)
+            world = self.keyed if name.startswith(KEYED) else self.world
+            self.services[name] = world.lancewal.start(kind, "run", environment=environment)
 
     def kill(self, *names: str) -> None:
         for name in names:
@@ -216,6 +230,35 @@ class Stage:
         for file, content in self.spoilt.items():
             file.write_bytes(bytes(255 - byte for byte in content))
 
+    def spoil_index(self, column: str) -> None:
+        """Build an index of the column and turn the bits of its files."""
+        table = lance.dataset(self.world.uri, storage_options=dict(self.world.options))
+        there = self._index_files
+        table.create_scalar_index(column, "BTREE")
+        for file in self._index_files - there:
+            file.write_bytes(bytes(255 - byte for byte in file.read_bytes()))
+
+    def drop_index(self, column: str) -> None:
+        lance.dataset(self.world.uri, storage_options=dict(self.world.options)).drop_index(f"{column}_idx")
+
+    def set_keys_at_odds(self) -> None:
+        """One primary key through two partitions of the other table, through the second when what came first is merged."""
+        self.start("keyed-ingest")
+        row = {"customer": "at odds", "id": 7}
+        keys = [json.dumps({**row, "salt": salt}).encode() for salt in range(100)]
+        of_partition = {partition_of(key, PARTITIONS): key for key in keys}
+        for partition in (0, 1):
+            self.keyed.feed.send_raw(json.dumps({**dict.fromkeys(COLUMNS), **row}).encode(), of_partition[partition])
+            self.keyed.wait_caught_up("eventual")
+
+    def settle_keys(self) -> None:
+        self.keyed.lancewal.succeed("conflict", "settle", f"{KEYED}-1", "--all", "--yes")
+        self.kill("keyed-ingest")
+
+    @property
+    def _index_files(self) -> set[Path]:
+        return {file for file in self.store.directory.rglob("_indices/**/*") if file.is_file()}
+
     @property
     def _manifests(self) -> set[Path]:
         return {file for file in self.store.directory.rglob(SnapshotFile.MANIFEST.value) if file.is_file()}
@@ -236,8 +279,7 @@ def _right(operation: AclOperation, permission: AclPermissionType, kind: Any = A
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Stage]:
     """Everything runs, and some rows are merged."""
-    names = ("ingest-1", "ingest-2", "flusher")
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
+    ports = dict(zip(SERVICES, free_ports(len(SERVICES)), strict=True))
     with (
         KafkaBroker(folder / "kafka", _ACLS) as broker,
         S3Server(folder / "s3") as store,
@@ -262,12 +304,24 @@ def staged(folder: Path) -> Iterator[Stage]:
                 "gc_interval_s": 2,
             },
         )
+        (folder / KEYED).mkdir()
+        keyed = make_world(
+            broker,
+            KEYED,
+            folder / KEYED,
+            2,
+            region_key=(),
+            table={"format": {"key": "bytes"}},
+            ingest={"seal_age_s": 1},
+        )
         traffic = Traffic(world)
-        stage = Stage(broker, store, proxy, world, folder, ports, traffic)
+        stage = Stage(broker, store, proxy, world, keyed, folder, ports, traffic)
         try:
-            stage.start(*names)
-            world.feed.produce(400)
-            world.wait_caught_up("eventual")
+            stage.start(*SERVICES)
+            for one in (world, keyed):
+                one.feed.produce(400)
+                one.wait_caught_up("eventual")
+            stage.kill("keyed-ingest")
             yield stage
         finally:
             traffic.end()

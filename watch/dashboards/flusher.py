@@ -124,7 +124,7 @@ MERGES = Section(
             "Primary keys that came through two partitions and wait for a decision.",
             "lancewal conflict list shows them.",
             [q("sum by (table) (lancewal_flusher_keys_in_conflict{@})", "{{table}}")],
-            "keys_in_conflict",
+            "keys_at_odds",
             ("LancewalKeysInConflict",),
             limit=1,
         ),
