@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -27,6 +29,12 @@ class Records:
         """Those at the places from ``begin`` on, before ``end``."""
         at = slice(begin, end)
         return Records(self.offsets[at], self.timestamps[at], self.keys[at], self.values[at], self.headers[at])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """One behind the other; of several regions they are in no order."""
+        columns = zip(*((p.offsets, p.timestamps, p.keys, p.values, p.headers) for p in parts), strict=True)
+        return cls(*(list(chain.from_iterable(column)) for column in columns))  # type: ignore[arg-type] # in order
 
     def extend(self, more: Records) -> None:
         """Append messages of the same region that come after these."""

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from lancewal_core.errors import PartitionCountChanged, Refresh, Retry
 from lancewal_core.ids import Position, Region
@@ -26,6 +25,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.context import IngestContext
+from lancewal_ingest.decode.decoder import Together
 from lancewal_ingest.kafka.source import DescribedTopic
 from lancewal_kafka.records import Records
 
@@ -84,14 +84,14 @@ class DrainLimit:
         self._new = routing_of(contract.model_copy(update={"partitions": drain.partitions}))
 
     def end(
-        self, region: Region, next_: Position, records: Records, rows: pa.RecordBatch, belongs: Partitions
+        self, region: Region, next_: Position, records: Records, decoded: Together, belongs: Partitions
     ) -> End | None:
-        """Where the records below ``next_``, of which ``rows`` belong so by the contract, go too far; None: nowhere."""
+        """Where the records below ``next_``, whose rows belong so by the contract, go too far; None: nowhere."""
         partition = region.partition
         to = Position(self._drain.to[partition])
-        moved = np.flatnonzero((belongs != partition) & (self._new.partitions(records, rows) == partition))
+        moved = np.flatnonzero((belongs != partition) & (self._new.partitions(records, decoded) == partition))
         if len(moved):
-            offset = Position(rows.column(OFFSET)[int(moved[0])].as_py())
+            offset = Position(decoded.rows.column(OFFSET)[int(moved[0])].as_py())
             if offset <= to:
                 return End(offset, True, self._stop(region, offset, "the record there has its key by the new number"))
         if next_ > to:

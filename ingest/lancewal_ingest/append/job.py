@@ -34,7 +34,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import NoteNew
-from lancewal_ingest.append.prepare import Consumed, Preparer, Stop, below
+from lancewal_ingest.append.prepare import Consumed, Outcome, Preparer, Stop, below
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records
 
@@ -61,8 +61,8 @@ class _Prepared:
     """Those of the letters; the others are rows by now, or ignored."""
 
     @classmethod
-    def of(cls, consumed: Consumed, preparer: Preparer) -> _Prepared:
-        entry, letters, stop = preparer.prepare(consumed)
+    def of(cls, consumed: Consumed, outcome: Outcome) -> _Prepared:
+        entry, letters, stop = outcome
         return cls(consumed.region, entry, letters, stop, _at(consumed.records, [r.offset for r in letters]))
 
     def before(self, offset: Position, error: LancewalError) -> _Prepared:
@@ -173,6 +173,9 @@ class AppendJob:
 
     def _prepared(self) -> list[_Prepared]:
         """What became of each region's records, in no order."""
-        groups = [self._consumed[n::_DECODERS] for n in range(_DECODERS)]
-        found = self._tasks.map(lambda group: [_Prepared.of(c, self._preparer) for c in group], groups)
+
+        def prepare(group: Sequence[Consumed]) -> list[_Prepared]:
+            return list(map(_Prepared.of, group, self._preparer.prepare_all(group)))
+
+        found = self._tasks.map(prepare, [self._consumed[n::_DECODERS] for n in range(_DECODERS)])
         return [prepared for group in found for prepared in group]

@@ -10,9 +10,9 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,17 @@ from lancewal_core.table.contract import MISROUTED, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
-from lancewal_ingest.append.routing import routing_of
-from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.append.routing import Partitions, routing_of
+from lancewal_ingest.decode.decoder import Decoder, Together
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.formats import value_decoder
 from lancewal_kafka.records import Records
 
 R = TypeVar("R", Rejected, RejectedOffset)
+
+TOGETHER_RECORDS = 2_048
+TOGETHER_BYTES = 2 << 20
+"""What is decoded together is no more: its rows are in memory twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Consumed:
     first: Position
     next: Position
     records: Records
+    nbytes: int = 0
+    """What the records weigh; for ``Preparer.prepare_all``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,16 @@ class Stop:
     error: LancewalError
     new_from: Position | None = None
     """Where a record lies that belongs here by the topic's number of partitions only."""
+
+
+class Outcome(NamedTuple):
+    """What consumed records of a region come to."""
+
+    entry: Entry | None
+    """None if the very first record stops the partition."""
+    letters: tuple[Rejected, ...]
+    """Those of the records listed in it that are to become dead letters."""
+    stop: Stop | None
 
 
 def lenient(contract: Contract) -> Contract:
@@ -78,16 +94,28 @@ class Preparer:
         self.weights = self._decoder.weights
         self._routing = routing_of(contract)
 
-    def prepare(self, consumed: Consumed) -> tuple[Entry | None, tuple[Rejected, ...], Stop | None]:
-        """The entry (None if the very first record stops the partition), those of the records listed in it that are to become
-        dead letters, and the stop if there is one."""
-        decoded = self._decoder.decode(consumed.records)
-        rows, rejected, next_ = decoded.rows, decoded.rejected, consumed.next
-        region = consumed.region
-        belongs = self._routing.partitions(consumed.records, rows)
+    def prepare(self, consumed: Consumed) -> Outcome:
+        (outcome,) = self.prepare_all([consumed])
+        return outcome
+
+    def prepare_all(self, consumed: Sequence[Consumed]) -> Iterator[Outcome]:
+        """An outcome for each, in their order."""
+        for group in _groups(consumed):
+            records = group[0].records if len(group) == 1 else Records.joined([c.records for c in group])
+            decoded = self._decoder.decode_together(records)
+            belongs = self._routing.partitions(records, decoded)
+            begin = first_row = 0
+            for one in group:
+                own = decoded if len(group) == 1 else decoded.part(begin, begin + len(one.records), first_row)
+                yield self._outcome(one, own, belongs[first_row : first_row + own.rows.num_rows])
+                begin, first_row = begin + len(one.records), first_row + own.rows.num_rows
+
+    def _outcome(self, consumed: Consumed, decoded: Together, belongs: Partitions) -> Outcome:
+        next_, region = consumed.next, consumed.region
+        rows, rejected = decoded.rows, decoded.rejected
         stop: Stop | None = None
         if self._drained is not None:
-            end = self._drained.end(region, next_, consumed.records, rows, belongs)
+            end = self._drained.end(region, next_, consumed.records, decoded, belongs)
             if end is not None:
                 stop = Stop(region.partition, end.error, end.at if end.new else None)
                 next_ = max(end.at, consumed.first)
@@ -105,7 +133,7 @@ class Preparer:
             rows, rejected = below(cut, rows, rejected)
             next_ = cut
         if next_ == consumed.first:
-            return None, (), stop
+            return Outcome(None, (), stop)
         entry = Entry(
             region,
             consumed.first,
@@ -114,7 +142,8 @@ class Preparer:
             rows,
             tuple(RejectedOffset(r.offset, r.kind) for r in rejected),
         )
-        return entry, tuple(r for r in rejected if self._contract.policy_of(r.kind) == "dead-letter"), stop
+        letters = tuple(r for r in rejected if self._contract.policy_of(r.kind) == "dead-letter")
+        return Outcome(entry, letters, stop)
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Of what it lists, what is passed over and is no dead letter."""
@@ -151,6 +180,21 @@ class Preparer:
                 topic=region.topic, partition=region.partition, offset=bad.offset,
             )  # fmt: skip
         return Position(0), None
+
+
+def _groups(consumed: Sequence[Consumed]) -> Iterator[list[Consumed]]:
+    """What is decoded together: in their order, as many as fit, and one at least."""
+    group: list[Consumed] = []
+    records = nbytes = 0
+    for one in consumed:
+        records += len(one.records)
+        nbytes += one.nbytes
+        if group and (records > TOGETHER_RECORDS or nbytes > TOGETHER_BYTES):
+            yield group
+            group, records, nbytes = [], len(one.records), one.nbytes
+        group.append(one)
+    if group:
+        yield group
 
 
 def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:

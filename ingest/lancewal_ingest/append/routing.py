@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from lancewal_core.rows.murmur2 import PartitionChecker, partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec
-from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import Contract
+from lancewal_ingest.decode.decoder import Together
 from lancewal_kafka.records import Records
 
 Partitions = npt.NDArray[np.int32]
@@ -29,8 +29,8 @@ class Routing(Protocol):
     subject: str
     cause: str
 
-    def partitions(self, records: Records, rows: pa.RecordBatch) -> Partitions:
-        """Where each of ``rows`` belongs, which are those of some of ``records``; -1: in no partition."""
+    def partitions(self, records: Records, decoded: Together) -> Partitions:
+        """Where each row belongs of what ``records`` came to; -1: in no partition."""
 
 
 def routing_of(contract: Contract) -> Routing:
@@ -50,8 +50,8 @@ class _ByRegionKey:
             f"canonical encoding of ({', '.join(rows.region_key)}); see the reference page on region keys"
         )
 
-    def partitions(self, records: Records, rows: pa.RecordBatch) -> Partitions:
-        return self._checker.partitions([rows.column(name) for name in self._region_key])
+    def partitions(self, records: Records, decoded: Together) -> Partitions:
+        return self._checker.partitions([decoded.rows.column(name) for name in self._region_key])
 
 
 class _ByRecordKey:
@@ -63,10 +63,7 @@ class _ByRecordKey:
             "sends records without a key (-1); see the reference page on region keys"
         )
 
-    def partitions(self, records: Records, rows: pa.RecordBatch) -> Partitions:
+    def partitions(self, records: Records, decoded: Together) -> Partitions:
         belongs = partitions_of(pa.array(records.keys, pa.binary()), self._partitions)
-        if rows.num_rows == len(records):
-            return belongs
-        at = np.searchsorted(np.array(records.offsets, np.int64), rows.column(OFFSET).to_numpy())
-        found: Partitions = belongs[at]
+        found: Partitions = belongs if decoded.is_row.all() else belongs[decoded.is_row]
         return found

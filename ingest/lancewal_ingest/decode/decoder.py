@@ -7,19 +7,21 @@
 4. At once the format is given records that weigh ``PIECE_BYTES`` (``weight``).
 5. A row that no segment can hold is none: its record is ``too_large``, whatever lies around it.
 6. Records with no header but ``lancewal.op`` cost no Python code of their own.
+
+Records of several regions may come together (``Together``): what becomes of one has nothing to do with its neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.rows.schema import OFFSET, Op, RowSchema, check_row_schema
+from lancewal_core.rows.schema import Op, RowSchema, check_row_schema
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
@@ -42,6 +44,26 @@ _UPSERT = int(Op.UPSERT)
 
 _PLAIN_HEADER = {(OP_HEADER, name): int(op) for name, op in OPS.items()}
 _PLAIN_HEADER_BYTES = max(record_bytes(None, None, [header]) for header in _PLAIN_HEADER)
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What some records come to: each is a row or rejected."""
+
+    rows: pa.RecordBatch
+    """In the order of the records."""
+    is_row: npt.NDArray[np.bool_]
+    """Of each record."""
+    rejected: tuple[Rejected, ...]
+    """Those of all others, in their order."""
+
+    def part(self, begin: int, end: int, first_row: int) -> Together:
+        """Of the records from ``begin`` on, before ``end``; the rows, of which ``first_row`` is the first one, are a copy."""
+        is_row, first_rejected = self.is_row[begin:end], begin - first_row
+        rows = self.rows.slice(first_row, int(np.count_nonzero(is_row)))
+        rejected = self.rejected[first_rejected : first_rejected + len(is_row) - rows.num_rows]
+        # Of one batch alone there is no copy.
+        return Together(pa.concat_batches([rows, rows.slice(0, 0)]), is_row, rejected)
 
 
 class Decoder:
@@ -68,15 +90,20 @@ class Decoder:
         self._key_decoder = key_decoder
 
     def decode(self, records: Records) -> Decoded:
-        """Rows and rejected records of ``records``, both in offset order."""
+        """Rows and rejected records of ``records``, those of one region, both in offset order."""
+        found = self.decode_together(records)
+        return Decoded(found.rows, found.rejected)
+
+    def decode_together(self, records: Records) -> Together:
+        """The same of records of any regions."""
         ops = self._plain_ops(records)
-        rejected: list[Rejected] = []
+        rejected: dict[int, Rejected] = {}
         deleted: dict[int, tuple[object, ...]] = {}
         for index in np.flatnonzero(ops == _ASIDE).tolist():
             try:
                 found = self._op_or_key(records, index)
             except Refusal as refusal:
-                rejected.append(Rejected(records.offsets[index], refusal.kind, str(refusal)))
+                rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal))
                 continue
             match found:
                 case Op():
@@ -90,14 +117,20 @@ class Decoder:
             values = cast("list[bytes]", records.values if whole else [records.values[i] for i in indexes.tolist()])
             decoded = self._values.decode(values, ops if whole else ops[indexes])
             parts += [self._only_keys(part if whole else _placed(part, indexes)) for part in decoded.parts]
-            rejected += [
-                Rejected(records.offsets[int(indexes[one.place])], one.kind, one.message) for one in decoded.refused
-            ]
+            for one in decoded.refused:
+                index = int(indexes[one.place])
+                rejected[index] = Rejected(records.offsets[index], one.kind, one.message)
         rows = assemble(self._rows, records, parts)
+        is_row = np.ones(len(records), dtype=np.bool_)
+        is_row[list(rejected)] = False
         if rows.nbytes > ROW_BYTES_MAX // 2:
-            rows, large = _without_large(rows)
-            rejected += large
-        return Decoded(rows, tuple(sorted(rejected, key=lambda letter: letter.offset)))
+            fits = _fitting(rows)
+            large = np.flatnonzero(is_row)[~fits].tolist()
+            expected = f"expected a record whose row takes at most {ROW_BYTES_MAX} bytes"
+            rejected |= {index: Rejected(records.offsets[index], TOO_LARGE, expected) for index in large}
+            is_row[large] = False
+            rows = rows.filter(pa.array(fits))
+        return Together(rows, is_row, tuple(rejected[index] for index in sorted(rejected)))
 
     def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         if len(indexes) == 0 or self.weights.fit(records, PIECE_BYTES):
@@ -172,13 +205,10 @@ def _placed(part: Part, indexes: npt.NDArray[np.int64]) -> Part:
     return replace(part, indexes=indexes[part.indexes])
 
 
-def _without_large(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Rejected]]:
-    """``rows`` without those that are larger than ``ROW_BYTES_MAX``, and these as rejected records."""
+def _fitting(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Which rows are no larger than ``ROW_BYTES_MAX``."""
     sizes = [pa.ipc.get_record_batch_size(rows.slice(place, 1)) for place in range(rows.num_rows)]
-    fits = np.array(sizes) <= ROW_BYTES_MAX
-    expected = f"expected a record whose row takes at most {ROW_BYTES_MAX} bytes"
-    offsets = rows.column(OFFSET).filter(pa.array(~fits)).to_pylist()
-    return rows.filter(pa.array(fits)), [Rejected(offset, TOO_LARGE, expected) for offset in offsets]
+    return np.array(sizes) <= ROW_BYTES_MAX
 
 
 def _plain_ops(of_records: Sequence[Headers]) -> list[int]:

@@ -491,7 +491,9 @@ class IngestWorker:
                 nbytes += pending.nbytes + self._weights.entry_bytes
                 if len(pending.records):
                     first_ms[memtable.region.partition] = pending.records.timestamps[0]
-                consumed.append(Consumed(memtable.region, memtable.position, pending.next, pending.records))
+                consumed.append(
+                    Consumed(memtable.region, memtable.position, pending.next, pending.records, pending.nbytes)
+                )
             if region.pending is not None:
                 # Whoever got nothing comes first next time, or whoever comes behind one that got a part.
                 self._cut = memtable.region.partition + (pending is not None)

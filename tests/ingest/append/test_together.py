@@ -1,0 +1,88 @@
+"""Records of many regions that are decoded together come to what each region's come to alone."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.rows.policy import Policy
+from lancewal_core.table.contract import Column, Contract, KeyFormat
+from lancewal_core.table.drain import Drain
+from lancewal_ingest.append import prepare
+from lancewal_ingest.append.prepare import Consumed, Preparer
+from lancewal_kafka.records import Records
+
+PARTITIONS = 5
+
+
+def contract_of(key_format: KeyFormat, policy: Policy) -> Contract:
+    return Contract(
+        table_uuid="u", topic="t", topic_id="i", partitions=PARTITIONS, primary_key=("id",),
+        region_key=("id",) if key_format == "canonical" else (), key_format=key_format, start=(0,) * PARTITIONS,
+        columns=(Column(name="id", type="int64", field_ids=(0,)), Column(name="s", type="string", field_ids=(1,))),
+        on_bad_record=policy, on_misrouted=policy,
+    )  # fmt: skip
+
+
+def consumed_of(rng: random.Random) -> list[Consumed]:
+    """Some of every partition: rows, patches, deletes, tombstones, and what is no row or lies in another partition."""
+    found = []
+    for partition in range(PARTITIONS):
+        count = rng.choice([0, 1, 2, 5, 30])
+        records = Records([], [], [], [], [])
+        at = 10
+        for _ in range(count):
+            id_ = rng.randrange(40)
+            value = json.dumps({"id": id_, "s": rng.choice([None, "x" * rng.randrange(9)])}).encode()
+            records.offsets.append(at)
+            records.timestamps.append(1_000 + at)
+            records.keys.append(rng.choice([None, str(id_).encode(), str(id_).encode()]))
+            records.values.append(rng.choice([value, value, value, value, b"{", None, b'{"id": null}']))
+            op = rng.choice(["", "", "delete", "patch", "what"])
+            records.headers.append([("lancewal.op", op.encode())] if op else None)
+            at += rng.choice([1, 1, 3])
+        region = Region("t", TopicId("i"), partition)
+        found.append(Consumed(region, Position(10), Position(at), records, 100 * count) if count else _nothing(region))
+    return found
+
+
+def _nothing(region: Region) -> Consumed:
+    """A gap."""
+    return Consumed(region, Position(10), Position(12), Records([], [], [], [], []))
+
+
+@pytest.mark.parametrize("policy", ["stop", "dead-letter", "ignore"])
+@pytest.mark.parametrize("key_format", ["canonical", "bytes"])
+@pytest.mark.parametrize("drained", [False, True])
+def test_it_comes_to_the_same(
+    key_format: KeyFormat, policy: Policy, drained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contract = contract_of(key_format, policy)
+    drain = Drain(contract_version=1, partitions=8, to=(30,) * PARTITIONS, write_id="w") if drained else None
+    preparer = Preparer(contract, drain)
+    for seed in range(25):
+        rng = random.Random(seed)
+        consumed = consumed_of(rng)
+        monkeypatch.setattr(prepare, "TOGETHER_RECORDS", rng.choice([1, 20, 2_048]))
+        together = list(preparer.prepare_all(consumed))
+        alone = [preparer.prepare(one) for one in consumed]
+        for one, other in zip(together, alone, strict=True):
+            assert (one.entry, one.letters) == (other.entry, other.letters)
+            assert str(one.stop and one.stop.error) == str(other.stop and other.stop.error)
+            assert (one.stop and one.stop.new_from) == (other.stop and other.stop.new_from)
+
+
+def test_an_entrys_rows_keep_no_others_in_memory() -> None:
+    preparer = Preparer(contract_of("canonical", "dead-letter"))
+    rng = random.Random(1)
+    for one in preparer.prepare_all([consumed for _ in range(40) for consumed in consumed_of(rng)]):
+        assert one.entry is not None
+        assert sum(_buffer_bytes(column) for column in one.entry.rows.columns) <= 2 * one.entry.rows.nbytes + 1024
+
+
+def _buffer_bytes(column: pa.Array) -> int:
+    return sum(buffer.size for buffer in column.buffers() if buffer is not None)
