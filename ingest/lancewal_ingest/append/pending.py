@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
 
 from lancewal_core.ids import Position
 from lancewal_ingest.decode.weight import RecordWeights, pieces
@@ -19,9 +23,17 @@ class Pending:
     """Their weight."""
 
 
-def joined(pending: Pending | None, more: Records, next_: Position, weights: RecordWeights) -> Pending:
-    """``pending`` with the records that come behind it."""
-    weight = int(weights.each(more).sum())
+def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> dict[int, int]:
+    """What the records of each partition weigh together, of which none is without; at the cost of one."""
+    if not polled:
+        return {}
+    each = weights.each(Records.joined(list(polled.values())))
+    starts = [0, *accumulate(map(len, polled.values()))][:-1]
+    return dict(zip(polled, np.add.reduceat(each, starts).tolist(), strict=True))
+
+
+def joined(pending: Pending | None, more: Records, next_: Position, weight: int) -> Pending:
+    """``pending`` with the records that come behind it, and weigh so much."""
     if pending is None or not len(pending.records):
         return Pending(more, next_, weight)
     pending.records.extend(more)

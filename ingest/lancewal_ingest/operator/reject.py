@@ -118,7 +118,8 @@ def reject(
         else:
             if first is None and records.offsets[:1] != [offset]:
                 raise _wrong(region, f"Kafka has no record at offset {offset}")
-            piece, _ = divided(joined(None, records, behind, weights), PIECE_BYTES, weights, least=1)
+            weight = int(weights.each(records).sum())
+            piece, _ = divided(joined(None, records, behind, weight), PIECE_BYTES, weights, least=1)
             assert piece is not None  # the first record at least
             records, behind = piece.records, piece.next
         entry, rejected, stop = preparer.prepare(Consumed(region, at, behind, records))

@@ -28,7 +28,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.draining import noting
 from lancewal_ingest.append.job import AppendJob, DeadLetters
-from lancewal_ingest.append.pending import Pending, divided, joined
+from lancewal_ingest.append.pending import Pending, divided, joined, weighed
 from lancewal_ingest.append.prepare import Consumed, Preparer
 from lancewal_ingest.append.segment_in_flight import Cargo, SegmentInFlight
 from lancewal_ingest.context import IngestContext
@@ -444,13 +444,15 @@ class IngestWorker:
 
     def _take(self, polled: Polled) -> None:
         now = self._now()
-        for partition, region in self._partitions.open.items():
+        open_ = self._partitions.open
+        weights = weighed({p: r for p, r in polled.records.items() if p in open_ and len(r)}, self._weights)
+        for partition, region in open_.items():
             next_ = polled.next.get(partition)
             if next_ is None or partition in self._partitions.stopped:
                 continue
             records = polled.records.get(partition)
             if records is not None and len(records):
-                region.pending = joined(region.pending, records, next_, self._weights)
+                region.pending = joined(region.pending, records, next_, weights[partition])
                 region.fetched = next_
             elif next_ > region.fetched:
                 region.fetched = next_
