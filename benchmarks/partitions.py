@@ -21,7 +21,7 @@ from prometheus_client import generate_latest
 from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import Message, upserts
-from lancewal_core.ids import Position, Region
+from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_ingest.event_table import IngestEvents
@@ -90,13 +90,13 @@ def _rates(ingest: MemoryIngest, messages: list[Message]) -> list[float]:
 def _scrape(partitions: int, *, per_partition: bool) -> int:
     """Bytes of ingest's metrics of so many open partitions."""
     metrics = IngestMetrics(SystemClock(), "s3://bucket/table", 1 << 30, IngestEvents(), per_partition=per_partition)
-    regions = {p: Region("benchmark", "benchmark-id", p) for p in range(partitions)}
+    regions = {p: Region("benchmark", TopicId("benchmark-id"), p) for p in range(partitions)}
     ends = {p: Position(10**9 + p) for p in regions}
     metrics.positions(regions, ends, 0)
-    metrics.freshness({p: 0.123456789 for p in regions}, ends)
+    metrics.freshness(dict.fromkeys(regions, 0.123456789), ends)
     metrics.refresh(ends, {})
     metrics.standing({})
-    metrics.retention({p: 86_400.0 for p in regions}, {p: 10**9 for p in regions})
+    metrics.retention(dict.fromkeys(regions, 86400.0), dict.fromkeys(regions, 10**9))
     return len(generate_latest(metrics.registry))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NewType
 
 TableUuid = NewType("TableUuid", str)
@@ -27,6 +28,9 @@ class Region:
     topic_id: TopicId
     partition: int
 
+    def __hash__(self) -> int:
+        return self.partition  # plans look regions up by the ten thousand, and hardly ever those of two topics
+
     @property
     def name(self) -> str:
         """Stable text form; the region name in indexes, watermarks and receipts."""
@@ -35,8 +39,13 @@ class Region:
     @staticmethod
     def parse(name: str) -> Region:
         """Inverse of ``name``.  A topic name never holds a slash (Kafka allows ``[a-zA-Z0-9._-]``)."""
-        topic, topic_id, partition = name.split("/")
-        return Region(topic, TopicId(topic_id), int(partition))
+        return _parse_region(name)
+
+
+@lru_cache(4_096)
+def _parse_region(name: str) -> Region:
+    topic, topic_id, partition = name.split("/")
+    return Region(topic, TopicId(topic_id), int(partition))
 
 
 @dataclass(frozen=True, slots=True, order=True)

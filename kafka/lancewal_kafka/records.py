@@ -34,7 +34,7 @@ class Records:
     def joined(cls, parts: Sequence[Records]) -> Records:
         """One behind the other; of several regions they are in no order."""
         columns = zip(*((p.offsets, p.timestamps, p.keys, p.values, p.headers) for p in parts), strict=True)
-        return cls(*(list(chain.from_iterable(column)) for column in columns))  # type: ignore[arg-type] # in order
+        return cls(*(list(chain.from_iterable(column)) for column in columns))
 
     def extend(self, more: Records) -> None:
         """Append messages of the same region that come after these."""

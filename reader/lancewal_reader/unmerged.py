@@ -38,7 +38,8 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
 from lancewal_core.wal.walk import SegmentCache, read_segment, walk
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
-from lancewal_reader.plan.strong import EntryRef, ReadPlan, RegionDelta, SnapshotRef
+from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
 
 
 class SnapshotCache:

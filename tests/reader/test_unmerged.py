@@ -12,7 +12,8 @@ from lancewal_core.ids import Sequence as Number
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import RowSchema
-from lancewal_reader.plan.strong import EntryRef, RegionDelta, SnapshotRef, Source
+from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
 from lancewal_reader.unmerged import Loaded, LoadedCache
 
 SCHEMA = RowSchema(pa.schema([("k", pa.int64())]), ("k",), ("k",))

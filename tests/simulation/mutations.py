@@ -36,7 +36,7 @@ from lancewal_flusher.service.round import mark
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.service.worker import IngestWorker
-from lancewal_reader.plan.strong import LogEntries
+from lancewal_reader.plan.log_entries import LogEntries
 from tests.simulation.memory_kafka import MemorySource
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -142,8 +142,8 @@ class Preparer:
             rows,
             tuple(RejectedOffset(r.offset, r.kind) for r in rejected),
         )
-        letters = tuple(r for r in rejected if self._contract.policy_of(r.kind) == "dead-letter")
-        return Outcome(entry, letters, stop)
+        to_send = tuple(r for r in rejected if self._contract.policy_of(r.kind) == "dead-letter")
+        return Outcome(entry, to_send, stop)
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Of what it lists, what is passed over and is no dead letter."""

@@ -38,6 +38,4 @@ class MemTable:
         if entry.rows.num_rows:
             self.batches.append(entry.rows)
             self.rows += entry.rows.num_rows
-            self.nbytes += (
-                entry.rows.get_total_buffer_size()
-            )  # ``nbytes`` takes a hundred times as long
+            self.nbytes += entry.rows.get_total_buffer_size()  # ``nbytes`` takes a hundred times as long

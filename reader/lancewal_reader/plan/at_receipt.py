@@ -63,11 +63,11 @@ from lancewal_core.table.watermarks import NOTHING_MERGED
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk, confirm_end, segment_lost
 from lancewal_reader.plan.contract_eras import contracts_up_to, lies_before_a_change, spans_a_change
+from lancewal_reader.plan.log_entries import LogEntries
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (
     PAUSE_S,
     PLANS_MAX,
-    LogEntries,
     PlanContext,
     ReadPlan,
     RegionDelta,

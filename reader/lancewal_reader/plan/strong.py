@@ -53,25 +53,11 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import SegmentCache, Walk, confirm_end, segment_lost, walk_cached, walk_trailers
+from lancewal_reader.plan.log_entries import EntryRef, KnownEntries, LogEntries
 from lancewal_reader.plan.open_versions import OpenVersions
 
 PLANS_MAX = 20
 PAUSE_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class EntryRef:
-    """One entry of a region, by the segment that holds it.  ``next`` below the entry's own: only its rows below that."""
-
-    log: LogId
-    sequence: Sequence
-    first: Position
-    next: Position
-    rows: int
-
-    @property
-    def key(self) -> str:
-        return paths.wal_segment(self.log, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +130,8 @@ class PlanContext(OpenedTable):
     """Given: segments are decoded into it.  None: only their trailers are read."""
     versions: OpenVersions = field(default_factory=OpenVersions)
     """Those that plans have pinned last."""
+    entries: KnownEntries = field(default_factory=KnownEntries)
+    """Those of logs that plans have walked last."""
 
 
 def plan_eventual(context: PlanContext) -> ReadPlan:
@@ -174,7 +162,7 @@ def _plan_once(context: PlanContext) -> ReadPlan:
     for region in context.contract.regions:
         check_reaches(region, indexes.get(region), in_force)
     above = {r: _above(index, in_force) for r, index in indexes.items()}
-    logs = {log: LogEntries(walked) for log, walked in walks.items()}
+    logs = context.entries.of(walks)
     deltas = [
         _region_delta(region, records, in_force, logs, indexes[region]) for region, records in sorted(above.items())
     ]
@@ -290,29 +278,6 @@ def _region_delta(
     if position is None:
         position = index.generations[0].first if index.generations else Position(0)
     return RegionDelta(region, tuple(sources), position)
-
-
-class LogEntries:
-    """The entries of a walk by region: gone over once, whatever the number of regions."""
-
-    def __init__(self, walked: Walk[Segment | Trailer]) -> None:
-        self.walked = walked
-        self._of: dict[Region, list[EntryRef]] = {}
-        for segment in walked.segments:
-            for entry in segment.entries:
-                ref = EntryRef(walked.log, segment.sequence, entry.first, entry.next, entry.row_count)
-                self._of.setdefault(entry.region, []).append(ref)
-
-    def of_generation(self, region: Region, record: GenerationRecord) -> list[EntryRef]:
-        """In order."""
-        end = record.end_sequence
-        return [
-            ref
-            for ref in self._of.get(region, ())
-            if ref.sequence >= record.first_sequence
-            and (end is None or ref.sequence < end)
-            and ref.first >= record.first
-        ]
 
 
 def _prove_ends(

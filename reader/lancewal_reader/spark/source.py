@@ -38,9 +38,9 @@ from lancewal_core.table.contract import Contract
 from lancewal_reader.filter import check_filter
 from lancewal_reader.left_out import LeftOut, check_waiting
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
+from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import (
     PLANS_MAX,
-    EntryRef,
     PlanContext,
     ReadPlan,
     RegionDelta,

@@ -10,7 +10,8 @@ import pytest
 
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.rows.policy import Policy
-from lancewal_core.table.contract import Column, Contract, KeyFormat
+from lancewal_core.rows.schema import KeyFormat
+from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_ingest.append import prepare
 from lancewal_ingest.append.prepare import Consumed, Preparer

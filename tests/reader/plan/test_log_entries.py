@@ -13,7 +13,7 @@ from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import Walk
-from lancewal_reader.plan.strong import LogEntries
+from lancewal_reader.plan.log_entries import KnownEntries, LogEntries
 
 LOG = LogId("l")
 REGIONS = [Region("orders", TopicId("t"), partition) for partition in range(5)]
@@ -87,3 +87,33 @@ def test_what_a_look_through_all_segments_finds(
             if position >= first and number >= first_sequence and (end_sequence is None or number < end_sequence)
         ]
         assert [(ref.sequence, ref.first) for ref in found[region]] == expected
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=8),
+)
+def test_plans_that_follow_one_another_find_what_each_finds_alone(
+    presence: list[list[bool]], looks_at: list[tuple[int, int]]
+) -> None:
+    """Whichever part of the log each has walked, also less than the one before."""
+    looks: list[Sequence] = []
+    whole = log_of(presence, looks)
+    known = KnownEntries()
+    for bounds in looks_at:
+        begin, end = sorted(min(bound, len(presence)) for bound in bounds)
+        walked = Walk(LOG, whole.segments[begin:end], Sequence(3 + end), None)
+        found, alone = known.of({LOG: walked})[LOG], LogEntries(walked)
+        for region in REGIONS:
+            record = generation(0, 3 + begin, None)
+            assert found.of_generation(region, record) == alone.of_generation(region, record)
+
+
+def test_what_was_gone_over_is_not_gone_over_again() -> None:
+    looks: list[Sequence] = []
+    whole = log_of([[True] * 5] * 10, looks)
+    known = KnownEntries()
+    for end in (6, 8, 10):
+        known.of({LOG: Walk(LOG, whole.segments[:end], Sequence(3 + end), None)})
+    assert looks == [Sequence(number) for number in range(3, 13)]
