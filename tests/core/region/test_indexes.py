@@ -319,6 +319,34 @@ def test_what_a_listing_shows_is_read_behind_the_number_that_is_absent(
     assert indexes.read([REGION])[REGION] == put_version(store, 8)
 
 
+@pytest.mark.parametrize("shown", [1, 5])
+def test_who_slept_behind_a_listing_asks_for_another(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, shown: int
+) -> None:
+    """Version 1 is there for good, and at any other number another process that slept may have put a stray."""
+    put_version(store, 1)
+    put_version(store, shown)
+
+    def sleep() -> None:
+        for version in range(shown + 1, shown + 4):
+            put_version(store, version)
+        for version in range(max(shown, 2), shown + 3):
+            store.bucket.delete(key(version))
+        store.bucket.put(key(shown), page_with(replace(FIRST, write_id="astray"), write_id="s"), 0)
+        clock.seconds += 2 * 3600
+
+    store.before("get", key(shown + 1), sleep)
+    seen: list[RegionIndex | None] = []
+
+    def noted(found: RegionIndex | None) -> RegionIndex | None:
+        seen.append(found)
+        return again(found)
+
+    assert indexes.swap({REGION: noted})[REGION].ours
+    assert seen == [put_version(store, shown + 3)]
+    assert store.bucket.get(key(shown + 4)) is not None
+
+
 def test_a_page_of_another_number_of_regions_is_refused(store: ScriptedStore, clock: ManualClock) -> None:
     put_version(store, 1)
     with pytest.raises(StoreInconsistent, match="has 4 regions a page, the contract says 2"):

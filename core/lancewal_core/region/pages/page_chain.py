@@ -19,7 +19,9 @@ How
  c. Longer ago, that is asked: the known version is still there, the very same object, *after* the absent number was seen or
     the put has landed.  Versions go in ascending order, so nothing behind it was deleted before.  Where it is gone, nothing
     is known, not whether a put has landed either: the search begins with a listing.
- d. A listing is a hint.  What it shows is read after the number behind it was seen to be absent, which proves it as in c.
+ d. A listing is a hint.  What it shows is read after the number behind it was seen to be absent.  It does not show which
+    object it was, so that proves it as in c only while the listing is not long ago, by both clocks: later, what lies there
+    may have been put anew, and version 1 is there in any case.  Then another listing is asked for.
  e. Version 1 is never deleted, so that a page that has none has no version.  It proves nothing in c and is, alone, the newest
     only where a listing shows it; a listing that is empty, or names a version that is gone, is asked again, and then is
     ``StoreInconsistent``.
@@ -206,16 +208,19 @@ def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Kno
 def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: bool) -> Known | None:
     """``exists``: the page has had a version."""
     for _ in range(_LISTINGS):
+        began = Moment.now(clock)
         listed = _listed(store, family)
         found = _upward(store, family, clock, max(listed, default=FIRST_VERSION))
         if found is None:
             if not listed and not exists:
                 return None
+        elif began.is_long_ago(clock):
+            continue
         elif listed or found.version.version != FIRST_VERSION:
             return found
     raise StoreInconsistent(
-        f"the listing of {family.prefix!r} does not show what is there: {_LISTINGS} times it was empty, or named a "
-        "version that is gone",
+        f"the listing of {family.prefix!r} does not show what is there: {_LISTINGS} times it was empty, named a version "
+        "that is gone, or was long ago when that was read",
         object=family.prefix,
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lancewal_core.errors import StoreInconsistent
 from lancewal_core.region.pages import page_chain
 from lancewal_core.region.pages.page_chain import SLOW_S, Moment
 from lancewal_core.store.object_store import Done, Unknown, put_once
@@ -65,6 +66,22 @@ def first_version_proves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(page_chain, "_is_still_there", is_still_there)
 
 
+def a_listing_counts_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """What it has shown is read after days, and is another object, or version 1."""
+
+    def by_listing(store: Any, family: Any, clock: Any, *, exists: bool) -> Any:
+        for _ in range(page_chain._LISTINGS):
+            listed = page_chain._listed(store, family)
+            found = page_chain._upward(store, family, clock, max(listed, default=FIRST_VERSION))
+            if found is None and not listed and not exists:
+                return None
+            if found is not None and (listed or found.version.version != FIRST_VERSION):
+                return found
+        raise StoreInconsistent("the listing")
+
+    patch.setattr(page_chain, "_by_listing", by_listing)
+
+
 def a_lost_reply_is_done(patch: pytest.MonkeyPatch) -> None:
     def put(store: Any, key: str, data: bytes) -> Any:
         outcome = put_once(store, key, data)
@@ -99,8 +116,8 @@ def newest_first(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS = [
-    never_asked, monotonic_alone, wall_alone, any_object_there, first_version_proves, a_lost_reply_is_done,
-    the_next_number_is_taken_blindly, versions_go_at_once, newest_first,
+    never_asked, monotonic_alone, wall_alone, any_object_there, first_version_proves,
+    a_listing_counts_for_ever, a_lost_reply_is_done, the_next_number_is_taken_blindly, versions_go_at_once, newest_first,
 ]  # fmt: skip
 
 
