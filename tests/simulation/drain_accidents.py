@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from lancewal_core.errors import (
     ContractMismatch,
     InvalidInput,
@@ -22,7 +24,9 @@ from lancewal_core.testing.faults import PutFault
 from lancewal_flusher.define.alter import add_partitions
 from lancewal_ingest.operator.accept_loss import accept_loss
 from lancewal_kafka.topic import TopicState
-from tests.simulation.checker import require
+from lancewal_reader.point.receipt import receipt_of
+from tests.simulation import oracle
+from tests.simulation.checker import require, rows_of
 from tests.simulation.memory_kafka import MemoryTopic, Partition
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Member, Stage
@@ -382,6 +386,53 @@ def partition_is_claimed_while_it_is_altered() -> None:
         stage.group.expel(b.process.name)
         _goes_on(stage, heir)
 
+
+def check_old_then_new(stage: Stage, result: pa.RecordBatchReader) -> None:
+    """What a strong read has given is the fold of what was taken by the old number, then of what was taken by the new one."""
+    cut = {region.partition: int(position) for region, position in receipt_of(result.schema).positions.items()}
+    altered_at = stage.contract.altered_at
+    expected: dict[int, oracle.Values] = {}
+    for partition in range(OLD):
+        expected.update(oracle.rows(stage.topic.partitions[partition].between(0, altered_at[partition])))
+    for partition in range(NEW):
+        first = altered_at[partition] if partition < OLD else 0
+        expected.update(oracle.rows(stage.topic.partitions[partition].between(first, cut.get(partition, 0))))
+    found = rows_of(result)
+    require(found == expected, "rows", found, "expected", expected)
+
+
+def contract_changes_under_a_reader() -> None:
+    """A reader has pinned its version and found no newer contract.  Then what it is to read of partition 1 is merged, the
+    contract is altered, and a key of partition 1 goes on in partition 0: of two regions, nothing orders them."""
+    stage = Stage()
+    a = stage.member("a", *range(OLD))
+    moved = _key(1, 0)
+    stage.send_again(1, moved)
+    stage.append(a, 0)
+    stage.append(a, 1)
+    stage.seal(a)
+    reading = stage.reader("r")
+
+    def goes_on() -> None:
+        stage.round(stage.flusher("f"))
+        add_to_topic(stage)
+        alter(stage)
+        heir = stage.member("heir")
+        stage.take_over(a, heir, *range(NEW))
+        stage.send_again(0, moved)
+        stage.step(heir, 3)
+        stage.seal(heir)
+        require(stage.acknowledged == {0: 2, 1: 2, 2: 0}, "durable up to", stage.acknowledged)
+
+    stage.faults_of("r").before("list", "pages", goes_on)
+    result = reading.table.to_batches()
+    require(not stage.faults_of("r").cues, "the reader has not come to the pages")
+    check_old_then_new(stage, result)
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    contract_changes_under_a_reader: ("claims of a newer contract are read", "^rows"),
+}
 
 ACCIDENTS: list[Callable[[], None]] = [
     old_partitions_are_drained,

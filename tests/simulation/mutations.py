@@ -232,6 +232,10 @@ def _an_entry_names_the_version_of_the_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Preparer, "prepare", prepare_by_the_first)
 
 
+def _claims_of_a_newer_contract_are_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_reader.plan.strong, "check_claims", lambda contract, indexes: None)
+
+
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
     "no sentinel": _no_sentinel,
@@ -250,6 +254,7 @@ MUTATIONS: dict[str, Patch] = {
     "position asked too late": _position_asked_too_late,
     "tried again while a segment is in flight": _tried_again_while_a_segment_is_in_flight,
     "an entry names the version of the start": _an_entry_names_the_version_of_the_start,
+    "claims of a newer contract are read": _claims_of_a_newer_contract_are_read,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -264,3 +269,10 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "marked before the follow-up": "slow flushers",
 }
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
+
+OF_NEWER_CONTRACTS = {
+    "tried again while a segment is in flight",
+    "an entry names the version of the start",
+    "claims of a newer contract are read",
+}
+"""Mutations that no random schedule can show: none of them makes another version of the contract."""

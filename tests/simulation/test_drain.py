@@ -15,10 +15,8 @@ from lancewal_core.errors import ActionNeeded, ContractMismatch, Misrouted, Part
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.testing.faults import PutFault
-from lancewal_reader.point.receipt import receipt_of
-from tests.simulation import oracle
-from tests.simulation.checker import require, rows_of
-from tests.simulation.drain_accidents import NEW, OLD, add_to_topic, alter
+from tests.simulation.checker import require
+from tests.simulation.drain_accidents import OLD, add_to_topic, alter, check_old_then_new
 from tests.simulation.script import Crashed, crash
 from tests.simulation.stage import Member, Stage
 
@@ -201,14 +199,4 @@ def test_old_then_new(seed: int) -> None:
         require(isinstance(error, Misrouted | PartitionCountChanged), "stopped by", error)
 
     stage.checker.check(stage.acknowledged)
-    result = stage.reader("audience").table.to_batches()
-    cut = {region.partition: int(position) for region, position in receipt_of(result.schema).positions.items()}
-    altered_at = stage.contract.altered_at
-    expected: dict[int, oracle.Values] = {}
-    for partition in range(OLD):
-        expected.update(oracle.rows(stage.topic.partitions[partition].between(0, altered_at[partition])))
-    for partition in range(NEW):
-        first = altered_at[partition] if partition < OLD else 0
-        expected.update(oracle.rows(stage.topic.partitions[partition].between(first, cut.get(partition, 0))))
-    found = rows_of(result)
-    require(found == expected, "rows", found, "expected", expected)
+    check_old_then_new(stage, stage.reader("audience").table.to_batches())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.simulation.kinds import KINDS
-from tests.simulation.mutations import KINDS_TO_SEARCH, MUTATIONS
+from tests.simulation.mutations import KINDS_TO_SEARCH, MUTATIONS, OF_NEWER_CONTRACTS
 from tests.simulation.processes import one_for_each_processor
 from tests.simulation.run import SimulationFailed, run
 
@@ -52,12 +52,14 @@ def _failure(seed: int, kind: str) -> str | None:
 
 
 def search_all(seed: int, minutes: float) -> bool:
-    """Print, for each mutation, after how many schedules it was found; True if one was not."""
+    """Print, for each mutation that may show, after how many schedules it was found; True if one was not."""
     print(f"mutations, without direction, from seed {seed} on:", flush=True)
     print(f"  {'mutation':46s} {'kind':14s} schedules  found by", flush=True)
     missed = False
     with one_for_each_processor() as pool:
-        searches = {name: pool.submit(search, name, seed, minutes) for name in MUTATIONS}
+        searches = {
+            name: pool.submit(search, name, seed, minutes) for name in MUTATIONS if name not in OF_NEWER_CONTRACTS
+        }
         for name, running in searches.items():
             found = running.result()
             missed = missed or found.said is None

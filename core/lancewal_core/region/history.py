@@ -1,7 +1,7 @@
 """What is kept of a region: generations in its index, and in the history pages that its index left behind.
 
-An index that ends below what the table has merged is not the newest: a listing was empty or cut short, or the index is lost.
-``check_reaches`` refuses it, for all who compare an index with watermarks.
+An index that ends below what the table has merged is not the newest: a listing was empty or cut short, or the index is lost;
+or it was read first, and merged since.  ``check_reaches`` refuses it, for all who compare an index with watermarks.
 
 Guarantees
  1. ``read_histories`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.  Pages are
@@ -49,7 +49,11 @@ class History:
 
 
 def check_reaches(region: Region, index: RegionIndex | None, in_force: InForce) -> None:
-    """``StoreInconsistent`` where the region's index, None if none is found, ends below ``in_force``, read before it."""
+    """``StoreInconsistent`` where the region's index, None if none is found, ends below ``in_force``.
+
+    Whoever has read the watermarks before it knows by that that it is not the newest.  Whoever has not, as a plan that reads
+    both at the same time, reads both again.
+    """
     merged = in_force.generation(region)
     newest = None if index is None else index.newest
     if merged > (0 if newest is None else newest.generation):

@@ -7,10 +7,12 @@ Guarantees
  3. A plan is a pure value that pickles; it holds no rows.
 
 Steps
- 1. Pin V, read W(V).  The contract must still be the newest: ``ContractChanged``.
+ 1. Pin V, read W(V).  At the same time look whether the contract is still the newest: ``ContractChanged``.  One that comes
+    behind that look shows where it could do harm, in an index (step 2).
  2. At the same time read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their
     snapshot; SEALED and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.  An index that
-    ends below W(V) was read before the merge, or is not the newest: step 5.
+    ends below W(V) was read before the merge, or is not the newest: step 5.  A region that was claimed under a newer contract
+    may have records of keys that came through another one before, and nothing orders the two: ``ContractChanged``.
  3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
     generation of this log whose first segment is not above that number: then nothing from there on was trimmed, and a
     segment that is absent before another, or before the end of a generation that is not OPEN, is lost: ``ObjectMissing``.
@@ -186,10 +188,7 @@ def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionIndex], Mapping[
 
 
 def check_claims(contract: Contract, indexes: Mapping[Region, RegionIndex]) -> None:
-    """An owner with a newer contract may have records of keys that came through another region before: ``ContractChanged``.
-
-    The contract is asked for beside the indexes, perhaps before them; a record under a newer one lies behind a claim that says
-    its version."""
+    """Of step 2: a record under a newer contract that moves keys lies behind a claim that says its version."""
     newer = next((index for index in indexes.values() if index.contract_version > contract.version), None)
     if newer is not None:
         raise ContractChanged(
