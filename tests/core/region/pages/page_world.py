@@ -122,6 +122,9 @@ class World:
 
     seed: int
     freezes: float = 0.01
+    """Of how many switches."""
+    sweeps_s: float = 2000
+    """Between two rounds of a sweeper at most."""
     bucket: WatchedBucket = field(default_factory=WatchedBucket)
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -219,4 +222,4 @@ class World:
                     self.counts["deleted"] = self.counts.get("deleted", 0) + len(old)
             except StoreUnavailable:
                 self.note("sweep failed")
-            clock.sleep(rng.random() * 2000)
+            clock.sleep(rng.random() * self.sweeps_s)
