@@ -22,6 +22,7 @@ from benchmarks import (
     merge_large,
     merge_on_spark,
     merge_strategies,
+    partitions,
     restart,
     strong_read,
     write_amplification,
@@ -31,6 +32,7 @@ from benchmarks.report import write_page
 BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "strong-read": strong_read.run,
     "distance": distance.run,
+    "partitions": partitions.run,
     "freshness": freshness.run,
     "restart": restart.run,
     "ingest": ingest.run,

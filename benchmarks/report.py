@@ -81,6 +81,27 @@ def _distance_rows() -> Iterator[_Row]:
         yield said, f"{key}_requests_per_s", _at_most("1"), ".1f"
 
 
+def _partitions_rows() -> Iterator[_Row]:
+    for count in (1, 64, 512, 1_000):
+        said, key = f"{count:,} partitions: ".replace("1 partitions", "1 partition"), f"_{count}"
+        aim = {1: "-", 64: "at least 0.95", 512: "at least 0.85"}.get(count, "-")
+        if count > 1:
+            yield f"{said}ingest over that of one partition", f"rate_ratio{key}", aim, ".2f"
+        yield f"{said}ingest, rows/s", f"rows_per_s{key}", "-", ",.0f"
+        yield (
+            f"{said}warm strong plan, ms",
+            f"warm_plan_ms{key}",
+            {64: "at most 15", 512: "at most 50"}.get(count, "-"),
+            ",.1f",
+        )
+        yield f"{said}plan of a table opened anew, ms", f"cold_plan_ms{key}", "-", ",.0f"
+        yield f"{said}opening all, s", f"open_s{key}", "-", ",.2f"
+        yield f"{said}memory taken by that, MiB", f"open_mib{key}", "-", ",.1f"
+        yield f"{said}drain, with rows in each, s", f"drain_s{key}", "-", ",.2f"
+        yield f"{said}metrics of ingest, MiB a scrape", f"scrape_mib{key}", "at most 2", ",.2f"
+        yield f"{said}the same, summed over partitions", f"scrape_summed_mib{key}", "-", ",.2f"
+
+
 def _at_most(aim: str) -> str:
     return f"at most {aim}" if aim else "-"
 
@@ -131,6 +152,7 @@ ROWS: dict[str, list[_Row]] = {
         ("table versions made meanwhile", "table_version", "-", ",.0f"),
     ],
     "distance": [*_distance_rows()],
+    "partitions": [*_partitions_rows()],
     "restart": [
         *_restart_rows("", "", ("at most 2", "at most 2,000", "at most 3,000")),
         *_restart_rows("former_", "heartbeat of 3 s, as before: ", ("-", "-", "-")),
