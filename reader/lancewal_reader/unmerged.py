@@ -103,22 +103,21 @@ class LoadedCache:
 
     def __init__(self, count_max: int = 2) -> None:
         self._count_max = count_max
-        self._found: OrderedDict[_Known, Loaded] = OrderedDict()
+        self._found: tuple[tuple[_Known, Loaded], ...] = ()
+        """Compared and not hashed: plans that follow one another share most of their sources, tens of thousands of them."""
         self._lock = Lock()
 
     def get(
         self, deltas: Sequence[RegionDelta], columns: Sequence[str], conflicts: ConflictsRef | None = None
     ) -> Loaded | None:
-        with self._lock:
-            return self._found.get((tuple(deltas), tuple(columns), conflicts))
+        wanted = (tuple(deltas), tuple(columns), conflicts)
+        return next((loaded for known, loaded in self._found if known == wanted), None)
 
     def begun(
         self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[SnapshotRef], bool]
     ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
         """The newest that ``deltas`` go on from, and what of them comes behind it."""
-        with self._lock:
-            newest_first = list(reversed(self._found.items()))
-        for (known, known_columns, _), loaded in newest_first:
+        for (known, known_columns, _), loaded in reversed(self._found):
             if known_columns == tuple(columns):
                 behind = _behind(deltas, known)
                 if behind is not None and not any(repaired(ref) for ref in _made_since(deltas, known)):
@@ -132,10 +131,10 @@ class LoadedCache:
         loaded: Loaded,
         conflicts: ConflictsRef | None = None,
     ) -> None:
+        known = (tuple(deltas), tuple(columns), conflicts)
         with self._lock:
-            self._found[(tuple(deltas), tuple(columns), conflicts)] = loaded
-            while len(self._found) > self._count_max:
-                self._found.popitem(last=False)
+            others = [found for found in self._found if found[0] != known]
+            self._found = (*others, (known, loaded))[-self._count_max :]
 
 
 def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[RegionDelta] | None:
