@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NewType
 
 TableUuid = NewType("TableUuid", str)
@@ -39,13 +38,8 @@ class Region:
     @staticmethod
     def parse(name: str) -> Region:
         """Inverse of ``name``.  A topic name never holds a slash (Kafka allows ``[a-zA-Z0-9._-]``)."""
-        return _parse_region(name)
-
-
-@lru_cache(4_096)
-def _parse_region(name: str) -> Region:
-    topic, topic_id, partition = name.split("/")
-    return Region(topic, TopicId(topic_id), int(partition))
+        topic, topic_id, partition = name.split("/")
+        return Region(topic, TopicId(topic_id), int(partition))
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
@@ -283,6 +284,7 @@ def region_prefix(region: Region) -> str:
     return f"{ROOT}regions/{topic}/{topic_id}/{region.partition:05d}/"
 
 
+@lru_cache(4_096)  # each segment names those of its entries
 def parse_region(name: str) -> Region | None:
     """The region with this ``name``; None when no region that can have a prefix has it."""
     match = re.fullmatch(rf"({_WORD})/({_WORD})/(0|[1-9][0-9]{{0,9}})", name)

@@ -464,7 +464,7 @@ def decode_batch(
         if want:
             own = rows.slice(at, entry.row_count)
             if 2 * wanted_rows < rows.num_rows:
-                own = own.take(pa.array(range(entry.row_count), pa.int64()))  # a slice would keep all of the batch
+                own = pa.concat_batches([own, own.slice(0, 0)])  # a copy: a slice would keep all of the batch
             entries.append(Entry(entry.region, entry.first, entry.next, entry.contract_version, own, entry.rejected))
         at += entry.row_count
     return entries
