@@ -31,6 +31,7 @@ from lancewal_core.region.index import State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Claimant, first_claim, seal
 from lancewal_core.rows.fold import fold
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
@@ -121,13 +122,21 @@ class UpsertedTable:
             entries.append(first)
             self._position = int(next_)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
-        end = Position(self._position)
+        end, times = Position(self._position), RecordTimes.of(self._sealed)
         ours, _ = self._context.indexes.swap(
             {
                 self._region: lambda found: (
                     found
                     and seal(
-                        found, found.generations[-1].generation, claimant, end, entries, _new_id(), hand_over=False
+                        found,
+                        found.generations[-1].generation,
+                        claimant,
+                        end,
+                        entries,
+                        _new_id(),
+                        record_times=times,
+                        now_ms=self._context.clock.now_ms(),
+                        hand_over=False,
                     )
                 )
             }

@@ -137,6 +137,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "snapshot": {
         "format": 1, "region": REGION.name, "generation": 4, "first": 10, "next": 25, "contract_version": 1,
         "fragments": [], "rows": 0, "rows_bytes": 0, "deletes": None, "patches": None, "keys_crc32c": 0,
+        "sealed_at_ms": None, "record_time_min_ms": None, "record_time_max_ms": None,
     },
 }  # fmt: skip
 

@@ -22,6 +22,7 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
 from lancewal_core.region.snapshot import SideFile, Snapshot, decode_snapshot, encode_snapshot
 from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, decode_contract, encode_contract
 from lancewal_core.table.protocol import TransactionInfo
@@ -71,6 +72,8 @@ SNAPSHOT = Snapshot(
     deletes=SideFile(paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.DELETES), 2, 300, 17),
     patches=None,
     keys_crc32c=12345,
+    sealed_at_ms=1_700_000_000_000,
+    record_times=RecordTimes(-1, 1_700_000_000_000),
 )
 MARKS = {
     REGION: Watermark(Generation(4), Position(25)),

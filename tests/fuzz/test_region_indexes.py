@@ -30,6 +30,7 @@ from lancewal_core.region.index import (
     encode_index,
 )
 from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from lancewal_core.rows.record_times import RecordTimes
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 
 MIB = 1 << 20
@@ -56,6 +57,9 @@ def record(generation: int, state: State) -> GenerationRecord:
         snapshot if flushed else None,
         TableVersion(generation + 1) if merged else None,
         1_700_000_000_000 if merged else None,
+        1_600_000_000_000 if sealed else None,
+        1_650_000_000_000 if flushed else None,
+        RecordTimes(-1, 1_500_000_000_000) if sealed else None,
     )
 
 

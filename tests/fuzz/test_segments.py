@@ -37,6 +37,7 @@ from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 LOG, SEQUENCE = LogId("7f3a-1"), Sequence(4)
 KEY = paths.wal_segment(LOG, SEQUENCE)
 MIB = 1 << 20
+TIME = 1_700_000_000_000
 END_MARK = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 PLAIN = RowSchema(pa.schema([("id", pa.int64()), ("name", pa.string())]), ("id",), ("id",))
@@ -68,7 +69,7 @@ def rows_of(schema: RowSchema, offsets: SequenceOf[int]) -> pa.RecordBatch:
         "place": [{"x": 0.5, "tags": [b"\x00"]} if i % 2 else None for i in offsets],
         "vector": [[1.0, 2.0, 3.0] if i % 2 else None for i in offsets],
         "_offset": offsets,
-        "_timestamp": [1_700_000_000_000 + i for i in offsets],
+        "_timestamp": [TIME + i for i in offsets],
         "_op": [0] * len(offsets),
         "_present": [None] * len(offsets),
     }
@@ -233,7 +234,7 @@ def bomb(expands_to: int, stated: int, codec: str = "lz4", noise: bool = False) 
         pa.array([10]),
         text,
         *(pa.array([random.Random(1).randbytes(3_000_000)], f.type) for f in more),
-        *(pa.array([v], f.type) for v, f in zip((10, 0, 0, None), SYSTEM_FIELDS, strict=True)),
+        *(pa.array([v], f.type) for v, f in zip((10, TIME + 10, 0, None), SYSTEM_FIELDS, strict=True)),
     ]
     batch = pa.record_batch(columns, schema=schema)
     sink = pa.BufferOutputStream()

@@ -25,6 +25,7 @@ from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import fold
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence, Segment, encode_fence, encode_segment
@@ -115,7 +116,9 @@ def _generation(
     entries: list[int],
     snapshot: str | None = None,
     merged: tuple[int, int] | None = None,
+    times: tuple[int, int, int, int] | None = None,
 ) -> GenerationRecord:
+    """``times``: sealed and flushed at, lowest and highest record time; None: not known."""
     return GenerationRecord(
         generation=Generation(number),
         state=state,
@@ -129,6 +132,9 @@ def _generation(
         snapshot=snapshot,
         merged_version=None if merged is None else TableVersion(merged[0]),
         merged_at_ms=None if merged is None else merged[1],
+        sealed_at_ms=None if times is None else times[0],
+        flushed_at_ms=None if times is None or snapshot is None else times[1],
+        record_times=None if times is None or not entries else RecordTimes(times[2], times[3]),
     )
 
 
@@ -136,16 +142,20 @@ def _snapshot(generation: int, region: Region = NORTH) -> str:
     return paths.snapshot_file(region, Generation(generation), "0badcafe", paths.SnapshotFile.MANIFEST)
 
 
+_TIMES = (1_709_207_990_123, 1_709_207_991_456, -1, 1_709_207_989_000)
+
 INDEX = RegionIndex(
     NORTH,
     3,
     (
         # wal_entries: empty, range, and the three widths of the sorted array.  The other two forms: PAGE_OF_FORMS.
-        _generation(7, State.MERGED, (500, 500), (30, 30), [], _snapshot(7), (18, 1_709_208_000_000)),
-        _generation(8, State.MERGED, (500, 503), (30, 33), [500, 501, 502], _snapshot(8), (19, 1_709_208_060_000)),
-        _generation(9, State.FLUSHED, (503, 100_000), (33, 36), [503, 600], _snapshot(9)),
+        _generation(7, State.MERGED, (500, 500), (30, 30), [], _snapshot(7), (18, 1_709_208_000_000), _TIMES),
+        _generation(
+            8, State.MERGED, (500, 503), (30, 33), [500, 501, 502], _snapshot(8), (19, 1_709_208_060_000), _TIMES
+        ),
+        _generation(9, State.FLUSHED, (503, 100_000), (33, 36), [503, 600], _snapshot(9), times=_TIMES),
         _generation(10, State.FLUSHED, (100_000, 2**20), (36, 38), [100_000, 200_000], _snapshot(10)),
-        _generation(11, State.SEALED, (2**20, 2**40), (38, 41), [2**20, 2**39]),
+        _generation(11, State.SEALED, (2**20, 2**40), (38, 41), [2**20, 2**39], times=_TIMES),
         _generation(12, State.OPEN, (2**40, None), (41, None), []),
     ),
     Generation(7),
@@ -178,7 +188,7 @@ PAGE = HistoryPage(
         _generation(2, State.MERGED, (9, 2**33), (2, 3), [9], _snapshot(2, SOUTH), (3, 1_700_000_100_000)),
     ),
 )
-"""Written when entries were a range or an array only; [0, 4] is shorter as a bitmap."""
+"""Written when entries were a range or an array only; [0, 4] is shorter as a bitmap.  Its only times are those of MERGED."""
 PAGE_KEY = paths.history_page(SOUTH, Generation(1))
 
 _HOLED = [*range(100, 150), *range(151, 200)]
@@ -187,7 +197,7 @@ PAGE_OF_FORMS = HistoryPage(
     2,
     (
         _generation(1, State.MERGED, (0, 100), (0, 2), [0, 4], _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
-        _generation(2, State.MERGED, (100, 200), (2, 101), _HOLED, _snapshot(2, SOUTH), (3, 1_700_000_100_000)),
+        _generation(2, State.MERGED, (100, 200), (2, 101), _HOLED, _snapshot(2, SOUTH), (3, 1_700_000_100_000), _TIMES),
     ),
 )
 

@@ -13,6 +13,7 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.region.snapshot import SideFile, Snapshot, encode_snapshot
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.control import Control, encode_control
@@ -64,8 +65,10 @@ SNAPSHOT = Snapshot(
     deletes=SideFile(paths.snapshot_file(NORTH, Generation(7), "0a1b2c3d", SnapshotFile.DELETES), 2, 400, 12345),
     patches=None,
     keys_crc32c=3_735_928_559,
+    sealed_at_ms=1_767_225_600_000,
+    record_times=RecordTimes(-1, 1_767_225_599_000),
 )
-REPAIRED = replace(SNAPSHOT, repaired=True)
+REPAIRED = replace(SNAPSHOT, repaired=True, sealed_at_ms=None, record_times=None)
 IN_FORCE = InForce(
     TableVersion(9),
     "fedcba9876543210fedcba9876543210",

@@ -29,7 +29,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.region.snapshot import read_folded, read_snapshot
 from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.rows.schema import OFFSET, PRESENT
+from lancewal_core.rows.schema import OFFSET, PRESENT, TIMESTAMP
 from lancewal_core.table.contract import Contract
 from lancewal_core.testing.memory_table import MemoryTable
 from lancewal_core.wal.entry import Entry
@@ -238,6 +238,7 @@ class Checker:
             entries = entries_of(self._opened, region, record)
             end = self._check_entries(region, record, entries)
             require(end == record.next, f"{region.name}: entries end at", end, "the generation is", record)
+            self._check_times(region, record, entries)
             seen.entries.add(record.generation)
         if record.snapshot is not None and record.snapshot not in seen.snapshots and record.state is State.FLUSHED:
             try:
@@ -246,8 +247,18 @@ class Checker:
             except ObjectMissing:
                 return  # a user's clean-up took its files: the merge rebuilds it
             require((snapshot.first, snapshot.next) == (record.first, record.next), "snapshot", snapshot, "of", record)
+            told = snapshot.sealed_at_ms, snapshot.record_times
+            require(told == (record.sealed_at_ms, record.record_times), "the times of", snapshot, "are not", record)
+            require(record.flushed_at_ms is not None, f"{region.name}: flushed nobody knows when:", record)
             self._check_fold(region, record, folded, snapshot.first, snapshot.next)
             seen.snapshots.add(record.snapshot)
+
+    def _check_times(self, region: Region, record: GenerationRecord, entries: Seq[Entry]) -> None:
+        require(record.sealed_at_ms is not None, f"{region.name}: sealed nobody knows when:", record)
+        times = [ms for e in entries for ms in e.rows.column(TIMESTAMP).cast(pa.int64()).to_pylist()]
+        known = record.record_times
+        told = [] if known is None else [known.min_ms, known.max_ms]
+        require(told == ([min(times), max(times)] if times else []), f"{region.name}: times", times, "of", record)
 
     def _check_entries(self, region: Region, record: GenerationRecord, entries: Seq[Entry]) -> int:
         position = int(record.first)

@@ -215,7 +215,17 @@ class FlusherTable:
             {
                 region: lambda found: (
                     found
-                    and seal(found, record.generation, claimant, Position(at), entries, self.new_id(), hand_over=False)
+                    and seal(
+                        found,
+                        record.generation,
+                        claimant,
+                        Position(at),
+                        entries,
+                        self.new_id(),
+                        hand_over=False,
+                        record_times=None,
+                        now_ms=self._clock.now_ms(),
+                    )
                 )
             }
         )[region]

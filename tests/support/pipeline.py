@@ -116,7 +116,7 @@ class MemoryTopic:
             if taken:
                 delivered[partition] = Records(
                     offsets=list(range(at, at + len(taken))),
-                    timestamps=[1_700_000_000_000] * len(taken),
+                    timestamps=[1_700_000_000_000 + offset for offset in range(at, at + len(taken))],
                     keys=[key for key, _, _ in taken],
                     values=[value for _, value, _ in taken],
                     headers=[None if op == "upsert" else [("lancewal.op", op.encode())] for _, _, op in taken],

@@ -12,8 +12,9 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import ObjectInfo
-from lancewal_core.wal.segment import TRAILER_HINT, Fence, Trailer, decode_trailer, trailer_length
+from lancewal_core.wal.segment import TRAILER_HINT, EntryHeader, Fence, Trailer, decode_trailer, trailer_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Piece:
     next: Position
     owner: str
     contract_version: int
+    record_times: RecordTimes | None
+    """None where it has no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,20 @@ def _survey(
             case Trailer():
                 for entry in found.entries:
                     if entry.region in pieces:
-                        piece = Piece(log, sequence, entry.first, entry.next, found.writer, entry.contract_version)
-                        pieces[entry.region].append(piece)
+                        pieces[entry.region].append(_piece(found, entry))
     return LogSurvey(log, sequences, fence, damaged, {region: tuple(some) for region, some in pieces.items()})
+
+
+def _piece(trailer: Trailer, entry: EntryHeader) -> Piece:
+    return Piece(
+        trailer.log,
+        trailer.sequence,
+        entry.first,
+        entry.next,
+        trailer.writer,
+        entry.contract_version,
+        entry.record_times,
+    )
 
 
 def read_trailer(context: RepairContext, info: ObjectInfo) -> Trailer | Fence | str:

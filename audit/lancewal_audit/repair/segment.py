@@ -44,6 +44,8 @@ from lancewal_core.region.flush import flush_generation, replace_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.transitions import Claimant, seal
 from lancewal_core.rows.fold import Folded, fold
+from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import decode_segment
 from lancewal_core.wal.walk import end_log
 from lancewal_ingest.context import new_owner
@@ -77,6 +79,11 @@ class NeededGeneration:
     @property
     def gaps(self) -> list[Gap]:
         return [part for part in self.parts if isinstance(part, Gap)]
+
+    @property
+    def record_times(self) -> RecordTimes | None:
+        """None also where they are not known: those of a gap nobody has noted."""
+        return None if self.gaps else RecordTimes.of(part.rows for part in self.parts if isinstance(part, Entry))
 
     @property
     def end(self) -> Position:
@@ -254,9 +261,17 @@ def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationR
     def decide(index: RegionIndex | None) -> RegionIndex | None:
         if index is None or record not in index.generations:
             return None  # re-anchored, sealed, or claimed
-        entries = [part.first for part in generation.parts]
-        claimant = Claimant(record.owner, record.log, end)
-        return seal(index, record.generation, claimant, generation.end, entries, context.new_id(), hand_over=True)
+        return seal(
+            index,
+            record.generation,
+            Claimant(record.owner, record.log, end),
+            generation.end,
+            [part.first for part in generation.parts],
+            context.new_id(),
+            record_times=generation.record_times,
+            now_ms=context.clock.now_ms(),
+            hand_over=True,
+        )
 
     ours, index = context.indexes.swap({generation.region: decide})[generation.region]
     return index.generations[-1] if ours and index is not None else None

@@ -34,7 +34,7 @@ from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.page_chain import newest
 from lancewal_core.region.pages.state_page import Record, decode_page
-from lancewal_core.region.snapshot import read_snapshot, side_rows
+from lancewal_core.region.snapshot import Snapshot, read_snapshot, side_rows
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import decode_contract, read_contract
@@ -44,7 +44,7 @@ from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.table.watermarks import kind_of as kind_of_record
-from lancewal_core.wal.segment import Fence, decode_segment, decode_trailer
+from lancewal_core.wal.segment import EntryHeader, Fence, decode_segment, decode_trailer
 
 T = TypeVar("T")
 Content = Mapping[str, Any]
@@ -138,6 +138,7 @@ def show_segment(stored: Stored) -> tuple[str, Content]:
             "first": header.first,
             "next": header.next,
             "rows": header.row_count,
+            **_record_times(header),
             "bytes": header.nbytes,
             "contract_version": header.contract_version,
             "rejected": [f"{rejected.offset} {rejected.kind}" for rejected in header.rejected],
@@ -211,8 +212,19 @@ def _generation(record: GenerationRecord) -> Content:
         "entries": len(record.wal_entries),
         "owner": record.owner,
         "merged_version": record.merged_version,
+        "sealed_at_ms": record.sealed_at_ms,
+        "flushed_at_ms": record.flushed_at_ms,
         "merged_at_ms": record.merged_at_ms,
+        **_record_times(record),
         "flush": record.snapshot,
+    }
+
+
+def _record_times(of: EntryHeader | GenerationRecord | Snapshot) -> Content:
+    times = of.record_times
+    return {
+        "record_time_min_ms": None if times is None else times.min_ms,
+        "record_time_max_ms": None if times is None else times.max_ms,
     }
 
 
@@ -258,6 +270,8 @@ def show_snapshot(stored: Stored) -> tuple[str, Content]:
         **({"repaired": True} if found.repaired else {}),
         "rows": found.rows,
         "rows_bytes": found.rows_bytes,
+        "sealed_at_ms": found.sealed_at_ms,
+        **_record_times(found),
         "data_files": [file for fragment in found.fragments for file in fragment_files(fragment)],
         "side_files": [{"holds": name, **asdict(side)} for name, side in sides if side is not None],
     }

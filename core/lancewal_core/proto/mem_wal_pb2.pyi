@@ -25,7 +25,7 @@ class MemWalIndexDetails(_message.Message):
         generation: int
         def __init__(self, region: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
     class MemWal(_message.Message):
-        __slots__ = ("id", "mem_table_location", "wal_location", "wal_entries", "state", "owner_id", "last_updated_dataset_version", "first_position", "next_position", "first_sequence", "end_sequence", "merged_at_ms")
+        __slots__ = ("id", "mem_table_location", "wal_location", "wal_entries", "state", "owner_id", "last_updated_dataset_version", "first_position", "next_position", "first_sequence", "end_sequence", "merged_at_ms", "sealed_at_ms", "flushed_at_ms", "record_time_min_ms", "record_time_max_ms")
         class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
             __slots__ = ()
             OPEN: _ClassVar[MemWalIndexDetails.MemWal.State]
@@ -48,6 +48,10 @@ class MemWalIndexDetails(_message.Message):
         FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
         END_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
         MERGED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+        SEALED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+        FLUSHED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+        RECORD_TIME_MIN_MS_FIELD_NUMBER: _ClassVar[int]
+        RECORD_TIME_MAX_MS_FIELD_NUMBER: _ClassVar[int]
         id: MemWalIndexDetails.MemWalId
         mem_table_location: str
         wal_location: str
@@ -60,7 +64,11 @@ class MemWalIndexDetails(_message.Message):
         first_sequence: int
         end_sequence: int
         merged_at_ms: int
-        def __init__(self, id: _Optional[_Union[MemWalIndexDetails.MemWalId, _Mapping]] = ..., mem_table_location: _Optional[str] = ..., wal_location: _Optional[str] = ..., wal_entries: _Optional[bytes] = ..., state: _Optional[_Union[MemWalIndexDetails.MemWal.State, str]] = ..., owner_id: _Optional[str] = ..., last_updated_dataset_version: _Optional[int] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., first_sequence: _Optional[int] = ..., end_sequence: _Optional[int] = ..., merged_at_ms: _Optional[int] = ...) -> None: ...
+        sealed_at_ms: int
+        flushed_at_ms: int
+        record_time_min_ms: int
+        record_time_max_ms: int
+        def __init__(self, id: _Optional[_Union[MemWalIndexDetails.MemWalId, _Mapping]] = ..., mem_table_location: _Optional[str] = ..., wal_location: _Optional[str] = ..., wal_entries: _Optional[bytes] = ..., state: _Optional[_Union[MemWalIndexDetails.MemWal.State, str]] = ..., owner_id: _Optional[str] = ..., last_updated_dataset_version: _Optional[int] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., first_sequence: _Optional[int] = ..., end_sequence: _Optional[int] = ..., merged_at_ms: _Optional[int] = ..., sealed_at_ms: _Optional[int] = ..., flushed_at_ms: _Optional[int] = ..., record_time_min_ms: _Optional[int] = ..., record_time_max_ms: _Optional[int] = ...) -> None: ...
     MEM_WAL_LIST_FIELD_NUMBER: _ClassVar[int]
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]

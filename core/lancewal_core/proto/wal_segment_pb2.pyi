@@ -32,20 +32,24 @@ class WalSegmentTable(_message.Message):
         checksum: int
         def __init__(self, start: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
     class Entry(_message.Message):
-        __slots__ = ("region", "first_position", "next_position", "contract_version", "rows", "rejected")
+        __slots__ = ("region", "first_position", "next_position", "contract_version", "rows", "rejected", "record_time_min_ms", "record_time_max_ms")
         REGION_FIELD_NUMBER: _ClassVar[int]
         FIRST_POSITION_FIELD_NUMBER: _ClassVar[int]
         NEXT_POSITION_FIELD_NUMBER: _ClassVar[int]
         CONTRACT_VERSION_FIELD_NUMBER: _ClassVar[int]
         ROWS_FIELD_NUMBER: _ClassVar[int]
         REJECTED_FIELD_NUMBER: _ClassVar[int]
+        RECORD_TIME_MIN_MS_FIELD_NUMBER: _ClassVar[int]
+        RECORD_TIME_MAX_MS_FIELD_NUMBER: _ClassVar[int]
         region: str
         first_position: int
         next_position: int
         contract_version: int
         rows: int
         rejected: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Rejected]
-        def __init__(self, region: _Optional[str] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., contract_version: _Optional[int] = ..., rows: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[WalSegmentTable.Rejected, _Mapping]]] = ...) -> None: ...
+        record_time_min_ms: int
+        record_time_max_ms: int
+        def __init__(self, region: _Optional[str] = ..., first_position: _Optional[int] = ..., next_position: _Optional[int] = ..., contract_version: _Optional[int] = ..., rows: _Optional[int] = ..., rejected: _Optional[_Iterable[_Union[WalSegmentTable.Rejected, _Mapping]]] = ..., record_time_min_ms: _Optional[int] = ..., record_time_max_ms: _Optional[int] = ...) -> None: ...
     class Batch(_message.Message):
         __slots__ = ("section", "raw_bytes", "entries")
         SECTION_FIELD_NUMBER: _ClassVar[int]

@@ -22,6 +22,7 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Ended, retire
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.segment import Segment
 from lancewal_core.wal.walk import Walk, end_log
 
@@ -59,10 +60,10 @@ def end_generation(opened: OpenedTable, ender: OwnerId, region: Region, record: 
         if newer is not None and record in newer.generations:
             raise  # nothing from its first segment on was trimmed
         raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name) from error
-    return ended_at(region, record, walked)
+    return ended_at(region, record, walked, opened.clock.now_ms())
 
 
-def ended_at(region: Region, record: GenerationRecord, walked: Walk[Segment]) -> Ended:
+def ended_at(region: Region, record: GenerationRecord, walked: Walk[Segment], now_ms: int) -> Ended:
     """The end of an OPEN generation by a walk from its first segment to the end of its log."""
     entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
     position = record.first
@@ -74,4 +75,5 @@ def ended_at(region: Region, record: GenerationRecord, walked: Walk[Segment]) ->
                 region=region.name,
             )
         position = entry.next
-    return Ended(record.generation, record.log, position, walked.end, tuple(e.first for e in entries))
+    times = RecordTimes.of(e.rows for e in entries)
+    return Ended(record.generation, record.log, position, walked.end, tuple(e.first for e in entries), times, now_ms)

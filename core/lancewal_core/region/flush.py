@@ -95,7 +95,7 @@ def flush_generation(
     def decide(index: RegionIndex | None) -> RegionIndex | None:
         if index is None or record not in index.generations:
             return None
-        return flushed(index, record.generation, snapshot.key, new_id())
+        return flushed(index, record.generation, snapshot.key, opened.clock.now_ms(), new_id())
 
     with point("flushed.cas", region=region.name, generation=record.generation):
         ours, _ = opened.indexes.swap({region: decide})[region]

@@ -28,6 +28,7 @@ from lancewal_core.errors import ActionNeeded, FormatUnknown, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.words import FORM, is_word
 
 FORMAT_VERSION = 1
@@ -80,7 +81,13 @@ class GenerationRecord:
     merged_version: TableVersion | None
     """The table version that merged it, once MERGED."""
     merged_at_ms: int | None
-    """When it was marked MERGED, in milliseconds since 1970."""
+    """When it was marked MERGED, in milliseconds since 1970, by the clock of the process that did; as the two below."""
+    sealed_at_ms: int | None = None
+    """When it became SEALED; ``None`` while OPEN, and where a repair made the record anew."""
+    flushed_at_ms: int | None = None
+    """When it first became FLUSHED; ``None`` before, and where a repair made the record anew."""
+    record_times: RecordTimes | None = None
+    """Of the rows of its entries; ``None`` while OPEN, where it has no rows, and where a repair could not know them."""
 
     def check(self) -> None:
         """Raise ``ObjectCorrupt`` unless the fields are those that the state demands."""
@@ -99,6 +106,10 @@ class GenerationRecord:
             ((self.merged_version is not None) == merged, "it must have a merged version when MERGED, not before"),
             (self.merged_version is None or self.merged_version >= 1, "table versions are numbered from 1"),
             ((self.merged_at_ms is not None) == merged, "it must have a merge time when MERGED, not before"),
+            (self.sealed_at_ms is None or sealed, "it must not have a time of sealing before SEALED"),
+            (self.flushed_at_ms is None or flushed, "it must not have a time of flushing before FLUSHED"),
+            (self.record_times is None or self.first < end, "it has record times, but covers no position"),
+            (_is_range(self.record_times), f"its record times {self.record_times} are not a range"),
             (0 <= self.first <= end, f"its positions {self.first} to {end} are not a range"),
             (0 <= self.first_sequence <= end_sequence, f"{self.first_sequence} to {end_sequence} is no sequence range"),
             (first_entry is None or self.first <= first_entry, f"entry {first_entry} lies before its first position"),
@@ -107,6 +118,10 @@ class GenerationRecord:
         for holds, problem in rules:
             if not holds:
                 raise ObjectCorrupt(f"generation {self.generation} ({self.state.name}): {problem}")
+
+
+def _is_range(times: RecordTimes | None) -> bool:
+    return times is None or times.min_ms <= times.max_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +303,7 @@ def _message(
 
 
 def _encode_generation(region: Region, record: GenerationRecord) -> _Message.MemWal:
+    times = record.record_times
     return _Message.MemWal(
         id=_Message.MemWalId(region=region.name, generation=record.generation),
         mem_table_location=record.snapshot or "",
@@ -301,6 +317,10 @@ def _encode_generation(region: Region, record: GenerationRecord) -> _Message.Mem
         first_sequence=record.first_sequence,
         end_sequence=record.end_sequence,
         merged_at_ms=record.merged_at_ms,
+        sealed_at_ms=record.sealed_at_ms,
+        flushed_at_ms=record.flushed_at_ms,
+        record_time_min_ms=None if times is None else times.min_ms,
+        record_time_max_ms=None if times is None else times.max_ms,
     )
 
 
@@ -318,6 +338,11 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
         raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which is no log")
     if mem_wal.state not in (state.value for state in State):
         raise FormatUnknown(f"{where}: generation {number} has the unknown state {mem_wal.state}", object=where)
+    times = None
+    if mem_wal.HasField("record_time_min_ms"):
+        times = RecordTimes(mem_wal.record_time_min_ms, mem_wal.record_time_max_ms)
+    if mem_wal.HasField("record_time_min_ms") != mem_wal.HasField("record_time_max_ms"):
+        raise _corrupt(where, f"generation {number} has one of its record times alone")
     return GenerationRecord(
         generation=Generation(number),
         state=State(mem_wal.state),
@@ -331,6 +356,9 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
         snapshot=mem_wal.mem_table_location or None,
         merged_version=TableVersion(mem_wal.last_updated_dataset_version) or None,
         merged_at_ms=mem_wal.merged_at_ms if mem_wal.HasField("merged_at_ms") else None,
+        sealed_at_ms=mem_wal.sealed_at_ms if mem_wal.HasField("sealed_at_ms") else None,
+        flushed_at_ms=mem_wal.flushed_at_ms if mem_wal.HasField("flushed_at_ms") else None,
+        record_times=times,
     )
 
 

@@ -30,9 +30,10 @@ from lancewal_core.region.key_checksum import key_sum
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot_fragment import fragment_text
 from lancewal_core.rows.fold import Folded, partial_schema
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.arrow_message import LZ4_RATIO_MAX, declared_stream
-from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
+from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store.object_kinds import SIDE_FILE_ROWS_BYTES_MAX
 from lancewal_core.store.object_limits import check_unpacked
 from lancewal_core.store.object_store import Lost, ObjectStore, put_new
@@ -68,6 +69,9 @@ class Snapshot:
     patches: SideFile | None
     keys_crc32c: int
     """Of the rows' keys."""
+    sealed_at_ms: int | None = None
+    record_times: RecordTimes | None = None
+    """This and the one above as the generation's record has them."""
     repaired: bool = False
     """Made by ``lancewal repair segment``: the log does not have all that it was folded from."""
 
@@ -116,6 +120,8 @@ def write_snapshot(
             deletes=sides[SnapshotFile.DELETES],
             patches=sides[SnapshotFile.PATCHES],
             keys_crc32c=key_sum(folded.rows.select(folded.gone.column_names)),
+            sealed_at_ms=record.sealed_at_ms,
+            record_times=record.record_times,
             repaired=repaired,
         )
         _put(opened.store, manifest, encode_snapshot(snapshot))
@@ -171,8 +177,18 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
         deletes=_side(content, "deletes", paths.snapshot_file(region, generation, of[2], SnapshotFile.DELETES)),
         patches=_side(content, "patches", paths.snapshot_file(region, generation, of[2], SnapshotFile.PATCHES)),
         keys_crc32c=content.whole("keys_crc32c", high=2**32 - 1),
+        sealed_at_ms=content.whole_or_null("sealed_at_ms"),
+        record_times=_record_times(content),
         repaired=repaired,
     )
+
+
+def _record_times(content: JsonObject) -> RecordTimes | None:
+    lowest, highest = "record_time_min_ms", "record_time_max_ms"
+    if content.raw(lowest) is None and content.raw(highest) is None:
+        return None
+    min_ms = content.whole(lowest, low=-WHOLE_MAX - 1)
+    return RecordTimes(min_ms, content.whole(highest, low=min_ms))
 
 
 def _side(content: JsonObject, name: str, key: str) -> SideFile | None:
@@ -250,6 +266,9 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "deletes": None if snapshot.deletes is None else asdict(snapshot.deletes),
         "patches": None if snapshot.patches is None else asdict(snapshot.patches),
         "keys_crc32c": snapshot.keys_crc32c,
+        "sealed_at_ms": snapshot.sealed_at_ms,
+        "record_time_min_ms": None if snapshot.record_times is None else snapshot.record_times.min_ms,
+        "record_time_max_ms": None if snapshot.record_times is None else snapshot.record_times.max_ms,
         **({"repaired": True} if snapshot.repaired else {}),
     }
     return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(_canonical(content))}, indent=1).encode()

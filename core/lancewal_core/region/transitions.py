@@ -27,6 +27,7 @@ from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.record_times import RecordTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,10 @@ class Ended:
     next: Position
     end_sequence: Sequence
     entries: tuple[Position, ...]
+    record_times: RecordTimes | None
+    """Of the entries' rows."""
+    at_ms: int
+    """When that was found out, by the clock of the process that ended it: it writes the state SEALED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +71,16 @@ def _open_record(generation: int, first: Position, claimant: Claimant) -> Genera
     )
 
 
-def _sealed(record: GenerationRecord, next_: Position, end: Sequence, entries: Seq[int]) -> GenerationRecord:
-    return replace(record, state=State.SEALED, next=next_, end_sequence=end, wal_entries=U64Segment.of(entries))
+def _sealed(record: GenerationRecord, ended: Ended) -> GenerationRecord:
+    return replace(
+        record,
+        state=State.SEALED,
+        next=ended.next,
+        end_sequence=ended.end_sequence,
+        wal_entries=U64Segment.of(ended.entries),
+        sealed_at_ms=ended.at_ms,
+        record_times=ended.record_times,
+    )
 
 
 def first_claim(
@@ -121,7 +134,7 @@ def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) 
     if ended.end_sequence < newest.first_sequence:
         # Re-anchored since, and what was found absent had been trimmed: no end was found, nor was the log ended.
         return None
-    return _sealed(newest, ended.next, ended.end_sequence, ended.entries)
+    return _sealed(newest, ended)
 
 
 def is_ours(index: RegionIndex, generation: Generation, claimant_owner: OwnerId, log: LogId) -> bool:
@@ -142,15 +155,21 @@ def seal(
     entries: Seq[int],
     write_id: str,
     *,
+    record_times: RecordTimes | None,
+    now_ms: int,
     hand_over: bool,
 ) -> RegionIndex | None:
     """SEAL our OPEN generation at ``next_``; unless ``hand_over``, open the following one behind it.
 
     ``claimant.first_sequence`` is the next segment not yet sent: it ends the sealed generation and begins the next.
+    ``record_times``: of the rows of its entries.
     """
     if not is_ours(index, generation, claimant.owner, claimant.log):
         return None
-    sealed = _sealed(index.generations[-1], next_, claimant.first_sequence, entries)
+    ended = Ended(
+        generation, claimant.log, next_, claimant.first_sequence, tuple(map(Position, entries)), record_times, now_ms
+    )
+    sealed = _sealed(index.generations[-1], ended)
     generations = (*index.generations[:-1], sealed)
     if not hand_over:
         generations = (*generations, _open_record(generation + 1, next_, claimant))
@@ -168,14 +187,16 @@ def reanchor(index: RegionIndex, generation: Generation, claimant: Claimant, wri
     return replace(index, generations=(*index.generations[:-1], moved), write_id=write_id)
 
 
-def flushed(index: RegionIndex, generation: Generation, snapshot: str, write_id: str) -> RegionIndex | None:
+def flushed(
+    index: RegionIndex, generation: Generation, snapshot: str, now_ms: int, write_id: str
+) -> RegionIndex | None:
     """SEALED -> FLUSHED, strictly in generation order."""
     records = list(index.generations)
     for at, record in enumerate(records):
         if record.generation == generation:
             if record.state is not State.SEALED:
                 return None
-            records[at] = replace(record, state=State.FLUSHED, snapshot=snapshot)
+            records[at] = replace(record, state=State.FLUSHED, snapshot=snapshot, flushed_at_ms=now_ms)
             return replace(index, generations=tuple(records), write_id=write_id)
         if record.state in (State.OPEN, State.SEALED):
             return None
@@ -183,7 +204,10 @@ def flushed(index: RegionIndex, generation: Generation, snapshot: str, write_id:
 
 
 def refreshed(index: RegionIndex, generation: Generation, old: str, new: str, write_id: str) -> RegionIndex | None:
-    """Replace the snapshot of a FLUSHED generation whose files are missing by one rebuilt from its entries."""
+    """Replace the snapshot of a FLUSHED generation whose files are missing by one rebuilt from its entries.
+
+    It stays FLUSHED since when it was.
+    """
     records = list(index.generations)
     for at, record in enumerate(records):
         if record.generation == generation and record.state is State.FLUSHED and record.snapshot == old:

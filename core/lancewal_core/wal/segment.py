@@ -6,7 +6,8 @@ kilobyte and a fifth of a millisecond, however few its rows.  Layout of the obje
 
     body       one Arrow IPC stream, lz4: schema, record batches, end mark   (nothing in a fence)
     table      protobuf ``WalSegmentTable``: log, sequence, writer; byte range and crc32c of the schema and of each record
-               batch, with the number of entries in it; each entry's region, positions, rows and rejected records
+               batch, with the number of entries in it; each entry's region, positions, rows, their lowest and highest
+               Kafka timestamp, and rejected records
     footer     body length u64, table length u32, table crc32c u32, format version u32,
                crc32c of these 20 bytes u32, magic ``LWAL``
 
@@ -39,6 +40,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, FormatUnknown, InvalidInput, InvalidSchema, LancewalError, ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.proto import wal_segment_pb2
+from lancewal_core.rows.record_times import RecordTimes, times_of_parts
 from lancewal_core.rows.schema import SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
@@ -49,7 +51,7 @@ FORMAT_VERSION = 1
 MAGIC = b"LWAL"
 FOOTER_SIZE = 28
 TRAILER_HINT = 16 * 1024
-"""Bytes to fetch from an object's end at first: holds the trailer of about 200 entries without rejected records."""
+"""Bytes to fetch from an object's end at first: holds the trailer of about 170 entries without rejected records."""
 
 _FOOTER = struct.Struct("<QIIII4s")
 _FOOTER_CHECKED = 20
@@ -111,6 +113,8 @@ class EntryHeader:
     next: Position
     contract_version: int
     row_count: int
+    record_times: RecordTimes | None
+    """Of its rows; None where it has none."""
     rejected: tuple[RejectedOffset, ...]
     nbytes: int
     """Its share of its record batch's bytes in the object, by rows."""
@@ -163,10 +167,10 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
                 region=entry.region.name,
             )
     shares = _shares(segment.entries)
-    body, ends = _write_stream(segment, schema, shares)
+    body, ends, times = _write_stream(segment, schema, shares)
     schema_end = message_length(body.slice(0, 8).to_pybytes())
     content = _Table.Body(schema=_section(body, 0, schema_end))
-    content.entries.extend(_encode_header(entry) for entry in segment.entries)
+    content.entries.extend(map(_encode_header, segment.entries, times))
     for share, (start, end) in zip(shares, pairwise([schema_end, *ends]), strict=True):
         raw_bytes = declared_batch(body.slice(start, end - start)).raw_bytes
         content.batches.append(
@@ -202,22 +206,25 @@ def _shares(entries: tuple[Entry, ...]) -> list[list[Entry]]:
     return shares
 
 
-def _write_stream(segment: Segment, schema: pa.Schema, shares: list[list[Entry]]) -> tuple[pa.Buffer, list[int]]:
-    """The body, and where each record batch ends."""
+def _write_stream(
+    segment: Segment, schema: pa.Schema, shares: list[list[Entry]]
+) -> tuple[pa.Buffer, list[int], list[RecordTimes | None]]:
+    """The body, where each record batch ends, and the times of each entry."""
     sink = pa.BufferOutputStream()
     # For people who open the body with an Arrow tool; a reader goes by the table.
     described = schema.with_metadata({"lancewal.log": segment.log, "lancewal.sequence": str(segment.sequence)})
-    ends = []
+    ends, times = list[int](), list[RecordTimes | None]()
     with pa.ipc.new_stream(sink, described, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for share in shares:
             rows = share[0].rows if len(share) == 1 else pa.concat_batches([entry.rows for entry in share])
             check_rows(rows, share)
+            times += times_of_parts(rows, [entry.row_count for entry in share])
             writer.write_batch(rows)
             ends.append(sink.tell())
-    return sink.getvalue(), ends
+    return sink.getvalue(), ends, times
 
 
-def _encode_header(entry: Entry) -> _Table.Entry:
+def _encode_header(entry: Entry, times: RecordTimes | None) -> _Table.Entry:
     return _Table.Entry(
         region=entry.region.name,
         first_position=entry.first,
@@ -225,6 +232,8 @@ def _encode_header(entry: Entry) -> _Table.Entry:
         contract_version=entry.contract_version,
         rows=entry.row_count,
         rejected=[_Table.Rejected(offset=r.offset, kind=r.kind) for r in entry.rejected],
+        record_time_min_ms=None if times is None else times.min_ms,
+        record_time_max_ms=None if times is None else times.max_ms,
     )
 
 
@@ -398,12 +407,19 @@ def _decode_batches(body: _Table.Body, where: str) -> tuple[BatchHeader, ...]:
 
 
 def _decode_header(entry: _Table.Entry, nbytes: int, where: str) -> EntryHeader:
+    low, high = entry.HasField("record_time_min_ms"), entry.HasField("record_time_max_ms")
+    times = RecordTimes(entry.record_time_min_ms, entry.record_time_max_ms) if low else None
+    if low != high or low != bool(entry.rows) or (times is not None and times.min_ms > times.max_ms):
+        raise _corrupt(
+            where, f"an entry of region {entry.region[:_SHOWN]} has {entry.rows} rows, and record times {times}"
+        )
     return EntryHeader(
         region=_region(entry.region, where),
         first=Position(entry.first_position),
         next=Position(entry.next_position),
         contract_version=entry.contract_version,
         row_count=entry.rows,
+        record_times=times,
         rejected=tuple(RejectedOffset(rejected.offset, rejected.kind) for rejected in entry.rejected),
         nbytes=nbytes,
     )
@@ -453,6 +469,7 @@ def decode_batch(
         rows = pa.ipc.read_record_batch(buffer, schema)
         rows.validate(full=True)
         check_rows(rows, header.entries)
+        _check_times(rows, header.entries)
     except (ObjectCorrupt, ActionNeeded, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         names = ", ".join(entry.region.name for entry in header.entries[:_NAMED])
         more = f" and {len(header.entries) - _NAMED} more" if len(header.entries) > _NAMED else ""
@@ -468,6 +485,15 @@ def decode_batch(
             entries.append(Entry(entry.region, entry.first, entry.next, entry.contract_version, own, entry.rejected))
         at += entry.row_count
     return entries
+
+
+def _check_times(rows: pa.RecordBatch, entries: tuple[EntryHeader, ...]) -> None:
+    found = times_of_parts(rows, [entry.row_count for entry in entries])
+    for entry, times in zip(entries, found, strict=True):
+        if times != entry.record_times:
+            raise ObjectCorrupt(
+                f"rows of region {entry.region.name} have record times {times}, in the section table {entry.record_times}"
+            )
 
 
 def _slice(buffer: pa.Buffer, section: Section) -> pa.Buffer:

@@ -133,7 +133,7 @@ def _end(context: IngestContext, writer: LogWriter, region: Region, record: Gene
             f"segment {walked.end} of our own log {record.log} is not readable, though it was stored",
             log=record.log,
         )
-    return ended_at(region, record, walked)
+    return ended_at(region, record, walked, context.clock.now_ms())
 
 
 def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:

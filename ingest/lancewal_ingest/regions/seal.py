@@ -19,6 +19,7 @@ from lancewal_core.errors import OwnershipLost
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.transitions import Claimant, reanchor, seal
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.regions.memtable import MemTable
@@ -29,6 +30,7 @@ def seal_generation(
 ) -> tuple[GenerationRecord, GenerationRecord | None]:
     """The generation as SEALED, and the following one unless handing over."""
     _check_settled(writer)  # Step 1
+    times = RecordTimes.of(memtable.batches)
 
     def decide(index: RegionIndex | None) -> RegionIndex | None:
         claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
@@ -39,6 +41,8 @@ def seal_generation(
             memtable.position,
             memtable.entries,
             context.new_id(),
+            record_times=times,
+            now_ms=context.clock.now_ms(),
             hand_over=hand_over,
         )
 

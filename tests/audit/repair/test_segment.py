@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_audit.repair.log_survey import Piece, survey_logs
+from lancewal_audit.repair.log_survey import LogSurvey, Piece, survey_logs
 from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_core import paths
 from lancewal_core.errors import (
@@ -22,6 +22,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.segment import FOOTER_SIZE
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.kafka.source import Offsets
@@ -56,7 +57,7 @@ class MemoryRecords:
         taken = self.pipeline.messages(region.partition)[first:end]
         return Records(
             list(range(first, end)),
-            [1_700_000_000_000] * len(taken),
+            [1_700_000_000_000 + offset for offset in range(first, end)],
             [key for key, _, _ in taken],
             [value for _, value, _ in taken],
             [None if op == "upsert" else [("lancewal.op", op.encode())] for _, _, op in taken],
@@ -87,10 +88,22 @@ def index_of(pipeline: Pipeline, partition: int) -> RegionIndex:
     return index
 
 
-def pieces(pipeline: Pipeline, log: LogId) -> list[Piece]:
+def sealed_anew(pipeline: Pipeline) -> list[RecordTimes | None]:
+    """Between which times the records of each region's newest generation lie, which a repair has SEALED and flushed."""
+    newest = [index_of(pipeline, region.partition).generations[-1] for region in pipeline.contract.regions]
+    assert all(record.state is State.FLUSHED for record in newest)
+    assert all(record.sealed_at_ms is not None and record.flushed_at_ms is not None for record in newest)
+    return [record.record_times for record in newest]
+
+
+def survey_of(pipeline: Pipeline, log: LogId) -> LogSurvey:
     with repairing(pipeline) as context:
-        survey = survey_logs(context, pipeline.contract.regions)[log]
-        return sorted((p for some in survey.pieces.values() for p in some), key=lambda p: p.sequence)
+        return survey_logs(context, pipeline.contract.regions)[log]
+
+
+def pieces(pipeline: Pipeline, log: LogId) -> list[Piece]:
+    survey = survey_of(pipeline, log)
+    return sorted((p for some in survey.pieces.values() for p in some), key=lambda p: p.sequence)
 
 
 def middle(pipeline: Pipeline) -> Path:
@@ -151,6 +164,8 @@ def test_of_open_generations(pipeline: Pipeline, how: str, another: bool) -> Non
     topic = MemoryRecords(pipeline)
     assert len(repair(pipeline, path, topic)) == 2
     assert topic.asked
+    read_again = {partition for partition, _, _ in topic.asked}
+    assert [times is None for times in sealed_anew(pipeline)] == [p in read_again for p in range(2)]
     check_strong(pipeline)
     assert repair(pipeline, path) == []
     goes_on(pipeline, another=another)
@@ -197,8 +212,15 @@ def test_a_damaged_fence(pipeline: Pipeline) -> None:
     with pytest.raises(ObjectCorrupt):
         open_table(pipeline.uri).to_arrow()
     topic = MemoryRecords(pipeline)
+    held = survey_of(pipeline, log).pieces
+    expected = []
+    for region in pipeline.contract.regions:
+        first = index_of(pipeline, region.partition).generations[-1].first
+        expected.append(RecordTimes.joined(p.record_times for p in held[region] if p.first >= first))
+    assert None not in expected
     repair(pipeline, key, topic)
     assert topic.asked == []
+    assert sealed_anew(pipeline) == expected
     check_strong(pipeline)
     goes_on(pipeline, another=True)
 

@@ -75,10 +75,15 @@ def test_a_segment_shows_its_entries_and_no_row(store: MemoryStore) -> None:
     assert [(e["region"], e["first"], e["next"], e["rows"]) for e in content["entries"]] == [
         (e.region.name, e.first, e.next, e.rows.num_rows) for e in segment.entries
     ]
+    noon = 1_709_208_000_000
+    assert [(e["record_time_min_ms"], e["record_time_max_ms"]) for e in content["entries"]] == [
+        (noon, noon),
+        (None, None),
+    ]
     assert content["entries"][0]["rejected"] == ["1002 not_json", "1006 missing_key"]
     lines = text_of(store, core_formats.SEGMENT_KEY)
     assert "written at 2024-02-29T12:00:00.123Z" in lines
-    assert f"{NORTH.name} 1000 1007 3" in " ".join(lines)
+    assert f"{NORTH.name} 1000 1007 3 2024-02-29T12:00:00Z" in " ".join(lines)
     assert "sterreich" not in json.dumps(as_json(inspect_object(store, core_formats.SEGMENT_KEY))) + "".join(lines)
 
 
@@ -125,11 +130,11 @@ def test_an_index_shows_its_generations(store: MemoryStore) -> None:
     ]
     lines = [" ".join(line.split()) for line in as_text(found).splitlines()]
     assert "trimmed position 500" in lines
-    assert f"12 open {2**40} - 0f3c-ingest 41 - 0 ingest-7d9f - - -" in lines
-    assert (
-        f"7 merged 500 500 0f3c-ingest 30 30 0 ingest-7d9f 18 2024-02-29T12:00:00Z {index.generations[0].snapshot}"
-        in (lines)
-    )
+    assert f"12 open {2**40} - 0f3c-ingest 41 - 0 ingest-7d9f - - - - - - -" in lines
+    times = "18 2024-02-29T11:59:50.123Z 2024-02-29T11:59:51.456Z 2024-02-29T12:00:00Z - -"
+    assert f"7 merged 500 500 0f3c-ingest 30 30 0 ingest-7d9f {times} {index.generations[0].snapshot}" in lines
+    flushed = content["generations"][2]
+    assert (flushed["record_time_min_ms"], flushed["record_time_max_ms"]) == (-1, 1_709_207_989_000)
 
 
 def test_a_merge_record_a_control_and_a_finished_merge(store: MemoryStore) -> None:

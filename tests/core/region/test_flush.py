@@ -88,7 +88,7 @@ class World:
             region = {"north": NORTH, "south": SOUTH}[name]
             first = self.offsets[region]
             rows = [
-                {"k": k, "v": v, "_offset": first + 2 * i, "_timestamp": 0, "_op": 1 if v is None else 0}
+                {"k": k, "v": v, "_offset": first + 2 * i, "_timestamp": first - i, "_op": 1 if v is None else 0}
                 for i, (k, v) in enumerate(changes)
             ]
             self.model[region].update(changes)
@@ -105,7 +105,18 @@ class World:
         ours, _ = self.indexes.swap(
             {
                 region: lambda i: (
-                    i and seal(i, newest.generation, self.claimant(), reached, firsts, self.new_id(), hand_over=False)
+                    i
+                    and seal(
+                        i,
+                        newest.generation,
+                        self.claimant(),
+                        reached,
+                        firsts,
+                        self.new_id(),
+                        hand_over=False,
+                        record_times=None,
+                        now_ms=self.clock.now_ms(),
+                    )
                 )
             }
         )[region]
@@ -311,6 +322,19 @@ def test_a_snapshot_that_lost_its_files_is_made_anew_from_the_log(world: World) 
     assert new is not None
     assert world.record(NORTH, 1).snapshot == new.key != old.key
     assert world.held(NORTH, 1) == model
+
+
+def test_a_generation_is_flushed_since_its_first_snapshot(world: World) -> None:
+    world.write(north=[(1, "a")])
+    world.seal(NORTH)
+    world.clock.sleep(5)
+    assert flush_from_log(world.opened, NORTH, world.new_id) is not None
+    since = world.record(NORTH, 1).flushed_at_ms
+    assert since == world.clock.now_ms()
+    assert since == (world.record(NORTH, 1).sealed_at_ms or 0) + 5000
+    world.clock.sleep(5)
+    assert rebuild_snapshot(world.opened, NORTH, world.record(NORTH, 1), world.new_id) is not None
+    assert world.record(NORTH, 1).flushed_at_ms == since
 
 
 def test_rebuilding_gives_way_to_who_rebuilt_or_merged_first(world: World) -> None:

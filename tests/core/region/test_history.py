@@ -56,9 +56,11 @@ def test_pages_are_read_oldest_first_and_none_that_ends_below() -> None:
     index = OPEN
     for n in range(1, 7):
         end = replace(OWNER, first_sequence=Sequence(n))
-        index = sure(seal(index, Generation(n), end, Position(10 * n), (), "w", hand_over=False))
+        index = sure(
+            seal(index, Generation(n), end, Position(10 * n), (), "w", hand_over=False, record_times=None, now_ms=0)
+        )
         snapshot = paths.snapshot_file(REGION, Generation(n), "0" * 8, paths.SnapshotFile.MANIFEST)
-        index = sure(flushed(index, Generation(n), snapshot, "w"))
+        index = sure(flushed(index, Generation(n), snapshot, 0, "w"))
     records = sure(merged(index, Generation(6), TableVersion(2), 0, "w")).generations
     store = ReadMemoryStore(SystemClock())
     pages = {paths.history_page(REGION, Generation(first)): records[first - 1 : first + 1] for first in (5, 1, 3)}

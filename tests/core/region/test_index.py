@@ -27,6 +27,7 @@ from lancewal_core.region.index import (
     encode_index,
 )
 from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.record_times import RecordTimes
 
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
 KEY = paths.page_version(Page.of(REGION, 32), 3)
@@ -54,6 +55,9 @@ def record(number: int, state: State, first: int, next_: int, region: Region = R
         snapshot=snapshot_key(region, number) if reached >= 2 else None,
         merged_version=TableVersion(number + 5) if reached >= 3 else None,
         merged_at_ms=1_700_000_000_000 + number if reached >= 3 else None,
+        sealed_at_ms=1_600_000_000_000 + number if reached >= 1 else None,
+        flushed_at_ms=1_650_000_000_000 + number if reached >= 2 else None,
+        record_times=RecordTimes(-1, 1_500_000_000_000 + number) if reached >= 1 and entries else None,
     )
 
 
@@ -100,6 +104,12 @@ def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(index: RegionInd
     assert decode_index(data, KEY, index.region) == index
     assert encode_index(index) == data
     assert index.newest == (index.generations[-1] if index.generations else None)
+
+
+def test_what_a_repair_cannot_know_is_absent() -> None:
+    unknown = tuple(replace(r, sealed_at_ms=None, flushed_at_ms=None, record_times=None) for r in FULL.generations)
+    index = replace(FULL, generations=unknown)
+    assert decode_index(encode_index(index), KEY) == index
 
 
 def test_a_history_page_comes_back_as_it_was() -> None:
@@ -154,6 +164,11 @@ BROKEN = {
     "open with next": changed(4, replace(OPEN, next=Position(501))),
     "open with end sequence": changed(4, replace(OPEN, end_sequence=Sequence(90))),
     "open with entries": changed(4, replace(OPEN, wal_entries=U64Segment.of([501]))),
+    "open with a time of sealing": changed(4, replace(OPEN, sealed_at_ms=1)),
+    "sealed with a time of flushing": changed(3, replace(SEALED, flushed_at_ms=1)),
+    "record times of nothing": changed(1, replace(FULL.generations[1], record_times=RecordTimes(1, 2))),
+    "open with record times": changed(4, replace(OPEN, record_times=RecordTimes(1, 2))),
+    "record times reversed": changed(3, replace(SEALED, record_times=RecordTimes(2, 1))),
     "open with snapshot": changed(4, replace(OPEN, snapshot="x")),
     "sealed without next": changed(3, replace(SEALED, next=None)),
     "sealed without end sequence": changed(3, replace(SEALED, end_sequence=None)),
@@ -268,7 +283,11 @@ def test_content_that_breaks_an_invariant_is_not_read() -> None:
     log.mem_wal_list[2].wal_location = "somewhere/else/"
     topic = message()
     topic.topic = ".."
-    for broken in (gap, foreign, log, topic):
+    half = message()
+    half.mem_wal_list[2].ClearField("record_time_max_ms")
+    other_half = message()
+    other_half.mem_wal_list[2].ClearField("record_time_min_ms")
+    for broken in (gap, foreign, log, topic, half, other_half):
         with pytest.raises(ObjectCorrupt, match=KEY):
             decode_index(sealed_again(broken), KEY)
 

@@ -28,6 +28,7 @@ from lancewal_core.region.snapshot import (
 )
 from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import Folded, partial_schema
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import fragment_files
@@ -50,6 +51,8 @@ RECORD = GenerationRecord(
     snapshot=None,
     merged_version=None,
     merged_at_ms=None,
+    sealed_at_ms=1_700_000_000_000,
+    record_times=RecordTimes(-1, 1_600_000_000_000),
 )
 ATTEMPT = "0badcafe"
 CONTRACT = Contract(
@@ -128,6 +131,27 @@ def test_only_what_is_there_is_written(world: World) -> None:
     snapshot = world.write(folded())
     assert [key for _, key in world.store.calls] == [world.key(SnapshotFile.MANIFEST)]
     assert (world.dataset.files, snapshot.fragments, snapshot.deletes, snapshot.patches) == ({}, (), None, None)
+
+
+def test_it_tells_the_times_of_its_generation(world: World) -> None:
+    written = world.write(folded(1))
+    assert (written.sealed_at_ms, written.record_times) == (RECORD.sealed_at_ms, RECORD.record_times)
+    assert read_snapshot(world.store, written.key) == written
+    unknown = replace(RECORD, sealed_at_ms=None, record_times=None)
+    again = write_snapshot(world.opened, REGION, unknown, folded(1), "0badbeef")
+    assert (again.sealed_at_ms, again.record_times) == (None, None)
+    assert read_snapshot(world.store, again.key) == again
+
+
+@pytest.mark.parametrize(("low", "high"), [(None, 5), (5, None), (5, 4), ("5", 6)])
+def test_half_a_range_of_times_is_no_manifest(world: World, low: object, high: object) -> None:
+    key = world.write(folded(1)).key
+    stored = json.loads(world.store.get(key) or b"")["snapshot"]
+    stored |= {"record_time_min_ms": low, "record_time_max_ms": high}
+    text = json.dumps(stored, sort_keys=True, separators=(",", ":")).encode()
+    world.replace(key, json.dumps({"snapshot": stored, "crc32c": google_crc32c.value(text)}).encode())
+    with pytest.raises(ObjectCorrupt, match="record_time"):
+        read_snapshot(world.store, key)
 
 
 def test_the_manifest_is_written_last(world: World) -> None:

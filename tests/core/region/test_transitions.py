@@ -27,9 +27,11 @@ from lancewal_core.region.transitions import (
     reanchor,
     refreshed,
     retire,
+    revived,
     seal,
     trim,
 )
+from lancewal_core.rows.record_times import RecordTimes
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)
 
@@ -39,13 +41,22 @@ def snapshot(generation: int, attempt: str = "0") -> str:
     return paths.snapshot_file(REGION, Generation(generation), attempt * 8, paths.SnapshotFile.MANIFEST)
 
 
+TIMES = RecordTimes(1_000, 2_000)
+
+
 def owner(name: str, sequence: int) -> Claimant:
     return Claimant(OwnerId(name), LogId(f"log-{name}"), Sequence(sequence))
 
 
 def ended(next_: int, end: int, *entries: int, generation: int = 1, log: str = "log-a") -> Ended:
     return Ended(
-        Generation(generation), LogId(log), Position(next_), Sequence(end), tuple(Position(e) for e in entries)
+        Generation(generation),
+        LogId(log),
+        Position(next_),
+        Sequence(end),
+        tuple(Position(e) for e in entries),
+        TIMES if entries else None,
+        40,
     )
 
 
@@ -70,13 +81,25 @@ def sealed_times(count: int) -> RegionIndex:
     for n in range(1, count + 1):
         first, behind = 10 * n, Position(10 * n + 10)
         entries = (first, first + 4)
-        index = sure(seal(index, Generation(n), owner("a", 3 + 2 * n), behind, entries, "w", hand_over=False))
+        index = sure(
+            seal(
+                index,
+                Generation(n),
+                owner("a", 3 + 2 * n),
+                behind,
+                entries,
+                "w",
+                hand_over=False,
+                record_times=TIMES,
+                now_ms=50,
+            )
+        )
     return index
 
 
 def flushed_to(index: RegionIndex, last: int) -> RegionIndex:
     for n in range(1, last + 1):
-        index = flushed(index, Generation(n), snapshot(n), "w") or index
+        index = flushed(index, Generation(n), snapshot(n), 60, "w") or index
     return index
 
 
@@ -101,7 +124,9 @@ def test_a_claim_seals_what_the_caller_has_ended() -> None:
 
 
 def test_a_claim_after_a_hand_over_needs_no_end() -> None:
-    handed = sure(seal(OPEN, Generation(1), owner("a", 5), Position(30), (10,), "w", hand_over=True))
+    handed = sure(
+        seal(OPEN, Generation(1), owner("a", 5), Position(30), (10,), "w", hand_over=True, record_times=None, now_ms=50)
+    )
     index = sure(claim(handed, None, 1, owner("b", 9), "w"))
     assert states(index) == "SO"
     assert (index.generations[1].first, index.generations[1].first_sequence) == (30, 9)
@@ -137,7 +162,9 @@ def test_retiring_seals_what_the_caller_has_ended_and_opens_nothing() -> None:
 
 def test_what_was_not_ended_is_not_retired() -> None:
     moved = sure(reanchor(OPEN, Generation(1), owner("a", 9), "w"))
-    handed = sure(seal(OPEN, Generation(1), owner("a", 5), Position(25), (), "w", hand_over=True))
+    handed = sure(
+        seal(OPEN, Generation(1), owner("a", 5), Position(25), (), "w", hand_over=True, record_times=None, now_ms=50)
+    )
     for index, end in (
         (OPEN, ended(25, 6, generation=2)), (OPEN, ended(25, 6, log="log-x")), (moved, ended(10, 8)), (handed, ended(25, 6))
     ):  # fmt: skip
@@ -160,7 +187,14 @@ def test_seal_opens_the_next_generation_right_behind() -> None:
 
 
 def test_handing_over_opens_none() -> None:
-    assert states(seal(OPEN, Generation(1), owner("a", 5), Position(10), (), "w", hand_over=True)) == "S"
+    assert (
+        states(
+            seal(
+                OPEN, Generation(1), owner("a", 5), Position(10), (), "w", hand_over=True, record_times=None, now_ms=50
+            )
+        )
+        == "S"
+    )
 
 
 NOT_OURS: dict[str, tuple[RegionIndex, int, Claimant]] = {
@@ -169,7 +203,9 @@ NOT_OURS: dict[str, tuple[RegionIndex, int, Claimant]] = {
     "an older generation": (sealed_times(1), 1, owner("a", 9)),
     "a later generation": (OPEN, 2, owner("a", 9)),
     "handed over": (
-        sure(seal(OPEN, Generation(1), owner("a", 5), Position(10), (), "w", hand_over=True)), 1, owner("a", 9)
+        sure(
+            seal(OPEN, Generation(1), owner("a", 5), Position(10), (), "w", hand_over=True, record_times=None, now_ms=50)
+        ), 1, owner("a", 9),
     ),
 }  # fmt: skip
 
@@ -180,7 +216,7 @@ def test_only_the_owner_of_the_open_generation_changes_it(
 ) -> None:
     number = Generation(generation)
     assert not is_ours(index, number, claimant.owner, claimant.log)
-    assert seal(index, number, claimant, Position(99), (), "w", hand_over=False) is None
+    assert seal(index, number, claimant, Position(99), (), "w", hand_over=False, record_times=None, now_ms=50) is None
     assert reanchor(index, number, claimant, "w") is None
 
 
@@ -196,14 +232,14 @@ def test_reanchoring_moves_the_first_segment_forward_only() -> None:
 
 def test_generations_are_flushed_strictly_in_order() -> None:
     index = sealed_times(3)
-    assert flushed(index, Generation(2), "s", "w") is None
-    index = sure(flushed(index, Generation(1), snapshot(1), "w"))
+    assert flushed(index, Generation(2), "s", 60, "w") is None
+    index = sure(flushed(index, Generation(1), snapshot(1), 60, "w"))
     assert states(index) == "FSSO"
     assert index.generations[0].snapshot == snapshot(1)
-    assert flushed(index, Generation(1), "another attempt", "w") is None
-    assert flushed(index, Generation(4), "s", "w") is None  # OPEN
-    assert flushed(index, Generation(9), "s", "w") is None
-    assert states(flushed(index, Generation(2), snapshot(2), "w")) == "FFSO"
+    assert flushed(index, Generation(1), "another attempt", 60, "w") is None
+    assert flushed(index, Generation(4), "s", 60, "w") is None  # OPEN
+    assert flushed(index, Generation(9), "s", 60, "w") is None
+    assert states(flushed(index, Generation(2), snapshot(2), 60, "w")) == "FFSO"
 
 
 def test_only_the_snapshot_found_broken_is_replaced() -> None:
@@ -214,6 +250,33 @@ def test_only_the_snapshot_found_broken_is_replaced() -> None:
     assert sure(refreshed(index, Generation(1), snapshot(1), new, "w")).generations[0].snapshot == new
     in_table = sure(merged(index, Generation(1), TableVersion(4), 77, "w"))
     assert refreshed(in_table, Generation(1), snapshot(1), "new", "w") is None
+
+
+def times_of(index: RegionIndex | None) -> list[tuple[int | None, int | None, int | None]]:
+    return [(r.sealed_at_ms, r.flushed_at_ms, r.merged_at_ms) for r in sure(index).generations]
+
+
+def test_each_state_has_the_time_at_which_it_was_written() -> None:
+    index = sealed_times(2)
+    assert times_of(index) == [(50, None, None), (50, None, None), (None, None, None)]
+    index = sure(flushed(index, Generation(1), snapshot(1), 60, "w"))
+    assert times_of(index)[0] == (50, 60, None)
+    assert times_of(refreshed(index, Generation(1), snapshot(1), snapshot(1, "e"), "w"))[0] == (50, 60, None)
+    index = sure(merged(index, Generation(1), TableVersion(4), 77, "w"))
+    assert times_of(index)[0] == (50, 60, 77)
+    assert times_of(revived(index, Generation(0), (), "w"))[0] == (50, 60, None)
+    for by_another in (claim(OPEN, ended(25, 6, 10), 2, owner("b", 0), "w2"), retire(OPEN, ended(25, 6, 10), "w2")):
+        assert times_of(by_another)[0] == (40, None, None)
+
+
+def test_who_ends_a_generation_says_between_which_times_its_records_lie() -> None:
+    for index in (
+        claim(OPEN, ended(25, 6, 10, 14), 2, owner("b", 0), "w2"),
+        retire(OPEN, ended(25, 6, 10), "w2"),
+        flushed_to(sealed_times(1), 1),
+    ):
+        assert [r.record_times for r in sure(index).generations][:1] == [TIMES]
+    assert OPEN.generations[0].record_times is None
 
 
 def test_merged_follows_the_watermark() -> None:
@@ -248,7 +311,9 @@ def test_only_what_is_merged_is_trimmed_and_never_the_newest() -> None:
     index = merged_to(3, 2)
     assert trim(index, index.generations[2], "w") is None
     assert trim(index, index.generations[3], "w") is None
-    handed = sure(seal(OPEN, Generation(1), owner("a", 5), Position(30), (10,), "w", hand_over=True))
+    handed = sure(
+        seal(OPEN, Generation(1), owner("a", 5), Position(30), (10,), "w", hand_over=True, record_times=None, now_ms=50)
+    )
     handed = sure(merged(flushed_to(handed, 1), Generation(1), TableVersion(4), 77, "w"))
     assert trim(handed, handed.generations[0], "w") is None
 
@@ -319,7 +384,9 @@ class Owners:
         entries = self.written.get((newest.owner, newest.generation), [newest.first])
         log_end = Sequence(self.sequences.get(newest.owner, 0) + self.rng.randint(-1, 1))
         generation = Generation(newest.generation - self.rng.choice([0, 0, 0, 1]))
-        return Ended(generation, newest.log, Position(entries[-1]), log_end, tuple(Position(e) for e in entries[:-1]))
+        return Ended(
+            generation, newest.log, Position(entries[-1]), log_end, tuple(Position(e) for e in entries[:-1]), None, 40
+        )
 
     def retire(self, name: str) -> RegionIndex | None:
         if self.index is None or self.rng.random() < 0.7:
@@ -341,8 +408,7 @@ class Owners:
         entries = self.written.get((name, generation), [self.index.generations[-1].first])
         return seal(
             self.index, generation, self.claimant(name), Position(entries[-1]), entries[:-1], "w",
-            hand_over=self.rng.random() < 0.3,
-        )  # fmt: skip
+            hand_over=self.rng.random() < 0.3, record_times=None, now_ms=50)  # fmt: skip
 
     def reanchor(self, name: str) -> RegionIndex | None:
         if self.index is None or (name, self.index.generations[-1].generation) in self.written:
@@ -353,7 +419,7 @@ class Owners:
         if self.index is None:
             return None
         generation = self.rng.choice(self.index.generations).generation
-        return flushed(self.index, generation, snapshot(generation, name), "w")
+        return flushed(self.index, generation, snapshot(generation, name), 60, "w")
 
     def merge(self, name: str) -> RegionIndex | None:
         if self.index is None:
@@ -379,10 +445,14 @@ class Owners:
             if known is not None and known.state is not record.state:
                 assert record.state in TRANSITIONS[known.state], change.__name__
             if known is not None and known.state is not State.OPEN:
-                kept = (known.owner, known.log, known.first, known.next, known.first_sequence, known.wal_entries)
-                assert kept == (
-                    record.owner, record.log, record.first, record.next, record.first_sequence, record.wal_entries
-                )  # fmt: skip
+                assert replace(
+                    known,
+                    state=record.state,
+                    snapshot=record.snapshot,
+                    flushed_at_ms=known.flushed_at_ms or record.flushed_at_ms,
+                    merged_version=record.merged_version,
+                    merged_at_ms=record.merged_at_ms,
+                ) == record  # fmt: skip
             if record.state is not State.OPEN and known is not None and known.state is State.OPEN:
                 entries = self.written.get((record.owner, record.generation), [record.first])
                 assert (list(record.wal_entries.values()), record.next) == (entries[:-1], entries[-1])

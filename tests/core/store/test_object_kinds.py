@@ -207,7 +207,19 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
 
     def sealed_by(generation: int, *, hand_over: bool) -> None:
         end, entries = Position(generation), (generation - 1,)
-        change(lambda i: seal(i, Generation(generation), claimant, end, entries, next(ids), hand_over=hand_over))
+        change(
+            lambda i: seal(
+                i,
+                Generation(generation),
+                claimant,
+                end,
+                entries,
+                next(ids),
+                hand_over=hand_over,
+                record_times=None,
+                now_ms=1_700_000_000_000,
+            )
+        )
 
     def fill() -> None:
         for generation in range(1, 10**6):
@@ -224,7 +236,7 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     sealed_by(sealed, hand_over=True)
     for g in range(1, sealed + 1):
         key = paths.snapshot_file(region, Generation(g), "0badcafe", SnapshotFile.MANIFEST)
-        change(lambda i, g=g, key=key: flushed(i, Generation(g), key, next(ids)))  # type: ignore[misc] # mypy does not take a default for a closure
+        change(lambda i, g=g, key=key: flushed(i, Generation(g), key, 1_700_000_000_000, next(ids)))  # type: ignore[misc] # mypy does not take a default for a closure
     index = change(lambda i: merged(i, Generation(sealed), TableVersion(9), 1_700_000_000_000, next(ids)))
     assert len(encode_index(index)) > regions.OPENED_BELOW
     change(lambda i: paged(i, index.generations[:-2], next(ids)))

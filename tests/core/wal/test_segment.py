@@ -18,6 +18,7 @@ from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence, TopicId
 from lancewal_core.proto import wal_segment_pb2
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import (
@@ -189,6 +190,25 @@ def test_damage_of_a_shared_batch_names_who_is_in_it() -> None:
         decode_segment(bytes(data), KEY, [SOUTH, NORTH])
 
 
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4), max_size=6))
+def test_the_trailer_says_between_which_times_the_rows_of_each_entry_lie(times: list[list[int]]) -> None:
+    entries = []
+    for partition, some in enumerate(times):
+        rows = batch(list(range(len(some))))
+        at = rows.schema.get_field_index("_timestamp")
+        rows = rows.set_column(at, ROWS.wal.field("_timestamp"), pa.array(some, ROWS.wal.field("_timestamp").type))
+        entries.append(entry(Region("orders", NORTH.topic_id, partition), 0, 9, rows))
+    segment = Segment(LOG, SEQUENCE, "w", tuple(entries), 0)
+    data = encode_segment(segment, ROWS.wal)
+    trailer = decode_trailer(data, KEY, len(data))
+    assert isinstance(trailer, Trailer)
+    expected = [RecordTimes(min(some), max(some)) if some else None for some in times]
+    assert [header.record_times for header in trailer.entries] == expected
+    assert [RecordTimes.of([e.rows]) for e in entries] == expected
+    assert RecordTimes.of(e.rows for e in entries) == RecordTimes.joined(expected)
+    assert decode_segment(data, KEY) == segment
+
+
 def test_a_fence_comes_back_as_it_was() -> None:
     for fence in (FENCE, replace(FENCE, writer_log=None)):
         assert decode_segment(encode_fence(fence), KEY) == fence
@@ -309,9 +329,22 @@ def test_rebuilding_changes_nothing_by_itself() -> None:
     assert rebuild(SMALL) == SMALL
 
 
+def set_times(entry: wal_segment_pb2.WalSegmentTable.Entry, low: int | None, high: int | None) -> None:
+    entry.ClearField("record_time_min_ms")
+    entry.ClearField("record_time_max_ms")
+    if low is not None and high is not None:
+        entry.record_time_min_ms, entry.record_time_max_ms = low, high
+
+
+def grow(entry: wal_segment_pb2.WalSegmentTable.Entry) -> None:
+    entry.rows = 2**50
+    set_times(entry, 0, 9)
+
+
 def move_a_row(body: wal_segment_pb2.WalSegmentTable.Body) -> None:
     body.entries[0].rows -= 1
     body.entries[1].rows += 1
+    set_times(body.entries[1], 0, 9)
 
 
 CHANGES: dict[str, tuple[Callable[[wal_segment_pb2.WalSegmentTable], object], str]] = {
@@ -326,9 +359,17 @@ CHANGES: dict[str, tuple[Callable[[wal_segment_pb2.WalSegmentTable], object], st
     "batch of none": (lambda t: t.body.batches.add(), "of 0 entries"),
     "rows": (lambda t: setattr(t.body.entries[0], "rows", 4), "declares 5 rows"),
     "rows of another entry": (lambda t: move_a_row(t.body), "17 have offsets 108 to 108"),
-    "rows out of nothing": (lambda t: setattr(t.body.entries[1], "rows", 2**50), "declares 5 rows"),
+    "rows out of nothing": (lambda t: grow(t.body.entries[1]), "declares 5 rows"),
     "raw bytes": (lambda t: setattr(t.body.batches[0], "raw_bytes", t.body.batches[0].raw_bytes + 8), "declares 5"),
     "raw bytes beyond reason": (lambda t: setattr(t.body.batches[0], "raw_bytes", 2**40), "cannot hold 1099511627776"),
+    "record times of other rows": (lambda t: setattr(t.body.entries[0], "record_time_max_ms", 9**14), "record times"),
+    "record times of no rows": (lambda t: set_times(t.body.entries[1], 1, 2), "has 0 rows, and record times"),
+    "rows without record times": (
+        lambda t: set_times(t.body.entries[0], None, None),
+        "has 5 rows, and record times None",
+    ),
+    "record times reversed": (lambda t: set_times(t.body.entries[0], 2, 1), "has 5 rows, and record times"),
+    "one record time": (lambda t: t.body.entries[0].ClearField("record_time_max_ms"), "has 5 rows, and record times"),
     "region name": (lambda t: setattr(t.body.entries[0], "region", "orders/x"), "is not a region"),
     "region partition": (lambda t: setattr(t.body.entries[0], "region", "orders/x/01"), "is not a region"),
     "hostile topic": (lambda t: setattr(t.body.entries[0], "region", "../x/1"), "is not a region"),

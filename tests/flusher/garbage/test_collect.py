@@ -170,7 +170,15 @@ class World:
             )
             entries = [e for s in walked.segments for e in s.entries if e.first >= newest.first]
             reached = entries[-1].next if entries else newest.first
-            end = Ended(newest.generation, newest.log, reached, walked.end, tuple(e.first for e in entries))
+            end = Ended(
+                newest.generation,
+                newest.log,
+                reached,
+                walked.end,
+                tuple(e.first for e in entries),
+                None,
+                self.clock.now_ms(),
+            )
         self.change(partition, lambda found: claim(found, end, 1, writer.claimant(), self.new_id()))
 
     def append(self, writer: Writer, *partitions: int) -> Sequence:
@@ -198,8 +206,7 @@ class World:
             partition,
             lambda found: seal(
                 found, newest.generation, writer.claimant(), reached, range(newest.first, reached), self.new_id(),
-                hand_over=hand_over,
-            ),
+                hand_over=hand_over, record_times=None, now_ms=self.clock.now_ms()),
         )  # fmt: skip
 
     def reanchor(self, writer: Writer, partition: int = 0) -> None:

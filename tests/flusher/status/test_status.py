@@ -92,7 +92,9 @@ class Ingest:
         finally:
             tasks.close()
         next_, ids = former.open[region]
-        ended = Ended(Generation(generation), former.log.log, next_, end, tuple(map(Position, ids)))
+        ended = Ended(
+            Generation(generation), former.log.log, next_, end, tuple(map(Position, ids)), None, self.clock.now_ms()
+        )
 
         def decide(index: RegionIndex | None) -> RegionIndex | None:
             assert index is not None
@@ -139,7 +141,15 @@ class Ingest:
         def decide(index: RegionIndex | None) -> RegionIndex | None:
             assert index is not None
             return transitions.seal(
-                index, Generation(generation), self.claimant(), next_, ids, uuid4().hex, hand_over=hand_over
+                index,
+                Generation(generation),
+                self.claimant(),
+                next_,
+                ids,
+                uuid4().hex,
+                hand_over=hand_over,
+                record_times=None,
+                now_ms=self.clock.now_ms(),
             )
 
         assert self.indexes.swap({region: decide})[region][0]

@@ -41,7 +41,7 @@ def log_of(presence: list[list[bool]], looks: list[Sequence]) -> Walk[Any]:
         held = []
         for region, there in zip(REGIONS, present, strict=True):
             if there:
-                held.append(EntryHeader(region, Position(at[region]), Position(at[region] + 1), 1, 1, (), 10))
+                held.append(EntryHeader(region, Position(at[region]), Position(at[region] + 1), 1, 1, None, (), 10))
                 at[region] += 1
         segments.append(Segments(Sequence(number), tuple(held), looks))
     return Walk(LOG, tuple(segments), Sequence(3 + len(presence)), None)

@@ -35,7 +35,22 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
     indexes = RegionIndexes(store, clock, 32)
     indexes.swap({region: lambda _: first_claim(region, 1, Position(0), at(0), "w1")})
     indexes.swap(
-        {region: lambda i: i and seal(i, Generation(1), at(1), Position(5), [Position(0)], "w2", hand_over=False)}
+        {
+            region: lambda i: (
+                i
+                and seal(
+                    i,
+                    Generation(1),
+                    at(1),
+                    Position(5),
+                    [Position(0)],
+                    "w2",
+                    hand_over=False,
+                    record_times=None,
+                    now_ms=0,
+                )
+            )
+        }
     )
     other = RegionIndexes(store, clock, 32)
 
@@ -45,7 +60,18 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
                 other.swap(
                     {
                         region: lambda i: (
-                            i and seal(i, Generation(2), at(2), Position(9), [Position(5)], "w3", hand_over=True)
+                            i
+                            and seal(
+                                i,
+                                Generation(2),
+                                at(2),
+                                Position(9),
+                                [Position(5)],
+                                "w3",
+                                hand_over=True,
+                                record_times=None,
+                                now_ms=0,
+                            )
                         )
                     }
                 )

@@ -5,7 +5,9 @@ Rules
  2. Behind them, generations that have a snapshot keep their number and positions: a merge may be under way with them.
  3. Behind those, entries without a gap become SEALED generations, one for each stretch of a log.
  4. What lies below the first of them counts as trimmed, unless index and history pages still name it.
- 5. The first of all begins where something says that the region began; the first entry that is left is no such thing.
+ 5. When a generation that is made anew was flushed is not known, and when it was sealed only where its snapshot says so.
+    The times of its records are those of its entries, or what its snapshot says of them.
+ 6. The first of all begins where something says that the region began; the first entry that is left is no such thing.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from lancewal_core.region.history import pages_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.watermarks import Watermark
 
 
@@ -118,8 +121,13 @@ def flushed_behind(
         else:
             # Its log is gone, or it has no entry.  Naming one that no log has keeps anybody from taking nothing for all.
             entries = U64Segment.of([at] if snapshot.next > at else [])
-            record = replace(_bare(generation, at), next=snapshot.next, wal_entries=entries)
-        records.append(replace(record, state=State.FLUSHED, snapshot=snapshot.key))
+            record = replace(
+                _bare(generation, at),
+                next=snapshot.next,
+                wal_entries=entries,
+                record_times=snapshot.record_times,
+            )
+        records.append(replace(record, state=State.FLUSHED, snapshot=snapshot.key, sealed_at_ms=snapshot.sealed_at_ms))
         generation, at = generation + 1, snapshot.next
     return records
 
@@ -133,6 +141,7 @@ def sealed(generation: int, chain: list[Piece]) -> GenerationRecord:
         first_sequence=chain[0].sequence,
         end_sequence=Sequence(chain[-1].sequence + 1),
         wal_entries=U64Segment.of([piece.first for piece in chain]),
+        record_times=RecordTimes.joined(piece.record_times for piece in chain),
     )
 
 
@@ -149,7 +158,7 @@ def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
     found: list[GenerationRecord] = []
     for record in records:
         if found and found[-1].state is State.SEALED and record.state is State.FLUSHED:
-            record = replace(record, state=State.SEALED, snapshot=None)
+            record = replace(record, state=State.SEALED, snapshot=None, flushed_at_ms=None)
         found.append(record)
     return found
 

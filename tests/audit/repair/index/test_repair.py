@@ -138,6 +138,28 @@ def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
     assert repair(pipeline) == []
 
 
+def test_times_are_restored_as_far_as_something_tells_them(pipeline: Pipeline) -> None:
+    old = {r.generation: r for r in read_index(pipeline).generations}
+    assert {r.state for r in old.values()} >= {State.FLUSHED, State.OPEN}
+    flip_all(pipeline)
+    repair(pipeline)
+    states = []
+    for record in read_index(pipeline).generations:
+        states.append(record.state)
+        if record.state is State.FLUSHED:
+            known = old[record.generation]
+            assert (known.record_times is None) == (known.first == known.next), known
+            assert (record.sealed_at_ms, record.record_times) == (known.sealed_at_ms, known.record_times)
+        else:
+            assert record.sealed_at_ms is None
+            # Of these records the timestamps ascend.
+            times = record.record_times
+            assert times is not None
+            assert times.max_ms - times.min_ms == (record.next or 0) - 1 - record.first
+        assert record.flushed_at_ms is None
+    assert set(states) == {State.FLUSHED, State.SEALED}
+
+
 def test_damage_that_others_have_copied(pipeline: Pipeline) -> None:
     """The object put back is no longer the newest: its record is taken from there by the repair, and others keep theirs."""
     before = read_index(pipeline)

@@ -26,6 +26,7 @@ from lancewal_core.region.transitions import (
     seal,
     trim,
 )
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.testing.faults import PutFault
 from lancewal_core.testing.memory_store import MemoryStore
 from tests.core.region.pages.single_indexes import SingleIndexes
@@ -55,7 +56,15 @@ class Change:
         if found is None or newest is None:
             return first_claim(self.region, 1, Position(5), claimant, self.write_id) if self.kind == "claim" else None
         end = Position(newest.first + rng.randint(1, 9))
-        ended = Ended(newest.generation, newest.log, end, Sequence(newest.first_sequence + 2), (newest.first,))
+        ended = Ended(
+            newest.generation,
+            newest.log,
+            end,
+            Sequence(newest.first_sequence + 2),
+            (newest.first,),
+            RecordTimes(3, 4),
+            400,
+        )
         generation = rng.choice(found.generations).generation
         match self.kind:
             case "claim":
@@ -63,14 +72,24 @@ class Change:
             case "seal":
                 hand_over = rng.random() < 0.2
                 owner = Claimant(newest.owner, newest.log, sequence)
-                return seal(found, newest.generation, owner, end, (newest.first,), self.write_id, hand_over=hand_over)
+                return seal(
+                    found,
+                    newest.generation,
+                    owner,
+                    end,
+                    (newest.first,),
+                    self.write_id,
+                    hand_over=hand_over,
+                    record_times=None,
+                    now_ms=500,
+                )
             case "reanchor":
                 return reanchor(found, newest.generation, claimant, self.write_id)
             case "retire":
                 return retire(found, ended, self.write_id)
             case "flush":
                 key = paths.snapshot_file(self.region, generation, f"{rng.getrandbits(32):08x}", SnapshotFile.MANIFEST)
-                return flushed(found, generation, key, self.write_id)
+                return flushed(found, generation, key, 500, self.write_id)
             case "merge":
                 return merged(found, generation, TableVersion(generation), 1000, self.write_id)
             case "page":
