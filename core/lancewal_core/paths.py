@@ -277,11 +277,16 @@ def regions_prefix() -> str:
     return f"{ROOT}regions/"
 
 
+def topic_regions_prefix(region: Region) -> str:
+    """Folder of the regions of this one's topic."""
+    topic, topic_id = check_topic(region.topic), _word("topic id", region.topic_id)
+    return f"{regions_prefix()}{topic}/{topic_id}/"
+
+
 def region_prefix(region: Region) -> str:
     if not 0 <= region.partition < 2**31:
         raise InvalidInput(f"partition {region.partition} of topic {region.topic!r} is not a Kafka partition number")
-    topic, topic_id = check_topic(region.topic), _word("topic id", region.topic_id)
-    return f"{ROOT}regions/{topic}/{topic_id}/{region.partition:05d}/"
+    return f"{topic_regions_prefix(region)}{region.partition:05d}/"
 
 
 @lru_cache(4_096)  # each segment names those of its entries

@@ -17,7 +17,7 @@ Steps of ``generations_behind``
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
@@ -26,7 +26,8 @@ from lancewal_core.errors import INDEX_LOST, OutsideHistoryWindow, PlanStale, St
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.region.region_listing import list_regions
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
 
 _READS = 3
@@ -71,20 +72,30 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
     """
     asked = list(regions)
     indexes = opened.indexes.read(asked)
-    found = opened.tasks.map(lambda region: _history(opened, region, indexes.get(region), in_force), asked)
+    # After the indexes: see step 2 of ``generations_behind``.
+    listed = list_regions(opened.store, opened.tasks, asked, paths.history_prefix)
+    found = opened.tasks.map(
+        lambda region: _history(opened, region, indexes.get(region), in_force, listed[region]), asked
+    )
     return {region: history for region, history in zip(asked, found, strict=True) if history is not None}
 
 
-def _history(opened: OpenedTable, region: Region, index: RegionIndex | None, in_force: InForce) -> History | None:
-    """From an index that was just read; it is read again where its pages do not go with it."""
+def _history(
+    opened: OpenedTable,
+    region: Region,
+    index: RegionIndex | None,
+    in_force: InForce,
+    listed: Iterable[ObjectInfo] | None,
+) -> History | None:
+    """From an index that was just read, and the pages listed after it; both are read again where they do not go together."""
     gap = ""
     for attempt in range(_READS):
         if attempt:
-            index = opened.indexes.read([region]).get(region)
+            index, listed = opened.indexes.read([region]).get(region), None
         check_reaches(region, index, in_force)
         if index is None or index.newest is None:
             return None
-        history = History(index, tuple(pages_of(opened.store, region)))
+        history = History(index, tuple(pages_of(opened.store, region, listed=listed)))
         named = [r.generation for r in history.generations]
         if named == list(range(index.trimmed_generation + 1, index.newest.generation + 1)):
             return history
@@ -96,10 +107,14 @@ def _history(opened: OpenedTable, region: Region, index: RegionIndex | None, in_
     )
 
 
-def pages_of(store: ObjectStore, region: Region, above: int = 0) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
-    """The pages that a listing shows, by object key, oldest first; those that end at or below ``above`` are not read."""
-    listed = {info.key: paths.parse_history_page(info.key) for info in store.list(paths.history_prefix(region))}
-    pages = sorted((parsed[1], key) for key, parsed in listed.items() if parsed is not None)
+def pages_of(
+    store: ObjectStore, region: Region, above: int = 0, listed: Iterable[ObjectInfo] | None = None
+) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
+    """The pages that a listing shows, ``listed`` or one of now, by object key, oldest first; those that end at or below
+    ``above`` are not read."""
+    infos = store.list(paths.history_prefix(region)) if listed is None else listed
+    found = {info.key: paths.parse_history_page(info.key) for info in infos}
+    pages = sorted((parsed[1], key) for key, parsed in found.items() if parsed is not None)
     for (_, key), following in zip_longest(pages, pages[1:]):
         if following is not None and following[0] <= above + 1:
             continue

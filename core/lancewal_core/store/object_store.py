@@ -67,7 +67,8 @@ class ObjectStore(Protocol):
         """Objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth; with ``after`` those
         alone whose key comes behind it in key order.
 
-        With ``limit`` the first ones in key order, about that many, where the store lists in key order.
+        With ``limit`` the first ones in key order, at most about that many, where the store lists in key order; where just
+        so many come, there may be more.
         """
 
     def delete(self, keys: Sequence[str]) -> None:

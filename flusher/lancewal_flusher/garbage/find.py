@@ -3,7 +3,8 @@
 Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``lancewal gc --dry-run`` shows it.
 
 Rounds of requests, whatever the number of regions: one of listings for step 1; for step 2 the newest version and its W beside
-the contract, the indexes, the history pages; one for steps 4 and 5, and one more for what looks into what it has listed.
+the contract, the indexes, the history pages; one for steps 4 and 5, and one more for what looks into what it has listed.  All
+regions together are one listing (``region_listing``), or one more round where they have more objects than one answer takes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, read_histories
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import page_family
+from lancewal_core.region.region_listing import list_regions
 from lancewal_core.region.transitions import trim
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.store.versioned import FIRST_VERSION, Family
@@ -68,11 +70,14 @@ class Garbage:
 
 def list_candidates(context: FlusherContext) -> Candidates:
     """Step 1."""
-    snapshots = [paths.snapshots_prefix(region) for region in context.contract.regions]
-    segments, key_parts, conflicts, *of_regions = context.tasks.map(
-        context.store.list, [paths.wal_prefix(), paths.key_parts_prefix(), paths.conflicts_prefix(), *snapshots]
+    (segments, key_parts, conflicts), of_regions = together(
+        context.tasks,
+        lambda: context.tasks.map(
+            context.store.list, [paths.wal_prefix(), paths.key_parts_prefix(), paths.conflicts_prefix()]
+        ),
+        lambda: list_regions(context.store, context.tasks, context.contract.regions, paths.snapshots_prefix),
     )
-    return Candidates(segments, key_parts, conflicts, [info for listed in of_regions for info in listed])
+    return Candidates(segments, key_parts, conflicts, [info for listed in of_regions.values() for info in listed])
 
 
 def claimed_histories(context: FlusherContext) -> tuple[InForce, dict[Region, History]]:

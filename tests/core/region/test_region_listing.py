@@ -1,0 +1,35 @@
+"""One listing shows the objects of many regions; where they are more than an answer has, each region's own does."""
+
+from __future__ import annotations
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.ids import Generation, Region, TopicId
+from lancewal_core.region.region_listing import TOGETHER_MAX, list_regions
+from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+
+TOPIC = TopicId("topic-id-1")
+REGIONS = [Region("orders", TOPIC, partition) for partition in (0, 3, 12)]
+OTHERS = [Region("orders", TOPIC, 1), Region("orders", TopicId("another-id"), 0)]
+
+
+@pytest.mark.parametrize("pages", [1, TOGETHER_MAX - 4, TOGETHER_MAX - 3, TOGETHER_MAX])
+@pytest.mark.parametrize("asked", [1, len(REGIONS)])
+def test_regions_are_listed_together_where_they_are_small(pages: int, asked: int) -> None:
+    store = ScriptedStore(ManualClock())
+    for region in (*REGIONS[:2], *OTHERS):
+        store.plain.put_if_absent(
+            paths.snapshot_file(region, Generation(1), "0" * 8, paths.SnapshotFile.MANIFEST), b"x"
+        )
+    keys = [paths.history_page(REGIONS[at % 2], Generation(at + 1)) for at in range(pages)]
+    for key in keys:
+        store.plain.put_if_absent(key, b"y")
+    found = list_regions(store, InlineTasks(), REGIONS[:asked], paths.history_prefix)
+    assert list(found) == REGIONS[:asked]
+    for region, infos in found.items():
+        assert sorted(info.key for info in infos) == sorted(
+            k for k in keys if k.startswith(paths.region_prefix(region))
+        )
+    together = asked > 1 and pages + 3 < TOGETHER_MAX
+    assert len(store.calls) == (1 if together or asked == 1 else 1 + asked)
