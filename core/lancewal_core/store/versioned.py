@@ -11,7 +11,8 @@ Guarantees
     empty, or names a version that is gone, is asked again, and then is ``StoreInconsistent``.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
     when ``decide`` declines.  A lost race decides again; a lost reply is recognised because every encoded value differs
-    (it carries a write id).
+    (it carries a write id).  A version that the caller knows is taken for the newest, and nobody is asked: the put behind
+    it tells.  That ``decide`` declines, or raises, counts only of one that was looked for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 
 V = TypeVar("V")
+K = TypeVar("K")
 
 FIRST_VERSION = 1
 _LISTINGS = 4
@@ -79,6 +81,14 @@ def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:
     return newest
 
 
+def decided_if(decide: Callable[[K], V | None], known: K) -> V | None:
+    """What is decided on a version that may be outdated; None also where that raises: it is decided again on the newest."""
+    try:
+        return decide(known)
+    except Exception:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Swapped(Generic[V]):
     """Our value is version ``version``."""
@@ -107,12 +117,17 @@ def swap(
     After ``StoreUnavailable`` the write may still land: the caller decides again from the newest version, and finds its
     own value there.
     """
+    guessed = known is not None and known.version != FIRST_VERSION
     while True:
-        current = newest_version(store, family, known)
+        current = known if guessed else newest_version(store, family, known)
         known = current
-        value = decide(current)
+        value = decided_if(decide, current) if guessed else decide(current)
         if value is None:
+            if guessed:
+                guessed = False
+                continue
             return Declined(current)
+        guessed = False
         version = FIRST_VERSION if current is None else current.version + 1
         data = encode(value)
         cause = ""

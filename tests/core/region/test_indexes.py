@@ -132,6 +132,34 @@ def test_what_was_read_a_moment_ago_costs_one_request(
     assert store.calls == [("get", key(3)), ("get", key(4)), ("get", key(2))]
 
 
+def test_who_has_just_read_swaps_by_one_put(store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes) -> None:
+    put_version(store, 1)
+    assert indexes.read([REGION])
+    store.calls.clear()
+    assert indexes.swap({REGION: again})[REGION].ours
+    assert store.calls == [("put", key(2))]
+    clock.seconds += SLOW_S + 1
+    store.calls.clear()
+    assert indexes.swap({REGION: lambda found: again(found, "w3")})[REGION].ours
+    assert store.calls[0] == ("get", key(3)), "what is known since long is asked for first"
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_declining_an_outdated_index_does_not_count(store: ScriptedStore, indexes: RegionIndexes, raises: bool) -> None:
+    put_version(store, 1)
+    assert indexes.read([REGION]) == {REGION: FIRST}
+    newest = put_version(store, 2)
+
+    def decide(found: RegionIndex | None) -> RegionIndex | None:
+        if found == FIRST and raises:
+            raise ValueError("it is outdated")
+        return again(found, "ours") if found == newest else None
+
+    ours, found = indexes.swap({REGION: decide})[REGION]
+    assert ours
+    assert found == again(newest, "ours")
+
+
 @pytest.mark.parametrize("shown", ["newest", "nothing"])
 def test_who_is_far_behind_goes_by_a_listing_once(
     store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, shown: str

@@ -160,6 +160,32 @@ def test_a_write_in_between_is_seen_before_ours(store: ScriptedStore, clock: Man
     assert ours.seen == ["v1", "theirs;"]
 
 
+def test_a_version_that_the_caller_knows_is_taken_for_the_newest(store: ScriptedStore, clock: ManualClock) -> None:
+    fill(store, 1, 2)
+    assert swap(store, FAMILY, clock, Appending("a"), encode, at(2)) == Swapped(Version(3, b"v2a1;"), "v2a1;")
+    assert store.calls == [("put", key(3))]
+
+
+def test_one_that_is_outdated_loses(store: ScriptedStore, clock: ManualClock) -> None:
+    fill(store, 1, 2, 3)
+    ours = Appending("a")
+    assert swap(store, FAMILY, clock, ours, encode, at(2)) == Swapped(Version(4, b"v3a2;"), "v3a2;")
+    assert ours.seen == ["v2", "v3"]
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_declining_an_outdated_version_does_not_count(store: ScriptedStore, clock: ManualClock, raises: bool) -> None:
+    fill(store, 1, 2, 3)
+
+    def decide(found: Version | None) -> str | None:
+        if found == at(2) and raises:
+            raise ValueError("it is outdated")
+        return "ours" if found == at(3) else None
+
+    assert swap(store, FAMILY, clock, decide, encode, at(2)) == Swapped(Version(4, b"ours"), "ours")
+    assert swap(store, FAMILY, clock, decide, encode, at(2)) == Declined(Version(4, b"ours"))
+
+
 @pytest.mark.parametrize(
     "fault", [PutFault.REPLY_LOST, PutFault.NEVER_ARRIVED, PutFault.REFUSED, PutFault.LANDS_LATER], ids=lambda f: f.name
 )

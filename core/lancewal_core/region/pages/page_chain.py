@@ -7,7 +7,9 @@ Guarantees
  1. ``newest`` returns a version that was the newest at some moment during the call, or None where the page has none.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found when
     ``decide`` declines.  A lost race decides again; a lost reply is recognised, since no two objects are equal: each try
-    of a put is encoded anew, with a write id of its own.
+    of a put is encoded anew, with a write id of its own.  What was known to be the newest less than ``SLOW_S`` ago is
+    taken for it, and nobody is asked: the put behind it tells, by b.  That ``decide`` declines, or raises, counts only of a
+    version that was looked for.
  3. No number is used twice: what was put at a number that had been used before, and was deleted since, does not count, and
     nobody takes it for the newest.
 
@@ -37,7 +39,7 @@ from typing import Generic, TypeVar, assert_never
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
-from lancewal_core.store.versioned import FIRST_VERSION, Family, Version
+from lancewal_core.store.versioned import FIRST_VERSION, Family, Version, decided_if
 
 V = TypeVar("V")
 
@@ -116,11 +118,16 @@ def swap(
     ``encode`` gives other bytes each time.  After ``StoreUnavailable`` the write may still land: the caller decides again
     from the newest version, and finds its own value there.
     """
-    current, lost = newest(store, family, clock, known), 0
+    guessed = known is not None and not known.at.is_long_ago(clock)
+    current, lost = known if guessed else newest(store, family, clock, known), 0
     while True:
-        value = decide(current)
+        value = decided_if(decide, current) if guessed else decide(current)
         if value is None:
+            if guessed:
+                guessed, current = False, newest(store, family, clock, known)
+                continue
             return Declined(current)
+        guessed = False
         number = FIRST_VERSION if current is None else current.version.version + 1
         began = Moment.now(clock)
         put = _put(store, family.key(number), clock, lambda value=value: encode(value))  # type: ignore[misc] # bound now
