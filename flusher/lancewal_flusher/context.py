@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch
+from lancewal_core.ids import TableVersion
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import POLICIES, changed_terms, decode_contract
@@ -22,6 +23,8 @@ class FlusherContext(OpenedTable):
     """A fresh random text of at least 8 hex digits."""
     files_without_origin: set[str] = field(default_factory=set)
     """Data files of which no commit says through which regions their rows came (``commit.row_origins``): that stays so."""
+    finished: set[tuple[TableVersion, str | None]] = field(default_factory=set)
+    """The newest merge known to need no further work, by its version and uuid (``commit.send.is_finished``)."""
     events: FlusherEvents = field(default_factory=FlusherEvents)
 
 

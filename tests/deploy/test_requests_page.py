@@ -31,6 +31,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import read_inputs
+from lancewal_flusher.merge.look import look
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
@@ -146,8 +147,7 @@ def test_what_a_merge_takes_is_read_side_by_side() -> None:
             table = Acts(store, partitions, Path(folder))
             table.feed()
             context = table.context
-            pinned = context.table.newest()
-            rounds.add(counted(store, partial(read_inputs, context, pinned, MergeLimits(), FirstSeen())).rounds)
+            rounds.add(counted(store, partial(read_inputs, context, look(context), MergeLimits(), FirstSeen())).rounds)
     assert len(rounds) == 1
 
 

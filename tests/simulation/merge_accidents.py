@@ -17,10 +17,12 @@ from lancewal_core.errors import (
     StoreInconsistent,
     TableRestored,
 )
+from lancewal_core.keys.catalog import RECENT_S
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_core.testing.faults import CommitFault
 from lancewal_flusher.commit.send import checkpoint
+from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState
@@ -51,6 +53,8 @@ def version_is_cleaned_up_under_a_plan() -> None:
 
 
 def _lose_key_index(stage: Stage) -> None:
+    """Also for processes that know of it."""
+    stage.scheduler.sleep(RECENT_S + 1)
     for info in stage.bucket.listing(paths.key_catalog_prefix()):
         stage.bucket.delete(info.key)
 
@@ -66,7 +70,7 @@ def table_loses_a_data_file() -> None:
 
 
 def merge_before_is_not_finished() -> None:
-    """Between F's finishing and its plan, G merges and dies before it has finished: F finishes that merge first."""
+    """Between F's merge and its next look, G merges and dies before it has finished: F finishes that merge first."""
     stage = Stage()
     a, f, g = stage.flushed(0)
     script = stage.scripts["g"]
@@ -75,9 +79,12 @@ def merge_before_is_not_finished() -> None:
     def merge_and_die() -> None:
         with suppress(Crashed):
             stage.round(g)
-        stage.append_and_seal(a, 0)
 
-    stage.scripts["f"].before("get", "/pages/", merge_and_die)
+    def another_generation() -> None:
+        stage.append_and_seal(a, 0)
+        stage.scripts["f"].before("newest", "table", merge_and_die)
+
+    stage.scripts["f"].before("put", ".finished", another_generation)
     report = stage.round(f)
     require(any("not finished yet" in refused.reason for refused in report.refused), "F built on it:", report)
     require(len(report.finished) == 2, "F finished both merges:", report)
@@ -212,9 +219,30 @@ def _overtaken_rebuild(trimmed: bool) -> None:
 
 
 def commit_s_fate_is_cleaned_away() -> None:
-    """A commit's reply is lost, and the versions that could tell of it are cleaned up."""
+    """A commit's reply is lost, and the versions that could tell of it are cleaned up, but for the one that it read."""
+    stage, f = _cleaned_away(tagged=True)
+    with stops(CommitUnknown):
+        stage.round(f)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def version_read_is_cleaned_away_with_a_commit_s_fate() -> None:
+    """The same, and the version read goes too: it is planned again, and the watermarks say that it has landed."""
+    stage, f = _cleaned_away(tagged=False)
+    report = stage.round(f)
+    require(any("cleaned up" in refused.reason for refused in report.refused), "F planned on:", report)
+    require(not report.merges, "F merged twice:", report)
+    stage.check_table()
+    stage.check()
+
+
+def _cleaned_away(*, tagged: bool) -> tuple[Stage, FlusherContext]:
     stage = Stage()
     _, f, g = stage.flushed(0)
+    if tagged:
+        stage.checker.table.tag(stage.dataset.newest.number)
     script = stage.scripts["f"]
     script.commits.append(CommitFault.REPLY_LOST)
 
@@ -225,11 +253,7 @@ def commit_s_fate_is_cleaned_away() -> None:
         stage.checker.table.cleanup(keep=1)
 
     script.before("commit", "table", lambda: script.before("transaction", "table", clean_up))
-    with stops(CommitUnknown):
-        stage.round(f)
-    stage.round(f)
-    stage.check_table()
-    stage.check()
+    return stage, f
 
 
 def versions_below_a_merge_are_cleaned_away() -> None:
@@ -373,6 +397,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     another_rebuilds_it_first,
     another_merges_and_trims_it_first,
     commit_s_fate_is_cleaned_away,
+    version_read_is_cleaned_away_with_a_commit_s_fate,
     versions_below_a_merge_are_cleaned_away,
     tag_keeps_what_a_merge_was_planned_on,
     tag_keeps_what_a_merge_is_planned_on,

@@ -57,8 +57,26 @@ def merge_is_left_unfinished() -> None:
     stage.check()
 
 
+def another_merges_while_it_looks() -> None:
+    """F has asked for the indexes; before it asks for the newest version, two generations are flushed, and G merges them."""
+    stage = Stage()
+    a, f, g = stage.flushed(0)
+    stage.round(f)
+
+    def merge_two() -> None:
+        for _ in range(2):
+            stage.append_and_seal(a, 0)
+        stage.round(g)
+
+    stage.scripts["f"].before("newest", "table", merge_two)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     two_flushers_merge_the_same: ("no sentinel", "a key shows twice"),
     late_commit_after_a_clean_up: ("commit by dataset object", "a key shows twice"),
+    another_merges_while_it_looks: ("indexes before a merge was known", "the index found ends below generation"),
     merge_is_left_unfinished: ("marked before the follow-up", "a key shows twice|never finished"),
 }

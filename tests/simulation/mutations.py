@@ -16,6 +16,7 @@ import lancewal_flusher.commit.send
 import lancewal_flusher.garbage.collect
 import lancewal_flusher.garbage.find
 import lancewal_flusher.merge.finish
+import lancewal_flusher.merge.look
 import lancewal_flusher.merge.merge
 import lancewal_flusher.service.round
 import lancewal_ingest.regions.open
@@ -167,11 +168,22 @@ def _commit_by_dataset_object(patch: pytest.MonkeyPatch) -> None:
 
 
 def _marked_before_the_follow_up(patch: pytest.MonkeyPatch) -> None:
-    def mark_and_finish(context: Any) -> Any:
-        mark(context, context.read_indexes(), context.watermarks.newest()[1])
-        return finish_newest(context)
+    def mark_and_finish(context: Any, seen: Any) -> Any:
+        mark(context, context.read_indexes(), seen.in_force)
+        return finish_newest(context, seen)
 
     patch.setattr(lancewal_flusher.service.round, "finish_newest", mark_and_finish)
+
+
+def _indexes_before_a_merge_was_known(patch: pytest.MonkeyPatch) -> None:
+    looked = lancewal_flusher.merge.look.look
+
+    def look_once(context: Any) -> Any:
+        context.watermarks._set_by = 1 << 60
+        return looked(context)
+
+    for module in (lancewal_flusher.service.round, lancewal_flusher.merge.merge):
+        patch.setattr(module, "look", look_once)
 
 
 def _unknown_is_stored(patch: pytest.MonkeyPatch) -> None:
@@ -248,6 +260,7 @@ MUTATIONS: dict[str, Patch] = {
     "regions by listing": _regions_by_listing,
     "commit by dataset object": _commit_by_dataset_object,
     "marked before the follow-up": _marked_before_the_follow_up,
+    "indexes before a merge was known": _indexes_before_a_merge_was_known,
     "unknown is stored": _unknown_is_stored,
     "stale claim": _stale_claim,
     "next without position": _next_without_position,

@@ -21,3 +21,5 @@ class StoredParts:
 
     def at_hand(self, part: KeyPart) -> bool:
         return False
+
+    def keep(self, part: KeyPart, data: bytes) -> None: ...

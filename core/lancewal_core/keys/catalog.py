@@ -30,6 +30,7 @@ from lancewal_core.store.versioned import Declined, Family, Swapped, Version, ne
 
 FORMAT = 1
 FAMILY = Family(paths.key_catalog_prefix(), paths.key_catalog_version, paths.parse_key_catalog_version)
+RECENT_S = 10.0
 KNOWN_FOR_S = 3600.0
 """A version read longer ago is looked for by a listing: versions after it may have been deleted."""
 
@@ -141,6 +142,14 @@ class KeyCatalogs:
             return self._decoded(newest_version(self._store, FAMILY, self._hint()))
         except (StoreInconsistent, ObjectCorrupt) as error:
             return self._lost(error)
+
+    def recent(self) -> KeyCatalog:
+        """The newest as of a look of the last seconds, or of now.  An older one costs time alone: what it does not cover is
+        scanned."""
+        known = self._known
+        if known is None or self.problem is not None or self._clock.monotonic() - known[2] > RECENT_S:
+            return self.read()
+        return known[1]
 
     def swap(
         self, decide: Callable[[KeyCatalog], tuple[KeyRun, ...] | None], new_id: Callable[[], str]

@@ -9,6 +9,7 @@ Guarantees
 
 Steps of ``find``
  1. Which file of each fragment holds the key columns?  A fragment whose key columns lie in several files is uncovered.
+    The catalog of some seconds ago will do where it covers all these files; else the newest is read.
  2. Which run counts for each of these files?  The first that covers it with as many rows as the fragment has.
  3. Look the keys up in the parts of these runs.  A part that is missing or damaged: all files of its run are uncovered,
     and the run is *broken*: never read again by this process.
@@ -75,9 +76,11 @@ class KeyIndex:
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
         """Rows of ``pinned`` whose key is in ``keys``; a place is a row of ``keys``.  ``counts``: partitions are asked for."""
-        catalog = self.catalogs.read()
         # Step 1
         fragments = fragments_by_file(pinned, keys.column_names)
+        catalog = self.catalogs.recent()
+        if fragments.keys() - covered_files(self.sound(catalog), fragments):
+            catalog = self.catalogs.read()  # another process may have written runs since
         # Step 2
         counting = _counting(self.sound(catalog), fragments)
         if not counting:

@@ -1,7 +1,8 @@
 """Where the parts of key runs are read: memory-mapped where they are files, else kept in memory.
 
 Guarantee: ``open`` returns exactly what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` naming the object, also
-where a local file or the memory for it is refused.  A part is checked when this process meets it first.
+where a local file or the memory for it is refused.  A part is checked when this process meets it first; one that it has
+written itself (``keep``) need not be fetched.
 
 ``MappedParts`` maps the files of a table in a local folder.  For any other store it first brings each part into a folder
 of this process's own, at most ``bytes_max`` of them, the ones longest unused going first.  A folder that takes no more costs
@@ -39,6 +40,9 @@ class PartSource(Protocol):
     def at_hand(self, part: KeyPart) -> bool:
         """Whether ``open`` has nothing to read."""
 
+    def keep(self, part: KeyPart, data: bytes) -> None:
+        """These are the bytes that were stored just now: they may be asked for soon."""
+
 
 class MappedParts:
     """See the module docstring.  ``root``: the table's folder, or None where it is no local one."""
@@ -68,6 +72,12 @@ class MappedParts:
             known = self._open.get(part.object)
             return known is not None and known[0] == part
 
+    def keep(self, part: KeyPart, data: bytes) -> None:
+        if self._root is None:
+            entries = self._brought(part, data)
+            with self._lock:
+                self._keep(part, entries)
+
     def _mapped_there(self, part: KeyPart, path: Path) -> Entries:
         try:
             _check_file(path, part)
@@ -81,7 +91,9 @@ class MappedParts:
             ) from error
 
     def _mapped(self, part: KeyPart) -> Entries:
-        data = fetch(self._store, part)
+        return self._brought(part, fetch(self._store, part))
+
+    def _brought(self, part: KeyPart, data: bytes) -> Entries:
         path = self._folder / str(paths.parse_key_part(part.object))
         try:
             path.write_bytes(data)

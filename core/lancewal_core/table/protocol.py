@@ -3,7 +3,8 @@
 Guarantees that an implementation gives
  1. A ``PinnedTable`` never changes; it raises ``VersionGone`` once a clean-up removed its version.
  2. ``commit`` lands whole or not at all.  ``Committed``: it landed as this version.  ``Conflicted``: it did not and never
-    will; plan again.  ``CommitLost``: no verdict, it may have landed; look for its uuid in the versions above.
+    will; plan again.  ``CommitLost``: no verdict, it may have landed; look for its uuid in the versions above.  Where the
+    version read is gone, it does not land, and the answer is one of these two.
  3. Commits by ``Merge`` (``strict``) conflict with every merge from the same version; commits by ``Update`` conflict with
     commits that touch a common fragment, and are rebased over appends and index builds; so do those by ``Rewrite``
     (``rewritten``), but that an index build in between is a conflict too.
@@ -142,9 +143,10 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """It landed, as this version."""
+    """It landed, as this version; ``pinned`` is that, where it is at hand."""
 
     version: TableVersion
+    pinned: PinnedTable | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,9 @@ class Table(Protocol):
 
     def at(self, version: int) -> PinnedTable:
         """Raises ``VersionGone``."""
+
+    def opened(self, version: int) -> PinnedTable:
+        """As ``at``, but that one which is open here is not asked for: that it is gone shows by what is missing of it."""
 
     def versions(self) -> Sequence[TableVersion]:
         """All that are there, tagged ones too, in any order."""

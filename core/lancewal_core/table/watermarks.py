@@ -218,6 +218,12 @@ class Watermarks:
         self._table = table
         self._found = _Found(held_max)
         self._written: TableVersion | None = None
+        self._set_by = TableVersion(0)
+
+    @property
+    def newest_set_by(self) -> TableVersion:
+        """The newest version known to have set watermarks: what was asked for after it was known is not older than these."""
+        return self._set_by
 
     def at(self, version: int) -> InForce:
         """W(V).  Errors: see the module docstring."""
@@ -226,9 +232,11 @@ class Watermarks:
         except (MergedPositionUnknown, TableRestored):
             return self._walk(version, listed=False)  # the listing may have been short of a record
 
-    def newest(self) -> tuple[PinnedTable, InForce]:
-        """The newest version and W of it; looks again where a clean-up has overtaken the version first found."""
-        return self._newest(self.at)
+    def newest(self, check: Callable[[PinnedTable], None] = lambda pinned: None) -> tuple[PinnedTable, InForce]:
+        """The newest version and W of it; looks again where a clean-up has overtaken the version first found.
+
+        ``check`` may refuse a version by an error, before anything is asked about its watermarks."""
+        return self._newest(self.at, check)
 
     def newest_known(self) -> tuple[PinnedTable, InForce | None]:
         """The same; None where it is not known what the version contains: a restore that nobody has decided about, or a
@@ -243,9 +251,12 @@ class Watermarks:
 
         return self._newest(known)
 
-    def _newest(self, at: Callable[[int], W]) -> tuple[PinnedTable, W]:
+    def _newest(
+        self, at: Callable[[int], W], check: Callable[[PinnedTable], None] = lambda pinned: None
+    ) -> tuple[PinnedTable, W]:
         pinned = self._table.newest()
         while True:
+            check(pinned)
             try:
                 return pinned, at(pinned.version)
             except MergedPositionUnknown:
@@ -272,6 +283,7 @@ class Watermarks:
                 break
             at -= 1
         self._found.keep(reversed(passed), known)
+        self._set_by = max(self._set_by, known.version)
         return known
 
     def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
@@ -285,6 +297,7 @@ class Watermarks:
             case Done():
                 self._written = version
                 self._found.keep([version], in_force)  # it would be read back from there
+                self._set_by = max(self._set_by, in_force.version)
             case Unknown():
                 return  # written again by the next round
             case Lost(found=found):

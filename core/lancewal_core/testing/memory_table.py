@@ -452,6 +452,9 @@ class MemoryTable:
             raise VersionGone(f"version {version} is gone: a clean-up removed it", version=version)
         return MemoryPinned(self, found)
 
+    def opened(self, version: int) -> MemoryPinned:
+        return self.at(version)
+
     def versions(self) -> Sequence[TableVersion]:
         self.begin("versions")
         return [TableVersion(version) for version in sorted(self.dataset.versions)]
@@ -534,7 +537,8 @@ class MemoryTable:
             self.dataset.under_way.append((self.dataset.newest.number + 1, commit))
             return CommitLost("timed out")
         else:
-            outcome = Committed(TableVersion(self.dataset.land(commit)))
+            number = self.dataset.land(commit)
+            outcome = Committed(TableVersion(number), MemoryPinned(self, self.dataset.versions[number]))
         self._switch("table.commit done")
         return CommitLost("the reply was lost") if fault is CommitFault.REPLY_LOST else outcome
 

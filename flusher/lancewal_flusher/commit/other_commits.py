@@ -12,7 +12,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.table.protocol import PinnedTable, TableCommit
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, InForce
-from lancewal_flusher.commit.send import Hidden, Refused, send, with_sentinel
+from lancewal_flusher.commit.send import Hidden, Landed, Refused, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 
 PROPERTY_COMPACTION = "lancewal.compaction"
@@ -40,7 +40,7 @@ def send_follow_up(
     }
     commit = _fenced(current, new, changed, properties)
     with point("followup.commit", version=in_force.version):
-        return send(context, commit, _FOLLOWUP_ID)
+        return _version(send(context, commit, _FOLLOWUP_ID))
 
 
 def send_load(
@@ -48,7 +48,7 @@ def send_load(
 ) -> TableVersion | Refused:
     """A part of the load of this name."""
     commit = _fenced(pinned, new, changed, {_LOAD: load, _LOAD_ID: context.new_id()})
-    return send(context, commit, _LOAD_ID)
+    return _version(send(context, commit, _LOAD_ID))
 
 
 def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Hidden) -> TableVersion | Refused:
@@ -61,7 +61,7 @@ def send_expiry(context: FlusherContext, pinned: PinnedTable, changed: Hidden) -
         properties={_EXPIRY: context.new_id()},
         strict=False,
     )
-    return send(context, commit, _EXPIRY)
+    return _version(send(context, commit, _EXPIRY))
 
 
 def send_compaction(
@@ -77,7 +77,11 @@ def send_compaction(
         strict=False,
         rewritten=tuple(pinned.fragment_json(number) for number in sorted(fragment_ids)),
     )
-    return send(context, commit, PROPERTY_COMPACTION)
+    return _version(send(context, commit, PROPERTY_COMPACTION))
+
+
+def _version(outcome: Landed | Refused) -> TableVersion | Refused:
+    return outcome if isinstance(outcome, Refused) else outcome.version
 
 
 def _fenced(pinned: PinnedTable, new: Sequence[str], changed: Hidden, properties: Mapping[str, str]) -> TableCommit:

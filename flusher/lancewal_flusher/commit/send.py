@@ -13,7 +13,10 @@ Guarantees
     which whoever finishes a merge repeats.
 
 A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless: either it lands
-before our next commit, which is then refused, or it is refused itself.
+before our next commit, which is then refused, or it is refused itself.  Where the version read is gone, Lance refuses the
+commit, most likely, and of what it says nothing follows; ``Refused`` is said then also of one that may have landed in a
+version that is gone by now.  Whoever plans again starts from the newest version, where what has landed shows: a merge by
+the watermarks, others by the rows.
 """
 
 from __future__ import annotations
@@ -66,13 +69,23 @@ class Refused:
     why: Why = Why.CONFLICT
 
 
-def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> TableVersion | Refused:
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A commit that landed; ``pinned`` is its version, None where Lance did not hand it over."""
+
+    version: TableVersion
+    pinned: PinnedTable | None = None
+
+
+def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Landed | Refused:
     """Commit and learn its fate; the commit's uuid stands in ``uuid_property``.
 
     ``CommitUnknown`` when the fate cannot be learned now: the next round learns it from W.
     """
     checkpoint(context, commit.read_version)
     gone = _first_gone(context, commit.read_version)
+    if gone == commit.read_version:
+        return Refused(f"version {gone}, which the commit was computed from, was cleaned up", Why.CLEANED_UP)
     if gone is not None:
         return Refused(
             f"version {gone} was cleaned up: what it did to the fragments of {commit.read_version} is not known",
@@ -83,19 +96,25 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Ta
     with point("commit.recv", read_version=commit.read_version):
         pass
     landed: TableVersion | None
+    pinned: PinnedTable | None = None
     match outcome:
         case Committed(version=version):
-            landed = version
+            landed, pinned = version, outcome.pinned
         case Conflicted(reason=reason):
             return Refused(reason)
         case CommitLost(cause=cause):
-            landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
+            try:
+                landed = _find(context, commit.read_version, uuid_property, commit.properties[uuid_property])
+            except CommitUnknown as error:
+                if version_exists(context.table, commit.read_version):
+                    raise
+                return Refused(f"the version read was cleaned up: {error}", Why.CLEANED_UP)
             if landed is None:
                 return Refused(f"the commit did not land: {cause}", Why.LOST)
         case _:
             assert_never(outcome)
     check_nothing_undone(context, commit.read_version, landed)
-    return landed
+    return Landed(landed, pinned)
 
 
 def checkpoint(context: FlusherContext, version: TableVersion) -> None:
@@ -123,9 +142,12 @@ def prove(context: FlusherContext, read_version: TableVersion, version: TableVer
 
 
 def _first_gone(context: FlusherContext, version: TableVersion) -> TableVersion | None:
-    """The first version above this one, and below the newest, that a clean-up has taken."""
-    above = range(version + 1, context.table.newest().version)
-    return next((TableVersion(v) for v in above if not version_exists(context.table, TableVersion(v))), None)
+    """The first version from this one on, and below the newest, that a clean-up has taken; the newest is one that exists."""
+    asked = [TableVersion(v) for v in range(version, context.table.newest().version)]
+    if not asked:
+        return None
+    exist = context.tasks.map(lambda v: version_exists(context.table, v), asked)
+    return next((v for v, exists in zip(asked, exist, strict=True) if not exists), None)
 
 
 def check_nothing_undone(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
@@ -155,10 +177,24 @@ def _differ(one: PinnedTable, other: PinnedTable, fragment_id: int) -> bool:
 
 
 def is_finished(context: FlusherContext, in_force: InForce) -> bool:
-    """Whether the merge that set these watermarks needs no further work (``finish``)."""
+    """Whether the merge that set these watermarks needs no further work (``finish``).
+
+    Asked once: a merge that is finished stays so, and nothing deletes the word.
+    """
     if in_force.version == 0 or in_force.merge is None:
         return True
-    return context.store.get(paths.merge_finished(in_force.version)) is not None
+    if (in_force.version, in_force.merge) in context.finished:
+        return True
+    if context.store.get(paths.merge_finished(in_force.version)) is None:
+        return False
+    remember_finished(context, in_force)
+    return True
+
+
+def remember_finished(context: FlusherContext, in_force: InForce) -> None:
+    """For ``is_finished``: the word of this merge is stored."""
+    context.finished.clear()
+    context.finished.add((in_force.version, in_force.merge))
 
 
 def sentinel(fragments: Sequence[Fragment]) -> Fragment | None:
@@ -195,6 +231,13 @@ def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Hidden:
         tuple(fragment_id for fragment_id, text in changed.items() if text is None),
         frozenset(changed),
     )
+
+
+def missing_files(context: FlusherContext, names: Collection[str]) -> set[str]:
+    """Those of the data files that are not there, each asked for by itself."""
+    asked = sorted(names)
+    looks = context.tasks.map(lambda name: context.table.files_missing([name]), asked) if asked else []
+    return {name for found in looks for name in found}
 
 
 def lost_files(context: FlusherContext, written: Sequence[str]) -> Sequence[str]:

@@ -1,8 +1,9 @@
 """One merge, from what waits to what is finished.
 
-``plan`` chooses generations (``first_seen`` since when they wait), ``inputs`` reads them, ``origin_conflict`` asks
-whether they may be merged, ``set_aside`` keeps what may not, ``merge`` commits; ``settle`` decides what was set
-aside; ``finish`` does what remains, ``foreign_rows`` among it; ``explain`` shows the next merge without doing it.
+``look`` finds what is there, ``plan`` chooses generations (``first_seen`` since when they wait), ``inputs`` reads them,
+``origin_conflict`` asks whether they may be merged, ``set_aside`` keeps what may not, ``merge`` commits; ``settle``
+decides what was set aside; ``finish`` does what remains, ``foreign_rows`` among it; ``explain`` shows the next merge
+without doing it.
 
 May import: commit, context, origins, tasks, upkeep.
 """

@@ -19,6 +19,7 @@ from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import MergeInputs, read_inputs
+from lancewal_flusher.merge.look import look
 from lancewal_flusher.merge.merge import shall_defer
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.tasks.cost import (
@@ -82,8 +83,9 @@ def explain(
     context: FlusherContext, limits: MergeLimits, compaction: CompactionLimits | None, threads: int = 2
 ) -> MergeExplanation | Refused:
     """``compaction``: its limits, None where it is turned off."""
-    pinned = context.table.newest()
-    inputs = read_inputs(context, pinned, limits, FirstSeen(), rebuild=False)
+    seen = look(context)
+    pinned = seen.pinned
+    inputs = read_inputs(context, seen, limits, FirstSeen(), rebuild=False)
     if isinstance(inputs, Refused):
         return inputs
     keys = inputs.keys() if inputs.region_inputs else context.contract.rows.key.empty_table()

@@ -12,7 +12,10 @@ Guarantees
 Steps of ``finish_newest``
  1. Which merge set the watermarks in force, and is it finished?
  2. Prove again that no other merge came between the version it read and its own; write its record, if it is missing.
- 3. Pin the newest version; a restore or an overwrite since then stops here.  If the merge landed above its read version
+    Of a merge that this process has just made, both is done, and what 1, 2 and 4 ask is known (``Proven``).
+ 3. Pin the newest version; a restore or an overwrite since then stops here.  Right behind a merge of this process its own
+    version will do: what others have done to a fragment since then makes the follow-up conflict, and what they have brought
+    since then is theirs to keep.  If the merge landed above its read version
     + 1: find the rows with its keys that others added in between (``foreign_rows``).
  4. Check the files of the fragments that the merge added.
  5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
@@ -22,6 +25,7 @@ Steps of ``finish_newest``
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -51,9 +55,19 @@ from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, InForce
 from lancewal_flusher.commit.facts import MergeFacts, facts_of
 from lancewal_flusher.commit.other_commits import send_follow_up
 from lancewal_flusher.commit.row_origins import Span, Spans, divided
-from lancewal_flusher.commit.send import Refused, check_nothing_undone, hide, is_finished, prove
+from lancewal_flusher.commit.send import (
+    Refused,
+    check_nothing_undone,
+    hide,
+    is_finished,
+    missing_files,
+    prove,
+    remember_finished,
+)
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.foreign_rows import foreign_rows
+from lancewal_flusher.merge.look import Look
+from lancewal_flusher.merge.merge import Proven
 from lancewal_flusher.origins import origins_of
 
 _TRIES = 10
@@ -78,14 +92,18 @@ class Settled:
     finished: Finished | None
 
 
-def finish_newest(context: FlusherContext) -> Settled:
-    """Finish the newest merge, if it is not.  ``MergeUnproven``, ``ObjectMissing``: a person must look."""
+def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) -> Settled:
+    """Finish the newest merge, if it is not.  ``MergeUnproven``, ``ObjectMissing``: a person must look.
+
+    ``seen``: what the caller has just seen, or the merge that it has just made.
+    """
     # Step 1
-    pinned, in_force = context.watermarks.newest()
-    if is_finished(context, in_force):
+    pinned, in_force = context.watermarks.newest() if seen is None else (seen.pinned, seen.in_force)
+    proven = seen if isinstance(seen, Proven) else None
+    if proven is None and is_finished(context, in_force):
         return Settled(pinned.version, in_force, None)
     try:
-        finished = _finish(context, in_force)
+        finished = _finish(context, in_force, proven)
     except (MergeUnproven, ObjectMissing, PlanStale):
         if is_finished(context, in_force):
             # Another flusher was faster, and what it left behind is trimmed by now.
@@ -94,18 +112,20 @@ def finish_newest(context: FlusherContext) -> Settled:
     # Step 6
     key = paths.merge_finished(in_force.version)
     put_new(context.store, key, (in_force.merge or "").encode())  # lost: another flusher finished it
+    remember_finished(context, in_force)
     return Settled(pinned.version, in_force, finished)
 
 
-def _finish(context: FlusherContext, in_force: InForce) -> Finished:
+def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -> Finished:
     """Steps 2 to 5."""
-    facts = _facts(context, in_force)
+    facts = _facts(context, in_force) if proven is None else proven.facts
     # Step 2
-    check_nothing_undone(context, facts.read_version, in_force.version)
-    prove(context, facts.read_version, in_force.version)
-    context.watermarks.record(in_force, in_force.version, "merge")
-    for _ in range(_TRIES):
-        finished = _follow_up(context, in_force, facts)
+    if proven is None:
+        check_nothing_undone(context, facts.read_version, in_force.version)
+        prove(context, facts.read_version, in_force.version)
+        context.watermarks.record(in_force, in_force.version, "merge")
+    for attempt in range(_TRIES):
+        finished = _follow_up(context, in_force, facts, None if attempt else proven)
         if finished is not None:
             return finished
     raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
@@ -127,9 +147,10 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
             assert_never(found)
 
 
-def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> Finished | None:
-    """Steps 3 to 5; None when another commit, or a clean-up, came first."""
-    current, _ = context.watermarks.newest()  # nothing of a restored or an overwritten table is ours to hide
+def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts, proven: Proven | None) -> Finished | None:
+    """Steps 3 to 5, from the version ``proven`` or the newest; None when another commit, or a clean-up, came first."""
+    # Nothing of a restored or an overwritten table is ours to hide.
+    current = context.watermarks.newest()[0] if proven is None else proven.pinned
     check_table(current, context.contract)  # keys are looked up by the names of their columns
     ours = [f for f in current.fragments() if facts.files.intersection(f.files)]
     # Step 3
@@ -141,9 +162,7 @@ def _follow_up(context: FlusherContext, in_force: InForce, facts: MergeFacts) ->
             raise lost from error
         return None
     # Step 4
-    names = sorted({name for f in ours for name in f.files})
-    looks = context.tasks.map(lambda name: context.table.files_missing([name]), names) if names else []
-    missing = {name for found in looks for name in found}
+    missing = proven.missing if proven is not None else missing_files(context, {n for f in ours for n in f.files})
     if not hidden and not missing:
         return Finished(in_force.version, 0, 0)
     # Step 5
@@ -255,22 +274,23 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
     return distinct(table, rows)
 
 
-def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: set[str]) -> _Rebuilt:
+def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: Collection[str]) -> _Rebuilt:
     """Write the rows of adopted snapshots of which a file is missing anew, from their WAL entries."""
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()
     for region, record, _ in _taken(context, facts):
         files = facts.adopted.get(region, frozenset())
-        if files & missing:
+        if files.intersection(missing):
             replaced |= files
             entries = kept_entries(context, region, record)
             tables.append(fold([e.rows for e in entries], context.contract.rows).rows)
             spans.append((MergedFrom(region, entries[-1].next), tables[-1].num_rows))
-    if missing - replaced:
+    left = set(missing) - replaced
+    if left:
         raise ObjectMissing(
             f"table version {in_force.version} refers to data files that are gone and that it did not adopt: "
-            f"{sorted(missing - replaced)[:3]}; put them back, from a backup or the store's own versions",
+            f"{sorted(left)[:3]}; put them back, from a backup or the store's own versions",
             version=in_force.version,
         )
     written = context.table.write_rows(pa.concat_tables(tables))

@@ -1,34 +1,38 @@
-"""What a merge has to go on: its region indexes and snapshots, read at a pinned version (steps 1 and 2 of ``merge``).
+"""What a merge has to go on: what waits by the indexes of a ``look``, and its snapshots (steps 1 and 2 of ``merge``).
 
-Guarantee: the indexes are not older than the watermarks, so a region without one has lost it; what a merge takes of each
+Guarantee: a region without an index, or with one that ends below the watermarks, has lost it; what a merge takes of each
 region is one generation, adopted or combined with those of other regions, or several to combine (``plan``).  Of a region,
 what follows a snapshot that is lost, or whose ``snapshot.json`` is damaged, is left; where the content of one is damaged, all
 of it is; by name, and every other region's is taken.
+
+That a snapshot's objects and files are there is not asked, since reading them shows it.  Where one is missing, all are looked
+at, and what is not whole is rebuilt.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, ObjectMissing
-from lancewal_core.ids import Region
+from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
 from lancewal_core.rows.fold import Folded, compose, partial_schema
-from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import PinnedTable, files_of
+from lancewal_core.table.protocol import files_of
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, Why, is_finished
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
+from lancewal_flusher.merge.look import Look
 from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, choose, combined_regions, unmerged, within_memory
 
 
@@ -85,25 +89,41 @@ class MergeInputs:
 
 
 def read_inputs(
-    context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen, *, rebuild: bool = True
+    context: FlusherContext, seen: Look, limits: MergeLimits, first_seen: FirstSeen, *, rebuild: bool = True
 ) -> MergeInputs | Refused:
     """Steps 1 and 2.  Without ``rebuild`` nothing is written: a region ends before a snapshot of which files are missing."""
     # Step 1
     with point("plan.pin"):
-        check_table(pinned, context.contract)
-        in_force = context.watermarks.at(pinned.version)
+        in_force = seen.in_force
         if not is_finished(context, in_force):
             # Only the newest merge is ever finished: building on this one would leave it as it is for good.
             return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
-        indexes = context.read_indexes()
+        indexes = seen.indexes
         for region in context.contract.regions:
             check_reaches(region, indexes.get(region), in_force)
         waiting = unmerged(indexes, in_force)
         keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
         ages = first_seen.ages_s(keys_waiting, context.clock.monotonic())
     # Step 2
-    damaged: dict[Region, Corrupt] = {}
-    snapshots = _snapshots(context, waiting, rebuild, damaged)
+    snapshots, damaged = _snapshots(context, waiting, _named if rebuild else _intact, rebuild)
+    taken = _take(context, ages, limits, snapshots, damaged)
+    if isinstance(taken, ObjectMissing) and rebuild:
+        snapshots, damaged = _snapshots(context, waiting, _intact, rebuild)
+        taken = _take(context, ages, limits, snapshots, damaged)
+    if isinstance(taken, ObjectMissing):
+        # The next look says what that means.
+        return Refused(f"gone since the merge looked at it: {taken}", Why.CLEANED_UP)
+    return MergeInputs(in_force, indexes, *taken, damaged)
+
+
+def _take(
+    context: FlusherContext,
+    ages: Mapping[tuple[Region, Generation], float],
+    limits: MergeLimits,
+    snapshots: Mapping[Region, Sequence[Snapshot]],
+    damaged: dict[Region, Corrupt],
+) -> tuple[Sequence[RegionInput], float] | ObjectMissing:
+    """What a merge takes of these, and how long that waits; what is missing of one of them, if anything is."""
     share = limits.share(len(snapshots))
     merges = [choose(region, found, share) for region, found in sorted(snapshots.items())]
     region_inputs: list[RegionInput] = []
@@ -118,8 +138,7 @@ def read_inputs(
                 case RegionInput():
                     region_inputs.append(taken)
                 case ObjectMissing():
-                    # The next look says what that means.
-                    return Refused(f"gone since the merge looked at it: {taken}", Why.CLEANED_UP)
+                    return taken
                 case _:
                     damaged[merge.region] = taken
         # If all of these are damaged, it is the others' turn.
@@ -129,19 +148,28 @@ def read_inputs(
     generations = {(one.merge.region, snapshot.generation) for one in region_inputs for snapshot in one.merge.snapshots}
     # What is full has nothing to wait for: more would not fit in.
     waited_s = math.inf if full else max((ages[key] for key in generations), default=0.0)
-    return MergeInputs(in_force, indexes, region_inputs, waited_s, damaged)
+    return region_inputs, waited_s
 
 
 def _snapshots(
     context: FlusherContext,
     waiting: Mapping[Region, Sequence[GenerationRecord]],
+    read: Callable[[FlusherContext, GenerationRecord], Snapshot | Corrupt | None],
     rebuild: bool,
-    damaged: dict[Region, Corrupt],
-) -> dict[Region, list[Snapshot]]:
-    """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else is rebuilding."""
+) -> tuple[dict[Region, list[Snapshot]], dict[Region, Corrupt]]:
+    """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else is rebuilding; and
+    what is wrong with those that are damaged."""
     named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
-    intact = context.tasks.map(lambda item: _intact(context, item[1]), named)
+    if not named:
+        return {}, {}
+    # What the key index has is asked for at the same time.
+    intact, _ = together(
+        context.tasks,
+        lambda: context.tasks.map(lambda item: read(context, item[1]), named),
+        context.keys.catalogs.recent,
+    )
     found: dict[Region, list[Snapshot]] = {}
+    damaged: dict[Region, Corrupt] = {}
     ended: set[Region] = set()
     for (region, record), snapshot in zip(named, intact, strict=True):
         if region in ended:
@@ -154,7 +182,7 @@ def _snapshots(
         ended.add(region)  # the next round reads what somebody else has written, or repaired
         if snapshot is not None:
             damaged[region] = snapshot
-    return found
+    return found, damaged
 
 
 def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
@@ -167,16 +195,23 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
         return error
 
 
-def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Corrupt | None:
-    """The snapshot; None if any of its objects and files is missing, the error if it cannot be read."""
+def _named(context: FlusherContext, record: GenerationRecord) -> Snapshot | Corrupt | None:
+    """The snapshot; None if its ``snapshot.json`` is missing, the error if that cannot be read."""
     if record.snapshot is None:
         return None
     try:
-        snapshot = read_snapshot(context.store, record.snapshot)
+        return read_snapshot(context.store, record.snapshot)
     except ObjectMissing:
         return None
     except Corrupt as error:
         return error
+
+
+def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Corrupt | None:
+    """The same; None if any of its objects and files is missing."""
+    snapshot = _named(context, record)
+    if not isinstance(snapshot, Snapshot):
+        return snapshot
     sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]
     if any(context.store.get_range(key, 0, 1) is None for key in sides):
         return None

@@ -9,8 +9,8 @@ Guarantees
  3. A crash at any point leaves the table at a version that is right, plus files that no version names.
 
 Steps of ``merge_next``
- 1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.  Then
-    read all indexes (after W, so that they are not older) and choose per region (``plan``, ``inputs``).
+ 1. Pin V, check that it is the contract's table, read W(V) and all indexes, none older than W (``look``); refuse while the
+    merge that set it is not finished.  Choose per region (``plan``, ``inputs``).
  2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
  3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Of a table keyed
     by bytes keys that came through another region are set aside first (``set_aside``).  Would more bytes of deletion
@@ -20,7 +20,7 @@ Steps of ``merge_next``
  4. ONE commit from V.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
  6. Landed above V + 1: no version in between may be a merge, else ``MergeUnproven``.
- 7. Record the watermarks under ``merges/``.
+ 7. Record the watermarks under ``merges/``; at the same time ``finish``'s look whether the files added are there.
  8. Landed above V + 1: a column may have been renamed or dropped in between; ``ContractMismatch`` says so.
 """
 
@@ -38,6 +38,7 @@ from lancewal_core.ids import Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import together
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.rows.fold import complete
 from lancewal_core.rows.key_set import KeySet
@@ -55,10 +56,11 @@ from lancewal_core.table.protocol import (
 )
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts
-from lancewal_flusher.commit.send import Refused, Why, is_finished, prove, send, with_sentinel
+from lancewal_flusher.commit.send import Refused, Why, is_finished, missing_files, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import MergeInputs, RegionInput, read_inputs
+from lancewal_flusher.merge.look import Look, look
 from lancewal_flusher.merge.origin_conflict import regions_of_merge
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
 from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
@@ -67,6 +69,20 @@ from lancewal_flusher.tasks.cost import is_worn
 from lancewal_flusher.tasks.in_place import PatchesInPlace, choose_in_place
 from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, Scan
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """What this process knows of a merge that it has made: proven and recorded, not yet finished."""
+
+    pinned: PinnedTable
+    """Its version."""
+    in_force: InForce
+    facts: MergeFacts
+    indexes: Mapping[Region, RegionIndex]
+    """Those that it went on: what it took is in them."""
+    missing: frozenset[str]
+    """Of the files that it has added, those that were not there behind the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +116,8 @@ class Merged:
     """The partitions through which these records came."""
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
     """Regions that it has left where something they need is damaged or lost (``inputs``)."""
+    proven: Proven | None = None
+    """For ``finish``; None where the version is not at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +162,16 @@ def merge_next(
     limits: MergeLimits,
     first_seen: FirstSeen | None = None,
     adopted_keys: AdoptedKeys | None = None,
+    seen: Look | None = None,
 ) -> MergeResult:
     """One merge of what waits; the caller has finished the merges before it and keeps ``first_seen`` between calls.
 
-    ``adopted_keys`` takes up those of a merge that has landed.
+    ``adopted_keys`` takes up those of a merge that has landed.  ``seen``: what the caller has just seen.
     """
-    pinned = context.table.newest()
+    seen = seen or look(context)
+    pinned = seen.pinned
     try:
-        plan = _plan(context, pinned, limits, first_seen or FirstSeen())
+        plan = _plan(context, seen, limits, first_seen or FirstSeen())
     except VersionGone as error:
         lost = file_lost(context.table, error, pinned.version)
         if lost is not None:
@@ -160,10 +180,12 @@ def merge_next(
     if not isinstance(plan, _Planned):
         return plan
     # Step 4, 5
-    version = send(context, plan.commit, PROPERTY_MERGE)
-    if isinstance(version, Refused):
-        return version
+    sent = send(context, plan.commit, PROPERTY_MERGE)
+    if isinstance(sent, Refused):
+        return sent
+    version = sent.version
     landed = InForce(version, plan.merge, plan.marks, plan.conflicts)
+    proven = None
     if adopted_keys is not None:
         for taken in plan.inputs.region_inputs:
             adopted_keys.add((*taken.adopted, *taken.rewritten), taken.row_keys)
@@ -171,10 +193,16 @@ def merge_next(
         # Step 6
         prove(context, pinned.version, version)
         # Step 7
-        context.watermarks.record(landed, version, "merge")
+        _, missing = together(
+            context.tasks,
+            lambda: context.watermarks.record(landed, version, "merge"),
+            lambda: missing_files(context, () if sent.pinned is None else plan.facts.files),
+        )
         # Step 8
         if version != pinned.version + 1:
-            check_table(context.table.at(version), context.contract)
+            check_table(sent.pinned or context.table.at(version), context.contract)
+        if sent.pinned is not None:
+            proven = Proven(sent.pinned, landed, plan.facts, plan.inputs.indexes, frozenset(missing))
     except (MergeUnproven, VersionGone):
         if not is_finished(context, landed):
             raise
@@ -197,14 +225,16 @@ def merge_next(
         set_aside=plan.set_aside,
         set_aside_of=plan.set_aside_of,
         damaged=plan.inputs.damaged,
+        proven=proven,
     )
 
 
 def _plan(
-    context: FlusherContext, pinned: PinnedTable, limits: MergeLimits, first_seen: FirstSeen
+    context: FlusherContext, seen: Look, limits: MergeLimits, first_seen: FirstSeen
 ) -> _Planned | Refused | NothingToMerge:
     """Steps 1 to 3."""
-    inputs = read_inputs(context, pinned, limits, first_seen)
+    pinned = seen.pinned
+    inputs = read_inputs(context, seen, limits, first_seen)
     if isinstance(inputs, Refused):
         return inputs
     if not inputs.region_inputs:

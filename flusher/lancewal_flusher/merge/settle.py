@@ -196,9 +196,10 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
         **facts.properties(),
         **region_properties(divided(written, [(source, rows_written)])),
     }
-    version = send(context, merge_commit(pinned, written, results, properties), PROPERTY_MERGE)
-    if isinstance(version, Refused):
-        return version
+    landed = send(context, merge_commit(pinned, written, results, properties), PROPERTY_MERGE)
+    if isinstance(landed, Refused):
+        return landed
+    version = landed.version
     prove(context, pinned.version, version)
     context.watermarks.record(InForce(version, merge, plan.in_force.regions, conflicts), version, "merge")
     return version

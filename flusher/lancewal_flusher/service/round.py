@@ -5,34 +5,38 @@ compare-and-swap or by the table commit.  A region whose log or snapshot is dama
 names it, and every round tries it again.  A damaged index ends the round.
 
 Steps
- 1. Check that the newest version is the contract's table, and finish the newest unfinished merge.
+ 1. Look (``merge.look``): check that the newest version is the contract's table, and finish the newest unfinished merge.
  2. Record the watermarks in force for the newest version too, so that a clean-up never opens a gap in the walk.
  3. Mark generations MERGED that a finished merge has put into the table (repairs a crash before the marking).
  4. Flush generations that stayed SEALED for long: their ingester is gone.
- 5. Merge; after each merge finish it, mark it, and keep the key index up.  Too many refusals in a row end the round:
-    whoever keeps changing the table gets a pause to be done with it.  So does ``enough`` after a merge: where generations
-    come as fast as they are merged, something always waits, and garbage and figures must have their turn.
+ 5. Merge what the look has shown; after each merge finish it and mark it, keep the key index up, which needs nothing of
+    that, beside, and look again.  Too many
+    refusals in a row end the round: whoever keeps changing the table gets a pause to be done with it.  So does ``enough``
+    after a merge: where generations come as fast as they are merged, something always waits, and garbage and figures must
+    have their turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import assert_never
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
 from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import flush_from_log
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.transitions import merged
-from lancewal_core.table.checks import check_table
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.merge.finish import Finished, finish_newest
+from lancewal_flusher.merge.finish import Finished, Settled, finish_newest
 from lancewal_flusher.merge.first_seen import FirstSeen
-from lancewal_flusher.merge.merge import Merged, MergeResult, NothingToMerge, merge_next
+from lancewal_flusher.merge.look import Look, look
+from lancewal_flusher.merge.merge import Merged, MergeResult, NothingToMerge, Proven, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
 
@@ -83,17 +87,19 @@ def run_round(
 ) -> RoundReport:
     """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
     # Step 1
-    check_table(context.table.newest(), context.contract)
-    settled = finish_newest(context)
+    first = look(context)
+    settled = finish_newest(context, first)
     finished = [] if settled.finished is None else [settled.finished]
+    if finished:
+        first = look(context)
     # Step 2
-    newest = settled.version if settled.finished is None else context.watermarks.newest()[0].version
-    checkpoint(context, newest)
+    checkpoint(context, first.pinned.version)
     # Step 3
-    indexes = context.read_indexes()
-    mark(context, indexes, settled.in_force)
+    mark(context, first.indexes, settled.in_force)
     # Step 4
-    flushed, damaged = _flush_orphans(context, indexes, state.sealed, sealed_grace_s)
+    orphans = _orphans(context, first.indexes, state.sealed, sealed_grace_s)
+    flushed, damaged = _flush_orphans(context, orphans)
+    seen = None if orphans else first
     # Step 5
     merges: list[Merged] = []
     refused: list[Refused] = []
@@ -103,7 +109,9 @@ def run_round(
     while left is None and len(merges) < MERGES_MAX and in_a_row < REFUSALS_MAX and not stopping():
         if merges and enough():
             break
-        result: MergeResult = merge_next(context, limits, state.waiting, state.upkeep.adopted)
+        result: MergeResult = merge_next(context, limits, state.waiting, state.upkeep.adopted, seen)
+        seen = None
+        proven: Proven | None = None
         match result:
             case NothingToMerge():
                 left = result
@@ -113,14 +121,19 @@ def run_round(
                 in_a_row += 1
             case Merged():
                 merges.append(result)
+                proven = result.proven
                 in_a_row = 0
             case _:
                 assert_never(result)
-        settled = finish_newest(context)
+        after = proven or look(context)
+        settled, upkeep = together(
+            context.tasks,
+            partial(_finish_and_mark, context, after),
+            partial(keep_up, context, state.upkeep, pinned=after.pinned),
+        )
         if settled.finished is not None:
             finished.append(settled.finished)
-        mark(context, context.read_indexes(), settled.in_force)
-        kept_up.append(keep_up(context, state.upkeep))
+        kept_up.append(upkeep)
     if left is None or left.version != state.upkeep.done_for:
         kept_up.append(keep_up(context, state.upkeep))
     last = left or next(reversed(merges), None)
@@ -128,8 +141,18 @@ def run_round(
     return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, damaged)
 
 
-def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: InForce) -> None:
-    """Compare-and-swap to MERGED what the table has merged; ``in_force`` of a finished merge."""
+def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> Settled:
+    """In this order: a merge that is not finished may need the generations that it took, and MERGED ones are trimmed."""
+    settled = finish_newest(context, seen)
+    mark(context, seen.indexes, settled.in_force)
+    return settled
+
+
+def mark(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
+    """Compare-and-swap to MERGED what the table has merged; ``in_force`` of a finished merge.
+
+    ``indexes`` say where to look: each is decided on the newest.
+    """
     due = [
         region
         for region, index in sorted(indexes.items())
@@ -147,14 +170,19 @@ def mark(context: FlusherContext, indexes: dict[Region, RegionIndex], in_force: 
             context.indexes.swap(dict.fromkeys(due, decide))
 
 
-def _flush_orphans(
-    context: FlusherContext, indexes: dict[Region, RegionIndex], first_seen: FirstSeen, grace_s: float
-) -> tuple[int, dict[Region, Corrupt]]:
-    """How many, and the regions of which the next one's entries are damaged or lost."""
+def _orphans(
+    context: FlusherContext, indexes: Mapping[Region, RegionIndex], first_seen: FirstSeen, grace_s: float
+) -> list[Region]:
+    """The region of each generation that stayed SEALED for long."""
     sealed = {(i.region, r.generation) for i in indexes.values() for r in i.generations if r.state is State.SEALED}
     ages = first_seen.ages_s(sealed, context.clock.monotonic())
+    return [region for region, _ in sorted(key for key, age_s in ages.items() if age_s >= grace_s)]
+
+
+def _flush_orphans(context: FlusherContext, orphans: Sequence[Region]) -> tuple[int, dict[Region, Corrupt]]:
+    """How many, and the regions of which the next one's entries are damaged or lost."""
     count, damaged = 0, dict[Region, Corrupt]()
-    for region, _generation in sorted(key for key, age_s in ages.items() if age_s >= grace_s):
+    for region in orphans:
         if region in damaged:
             continue  # they are flushed in order
         try:

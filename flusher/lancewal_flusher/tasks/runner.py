@@ -39,7 +39,7 @@ class ThreadRunner:
         self._events = events or FlusherEvents()
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
-        opened = {version: self._table.at(version) for version in {task.version for task in tasks}}
+        opened = {version: self._table.opened(version) for version in {task.version for task in tasks}}
         return self._run(Work.MERGE, lambda task: run_on(opened[task.version], task), tasks)
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:

@@ -31,7 +31,7 @@ import pyarrow as pa
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, FormatUnknown, VersionGone
 from lancewal_core.ids import TableVersion
-from lancewal_core.keys.catalog import CoveredFile, KeyPart, KeyRun
+from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun
 from lancewal_core.keys.code import CodedKeys, code_keys, join_keys
 from lancewal_core.keys.index import covered_files, fragments_by_file
 from lancewal_core.keys.run import Entries, Regions, cut, encode_part, sorted_entries
@@ -75,10 +75,15 @@ class UpkeepReport:
     merged: int = 0
 
 
-def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS) -> UpkeepReport:
-    """See the module docstring.  ``ContractMismatch``, ``TableReplaced``: the table is not the contract's any more, or, of one
-    keyed by bytes, the contract is not the newest: which regions count for a key would not be known."""
-    pinned = context.table.newest()
+def keep_up(
+    context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS, pinned: PinnedTable | None = None
+) -> UpkeepReport:
+    """See the module docstring; ``pinned`` was the newest version just now.
+
+    ``ContractMismatch``, ``TableReplaced``: the table is not the contract's any more, or, of one keyed by bytes, the contract
+    is not the newest: which regions count for a key would not be known.
+    """
+    pinned = pinned or context.table.newest()
     # Step 1
     if state.done_for == pinned.version:
         return UpkeepReport()
@@ -94,7 +99,7 @@ def keep_up(context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_
 def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, rows_max: int) -> UpkeepReport:
     """Steps 2 to 4."""
     fragments = fragments_by_file(pinned, context.contract.primary_key)
-    catalog = context.keys.catalogs.read()
+    catalog = context.keys.catalogs.recent()
     if isinstance(context.keys.catalogs.problem, FormatUnknown):
         return UpkeepReport()
     origins = origins_of(context)
@@ -125,12 +130,10 @@ def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, r
     stale = not all(kept(run) for run in catalog.runs)
     if new or stale or context.keys.catalogs.problem is not None:
         with point("keys.cas", runs=len(new)):
-            context.keys.catalogs.swap(
-                lambda now: (*filter(kept, now.runs), *new),
-                context.new_id,
-            )
+            swapped = context.keys.catalogs.swap(lambda now: (*filter(kept, now.runs), *new), context.new_id)
+            catalog = swapped or context.keys.catalogs.read()
     # Step 4
-    merged = 0 if needed else _merge(context, rows_of_files, seen, origins)
+    merged = 0 if needed else _merge(context, catalog, rows_of_files, seen, origins)
     if not left and len(context.keys.broken) == broken:
         state.done_for = pinned.version
     return UpkeepReport(sum(run.entries for run in new), merged)
@@ -202,10 +205,16 @@ def _keys_of(
     return code_keys(table)
 
 
-def _merge(context: FlusherContext, rows_of_files: Mapping[str, int], seen: Collection[str], origins: Origins) -> int:
+def _merge(
+    context: FlusherContext,
+    catalog: KeyCatalog,
+    rows_of_files: Mapping[str, int],
+    seen: Collection[str],
+    origins: Origins,
+) -> int:
     """Step 4, of the runs ``seen``; the number of entries written."""
     written = 0
-    runs = [in_use(run, rows_of_files) for run in context.keys.catalogs.read().runs if run.name in seen]
+    runs = [in_use(run, rows_of_files) for run in catalog.runs if run.name in seen]
     origins.check()
     for group in to_merge(runs):
         try:
@@ -247,7 +256,7 @@ def _write(context: FlusherContext, entries: Entries) -> KeyPart:
     key = paths.key_part(context.new_id())
     put_own(context.store, key, data)
     numbers = entries.keys.numbers
-    return KeyPart(
+    part = KeyPart(
         object=key,
         entries=len(entries),
         first=int(numbers[0]),
@@ -255,3 +264,5 @@ def _write(context: FlusherContext, entries: Entries) -> KeyPart:
         size=len(data),
         crc32c=google_crc32c.value(data),
     )
+    context.keys.parts.keep(part, data)
+    return part

@@ -324,6 +324,34 @@ def test_threads_share_many_keys_and_what_must_be_fetched(
     tasks.close()
 
 
+def test_parts_that_were_written_here_are_at_hand(table: FlusherTable, tmp_path: Path) -> None:
+    table.user_append(0, range(10), in_model=True)
+    index = index_of(table, "files brought from a store", tmp_path / "parts")
+    keep_up(replace(table.context(), keys=index), UpkeepState())
+    (part,) = (part for run in index.catalogs.read().runs for part in run.parts)
+    assert index.parts.at_hand(part)
+    assert not parts(table, "files brought from a store", tmp_path / "others").at_hand(part)
+    pinned = table.context().table.newest()
+    check(pinned, index.find(pinned, key_table(KEYS)), KEYS)
+
+
+def test_a_catalog_of_some_seconds_ago_will_do_where_it_covers_all_files(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    index, pinned = index_of(table), table.context().table.newest()
+    assert index.find(pinned, key_table(KEYS)).uncovered == ()
+    asked = []
+    read = index.catalogs.read
+    index.catalogs.read = lambda: asked.append("read") or read()  # type: ignore[func-returns-value, method-assign]
+    assert index.find(pinned, key_table(KEYS)).uncovered == ()
+    assert asked == []
+    table.user_append(1, range(5), in_model=True)
+    indexed(table)
+    newer = table.context().table.newest()
+    assert index.find(newer, key_table(KEYS)).uncovered == ()
+    assert asked == ["read"]
+
+
 def test_only_parts_that_can_hold_a_key_are_read(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.round()

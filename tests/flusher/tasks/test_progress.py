@@ -42,7 +42,7 @@ def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch
         clock.seconds += PROGRESS_S
 
     monkeypatch.setattr("lancewal_flusher.tasks.runner.run_on", run)
-    table: Any = SimpleNamespace(at=lambda _: None)
+    table: Any = SimpleNamespace(opened=lambda _: None)
     tasks: list[Any] = [SimpleNamespace(version=1)] * 3
     with capture_logs() as lines:
         ThreadRunner(table, InlineTasks(), clock).run(tasks)

@@ -207,12 +207,12 @@ def test_columns_renamed_before_the_follow_up_hide_no_row(table: FlusherTable, m
     table.round()
     real, calls = finish_newest, 0
 
-    def finish_late(context: Any) -> Any:
+    def finish_late(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2:  # behind the merge
             rename(table, *SWAP)
-        return real(context)
+        return real(*arguments)
 
     monkeypatch.setattr(flusher_round, "finish_newest", finish_late)
     scripted = ScriptedTable(table.uri)
@@ -257,12 +257,12 @@ def test_a_far_date_that_a_user_appended_stops_no_flusher(tmp_path: Path, monkey
     far = pa.table({"region": ["r0"], "id": [1], "a": [0], "s": pa.array([2**40], pa.timestamp("s")), "tags": [None]})
     real, calls = finish_newest, 0
 
-    def finish_late(context: Any) -> Any:
+    def finish_late(*arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2:
             table.dataset.optimize.compact_files()
-        return real(context)
+        return real(*arguments)
 
     monkeypatch.setattr(flusher_round, "finish_newest", finish_late)
     scripted = ScriptedTable(table.uri)

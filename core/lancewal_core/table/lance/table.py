@@ -25,6 +25,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from lance.lance import _Session as LanceSession
 
 from lancewal_core.errors import (
+    BasePathsRefused,
     ContractMismatch,
     ObjectCorrupt,
     ObjectMissing,
@@ -332,6 +333,8 @@ class LanceTable:
         self._options = dict(options or {})
         self._store: ObstoreStore | None = None
         self._deletions: DeletionFiles | None = None
+        self._opened: LancePinnedTable | None = None
+        """The version opened last."""
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
 
     def newest(self) -> LancePinnedTable:
@@ -362,10 +365,15 @@ class LanceTable:
             raise read_error(error, f"opening version {version} of {self.uri}") from error
         return self._pinned(opened)
 
+    def opened(self, version: int) -> LancePinnedTable:
+        last = self._opened
+        return last if last is not None and last.version == version else self.at(version)
+
     def _pinned(self, opened: Any) -> LancePinnedTable:
         if self._base_paths == "refuse":
             check_base_paths(opened, self.uri)
-        return LancePinnedTable(opened, self._deletion_files, self._options)
+        self._opened = LancePinnedTable(opened, self._deletion_files, self._options)
+        return self._opened
 
     def versions(self) -> Sequence[TableVersion]:
         opened = self.newest().dataset
@@ -478,7 +486,7 @@ class LanceTable:
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
         try:
-            base = self.at(commit.read_version)
+            base = self.opened(commit.read_version)  # if it is gone, Lance finds so, by the address
         except VersionGone as error:
             return Conflicted(str(error))
         indexed = index_in_between(base, self, commit)
@@ -512,7 +520,16 @@ class LanceTable:
         except (OSError, RuntimeError, ValueError) as error:
             # Also "not found" is no verdict: Lance has been seen to raise it after the version had landed.
             return CommitLost(first_line(error))
-        return Committed(TableVersion(landed.version))
+        return Committed(TableVersion(landed.version), self._landed(landed))
+
+    def _landed(self, opened: Any) -> LancePinnedTable | None:
+        """The version that a commit has made; None where it is refused, as it is where it is opened."""
+        try:
+            if self._base_paths == "refuse":
+                check_base_paths(opened, self.uri)
+        except BasePathsRefused:
+            return None
+        return LancePinnedTable(opened, self._deletion_files, self._options)
 
     def _objects(self) -> ObstoreStore:
         if self._store is None:

@@ -1,0 +1,60 @@
+"""A look at the table, which a round goes on: the newest version, its watermarks, and all indexes, asked for at the same time.
+
+Guarantee: the indexes are not older than the watermarks, so that one that ends below them is lost (``history.check_reaches``).
+What a merge has put into the table was FLUSHED before its commit.  So indexes asked for after a merge was known to have
+landed are not older than its watermarks; where the version found has others, the indexes are asked for once more, behind it.
+
+What is wrong with the indexes is raised where they are needed: a merge is finished without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lancewal_core.errors import LancewalError
+from lancewal_core.ids import Region
+from lancewal_core.process.tasks import together
+from lancewal_core.region.index import RegionIndex
+from lancewal_core.table.checks import check_table
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.context import FlusherContext
+
+Indexes = Mapping[Region, RegionIndex]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """``pinned`` was the newest version, and is the contract's table."""
+
+    pinned: PinnedTable
+    in_force: InForce
+    found: Indexes | LancewalError
+    """The indexes, or why they could not be read."""
+
+    @property
+    def indexes(self) -> Indexes:
+        if isinstance(self.found, LancewalError):
+            raise self.found
+        return self.found
+
+
+def look(context: FlusherContext) -> Look:
+    """See the module docstring."""
+    known = context.watermarks.newest_set_by
+    found, (pinned, in_force) = together(
+        context.tasks,
+        lambda: _indexes(context),
+        lambda: context.watermarks.newest(lambda pinned: check_table(pinned, context.contract)),
+    )
+    if in_force.version > known:
+        found = _indexes(context)
+    return Look(pinned, in_force, found)
+
+
+def _indexes(context: FlusherContext) -> Indexes | LancewalError:
+    try:
+        return context.read_indexes()
+    except LancewalError as error:
+        return error
