@@ -235,13 +235,13 @@ def _tried_again_while_a_segment_is_in_flight(patch: pytest.MonkeyPatch) -> None
 
 
 def _an_entry_names_the_version_of_the_start(patch: pytest.MonkeyPatch) -> None:
-    prepare = Preparer.prepare
+    prepare_all = Preparer.prepare_all
 
     def prepare_by_the_first(preparer: Preparer, consumed: Any) -> Any:
-        entry, letters, stop = prepare(preparer, consumed)
-        return None if entry is None else replace(entry, contract_version=1), letters, stop
+        for entry, letters, stop in prepare_all(preparer, consumed):
+            yield None if entry is None else replace(entry, contract_version=1), letters, stop
 
-    patch.setattr(Preparer, "prepare", prepare_by_the_first)
+    patch.setattr(Preparer, "prepare_all", prepare_by_the_first)
 
 
 def _claims_of_a_newer_contract_are_read(patch: pytest.MonkeyPatch) -> None:
