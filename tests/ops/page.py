@@ -12,21 +12,23 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "watch-proof
 _HEAD = """\
 # Proof of dashboards and alerts
 
-Made by `python3 dev.py check-ops`, which runs a broker, an S3 server, two ingest processes, a flusher and a Prometheus with
-the alerts of the chart, makes each load and fault below, and looks: each panel must show something else than in the seconds
-before, each alert must fire, and clear once the fault is over. Times of alerts (`for`, windows) are shortened to seconds, some
-thresholds are lowered to what a small stage reaches; expressions are those of the chart.
+Made by `python3 dev.py check-ops`, which runs a broker, an S3 server, two ingest processes, a flusher, another flusher for a
+table whose topic is keyed by others, and a Prometheus with the alerts of the chart, makes each load and fault below, and
+looks: each panel must show something else than in the seconds before, each alert must fire, and clear once the fault is
+over. Times of alerts (`for`, windows) are shortened to seconds, some thresholds are lowered to what a small stage reaches;
+expressions are those of the chart.
 
 """
 
 
 def page(kept: Kept) -> str:
     results, lines = kept.results(), [_HEAD.rstrip("\n"), ""]
-    lines += [
-        f"A real Kubernetes API server with the definitions of the Prometheus Operator took all {kept.objects} objects of the",
-        "chart with everything on, unknown fields refused.",
-        "",
-    ]
+    if kept.objects:
+        lines += [
+            f"A real Kubernetes API server with the definitions of the Prometheus Operator took all {kept.objects} objects of",
+            "the chart with everything on, unknown fields refused.",
+            "",
+        ]
     if kept.browser:
         lines += [
             f"The status page of each service was opened in {kept.browser}: it asks nobody but its service, runs no script,",
