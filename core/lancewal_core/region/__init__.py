@@ -1,7 +1,7 @@
 """What is kept of one region beside its log: the index of its generations, and their snapshots.
 
 ``index`` is the value, ``transitions`` say how it may change, ``indexes`` read and swap it, many at a call; the bytes of all
-lie in ``pages``; ``history`` has what an index left behind, ``region_listing`` finds objects of many regions.
+lie in ``pages``; ``history`` has what an index left behind.
 ``opened_table`` bundles all that a table's protocols use.
 ``flush`` makes a ``snapshot`` of a generation (of it a merge may take a ``snapshot_fragment`` as it stands);
 ``durable_position`` and ``loss_record`` say from where ingest goes on, ``end_region`` ends what its owner has open.

@@ -22,9 +22,9 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, read_histories
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import page_family
-from lancewal_core.region.region_listing import list_regions
 from lancewal_core.region.transitions import trim
 from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.store.region_listing import list_regions
 from lancewal_core.store.versioned import FIRST_VERSION, Family
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Fence, decode_segment

@@ -6,7 +6,7 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.ids import Generation, Region, TopicId
-from lancewal_core.region.region_listing import TOGETHER_MAX, list_regions
+from lancewal_core.store.region_listing import TOGETHER_MAX, list_regions
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 TOPIC = TopicId("topic-id-1")
