@@ -340,9 +340,14 @@ def test_a_catalog_of_some_seconds_ago_will_do_where_it_covers_all_files(table: 
     table.round()
     index, pinned = index_of(table), table.context().table.newest()
     assert index.find(pinned, key_table(KEYS)).uncovered == ()
-    asked = []
+    asked: list[str] = []
     read = index.catalogs.read
-    index.catalogs.read = lambda: asked.append("read") or read()  # type: ignore[func-returns-value, method-assign]
+
+    def noted() -> Any:
+        asked.append("read")
+        return read()
+
+    index.catalogs.read = noted  # type: ignore[method-assign]
     assert index.find(pinned, key_table(KEYS)).uncovered == ()
     assert asked == []
     table.user_append(1, range(5), in_model=True)
