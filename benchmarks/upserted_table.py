@@ -29,6 +29,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import State
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.snapshot import Content
 from lancewal_core.region.transitions import Claimant, first_claim, seal
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
@@ -111,7 +112,6 @@ class UpsertedTable:
     def seal(self, rows: pa.Table) -> None:
         """Upserts; patches, where the rows lack columns.  They are durable in the WAL, and the generation with them is
         SEALED; its MemTable is still in memory."""
-        entries: list[Position] = []
         for start in range(0, rows.num_rows, SEGMENT_ROWS):
             part = self._wal_batch(rows.slice(start, SEGMENT_ROWS))
             first, next_ = Position(self._position), Position(self._position + part.num_rows)
@@ -119,7 +119,6 @@ class UpsertedTable:
             if not isinstance(stored, Durable):
                 raise AssertionError(f"segment not stored: {stored}")
             self._sealed.append(part)
-            entries.append(first)
             self._position = int(next_)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         end, times = Position(self._position), RecordTimes.of(self._sealed)
@@ -132,7 +131,6 @@ class UpsertedTable:
                         found.generations[-1].generation,
                         claimant,
                         end,
-                        entries,
                         _new_id(),
                         record_times=times,
                         now_ms=self._context.clock.now_ms(),
@@ -150,8 +148,8 @@ class UpsertedTable:
         index = context.indexes.read([self._region]).get(self._region)
         record = next(r for r in (index.generations if index else ()) if r.state is State.SEALED)
         start = time.perf_counter()
-        folded = fold(self._sealed, self.contract.rows)
-        done = flush_generation(context, self._region, record, folded, _new_id)
+        content = Content(fold(self._sealed, self.contract.rows), (record.first,))
+        done = flush_generation(context, self._region, record, content, _new_id)
         seconds = time.perf_counter() - start
         if done is None:
             raise AssertionError("somebody else has flushed it")

@@ -34,7 +34,7 @@ from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, is_chain
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
 from lancewal_core.wal.walk import SegmentCache, read_segment, walk
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
@@ -386,7 +386,7 @@ def _read(context: DeltaContext, snapshot: Snapshot, projected: RowSchema) -> Fo
 def _from_log(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:
     walked = walk(context.store, context.tasks, ref.log, ref.first_sequence, before=ref.end_sequence, regions=(region,))
     entries = [e for s in walked.segments for e in s.entries if e.region == region and ref.first <= e.first < ref.next]
-    if not ref.wal_entries.is_exactly([e.first for e in entries]):
+    if not is_chain(entries, ref.first, ref.next):
         raise ObjectMissing(
             f"{ref.key} is gone, and so are its WAL entries, from {paths.wal_segment(ref.log, walked.end)} on. {LOG_LOST}",
             object=ref.key,

@@ -33,7 +33,6 @@ from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
 from lancewal_core.region.snapshot import decode_snapshot, side_rows
-from lancewal_core.region.u64_segment import U64Segment, encode_u64_segment
 from lancewal_core.store import object_kinds
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
@@ -137,7 +136,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "snapshot": {
         "format": 1, "region": REGION.name, "generation": 4, "first": 10, "next": 25, "contract_version": 1,
         "fragments": [], "rows": 0, "rows_bytes": 0, "deletes": None, "patches": None, "keys_crc32c": 0,
-        "sealed_at_ms": None, "record_time_min_ms": None, "record_time_max_ms": None,
+        "wal_entries": "CgA=", "sealed_at_ms": None, "record_time_min_ms": None, "record_time_max_ms": None,
     },
 }  # fmt: skip
 
@@ -196,7 +195,7 @@ def index_of(count: int, content: Any, generation: bool) -> bytes:
         wal = message.mem_wal_list.add()
         if generation:
             wal.id.region, wal.id.generation = REGION.name, i
-            wal.wal_location, wal.wal_entries = paths.log_prefix(LogId("log")), encode_u64_segment(U64Segment.of((i,)))
+            wal.wal_location = paths.log_prefix(LogId("log"))
             wal.owner_id, wal.state = "o", _Details.MemWal.SEALED
             wal.first_position, wal.next_position, wal.first_sequence, wal.end_sequence = i, i + 1, 0, 0
     return protobuf(message)

@@ -21,6 +21,7 @@ from lancewal_core.ids import Generation, Page, Position, Region, TableUuid, Tab
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
 from lancewal_core.region.snapshot import SideFile, Snapshot, decode_snapshot, encode_snapshot
+from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
@@ -72,6 +73,7 @@ SNAPSHOT = Snapshot(
     deletes=SideFile(paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.DELETES), 2, 300, 17),
     patches=None,
     keys_crc32c=12345,
+    wal_entries=U64Segment.of((10, 11, 20)),
     sealed_at_ms=1_700_000_000_000,
     record_times=RecordTimes(-1, 1_700_000_000_000),
 )

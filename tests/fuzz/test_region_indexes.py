@@ -53,7 +53,6 @@ def record(generation: int, state: State) -> GenerationRecord:
         Position(begin + 100) if sealed else None,
         Sequence(generation),
         Sequence(generation + 5) if sealed else None,
-        U64Segment.of((begin, begin + 7, begin + 50) if sealed else ()),
         snapshot if flushed else None,
         TableVersion(generation + 1) if merged else None,
         1_700_000_000_000 if merged else None,

@@ -15,6 +15,7 @@ from lancewal_core import paths
 from lancewal_core.ids import Generation, Position, Region, TopicId
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.snapshot import SideFile, Snapshot, read_gone, read_partials
+from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.rows.schema import RowSchema
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
@@ -62,6 +63,7 @@ def judge(data: bytes, rows: int) -> list[pa.Table | None]:
         replace(side, key=DELETES),
         replace(side, key=PATCHES),
         0,
+        U64Segment.of((0,)),
     )
     store = ScriptedStore(ManualClock())
     for key in (DELETES, PATCHES):

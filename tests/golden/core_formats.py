@@ -23,7 +23,6 @@ from lancewal_core.keys.run import encode_part, sorted_entries
 from lancewal_core.region.index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
 from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op, RowSchema
@@ -113,7 +112,6 @@ def _generation(
     state: State,
     positions: tuple[int, int | None],
     sequences: tuple[int, int | None],
-    entries: list[int],
     snapshot: str | None = None,
     merged: tuple[int, int] | None = None,
     times: tuple[int, int, int, int] | None = None,
@@ -128,13 +126,12 @@ def _generation(
         next=None if positions[1] is None else Position(positions[1]),
         first_sequence=Sequence(sequences[0]),
         end_sequence=None if sequences[1] is None else Sequence(sequences[1]),
-        wal_entries=U64Segment.of(entries),
         snapshot=snapshot,
         merged_version=None if merged is None else TableVersion(merged[0]),
         merged_at_ms=None if merged is None else merged[1],
         sealed_at_ms=None if times is None else times[0],
         flushed_at_ms=None if times is None or snapshot is None else times[1],
-        record_times=None if times is None or not entries else RecordTimes(times[2], times[3]),
+        record_times=None if times is None or positions[0] == positions[1] else RecordTimes(times[2], times[3]),
     )
 
 
@@ -148,15 +145,12 @@ INDEX = RegionIndex(
     NORTH,
     3,
     (
-        # wal_entries: empty, range, and the three widths of the sorted array.  The other two forms: PAGE_OF_FORMS.
-        _generation(7, State.MERGED, (500, 500), (30, 30), [], _snapshot(7), (18, 1_709_208_000_000), _TIMES),
-        _generation(
-            8, State.MERGED, (500, 503), (30, 33), [500, 501, 502], _snapshot(8), (19, 1_709_208_060_000), _TIMES
-        ),
-        _generation(9, State.FLUSHED, (503, 100_000), (33, 36), [503, 600], _snapshot(9), times=_TIMES),
-        _generation(10, State.FLUSHED, (100_000, 2**20), (36, 38), [100_000, 200_000], _snapshot(10)),
-        _generation(11, State.SEALED, (2**20, 2**40), (38, 41), [2**20, 2**39], times=_TIMES),
-        _generation(12, State.OPEN, (2**40, None), (41, None), []),
+        _generation(7, State.MERGED, (500, 500), (30, 30), _snapshot(7), (18, 1_709_208_000_000), _TIMES),
+        _generation(8, State.MERGED, (500, 503), (30, 33), _snapshot(8), (19, 1_709_208_060_000), _TIMES),
+        _generation(9, State.FLUSHED, (503, 100_000), (33, 36), _snapshot(9), times=_TIMES),
+        _generation(10, State.FLUSHED, (100_000, 2**20), (36, 38), _snapshot(10)),
+        _generation(11, State.SEALED, (2**20, 2**40), (38, 41), times=_TIMES),
+        _generation(12, State.OPEN, (2**40, None), (41, None)),
     ),
     Generation(7),
     Position(500),
@@ -184,22 +178,11 @@ PAGE = HistoryPage(
     SOUTH,
     2,
     (
-        _generation(1, State.MERGED, (0, 9), (0, 2), [0, 4], _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
-        _generation(2, State.MERGED, (9, 2**33), (2, 3), [9], _snapshot(2, SOUTH), (3, 1_700_000_100_000)),
+        _generation(1, State.MERGED, (0, 9), (0, 2), _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
+        _generation(2, State.MERGED, (9, 2**33), (2, 3), _snapshot(2, SOUTH), (3, 1_700_000_100_000), _TIMES),
     ),
 )
-"""Written when entries were a range or an array only; [0, 4] is shorter as a bitmap.  Its only times are those of MERGED."""
 PAGE_KEY = paths.history_page(SOUTH, Generation(1))
-
-_HOLED = [*range(100, 150), *range(151, 200)]
-PAGE_OF_FORMS = HistoryPage(
-    SOUTH,
-    2,
-    (
-        _generation(1, State.MERGED, (0, 100), (0, 2), [0, 4], _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
-        _generation(2, State.MERGED, (100, 200), (2, 101), _HOLED, _snapshot(2, SOUTH), (3, 1_700_000_100_000), _TIMES),
-    ),
-)
 
 KEY_ENTRIES = sorted_entries(
     code_keys(pa.table({"id": pa.array([3, 1, 1]), "country": ["Österreich", "", "a;1"]})),
@@ -228,7 +211,7 @@ def encoded() -> dict[str, bytes]:
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
         "key_part_1_regions.arrow": encode_part(KEY_ENTRIES_WITH_REGIONS),
         "conflicts_1.arrow": encode_conflicts(CONFLICTS, "0badcafe")[0],
-        "history_page_1_forms.binpb": encode_history(SOUTH, PAGE_OF_FORMS.contract_version, PAGE_OF_FORMS.generations),
+        "history_page_1.binpb": encode_history(SOUTH, PAGE.contract_version, PAGE.generations),
     }
 
 

@@ -13,6 +13,7 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.region.snapshot import SideFile, Snapshot, encode_snapshot
+from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, encode_contract
@@ -65,6 +66,7 @@ SNAPSHOT = Snapshot(
     deletes=SideFile(paths.snapshot_file(NORTH, Generation(7), "0a1b2c3d", SnapshotFile.DELETES), 2, 400, 12345),
     patches=None,
     keys_crc32c=3_735_928_559,
+    wal_entries=U64Segment.of((1000, 1003, 1009)),
     sealed_at_ms=1_767_225_600_000,
     record_times=RecordTimes(-1, 1_767_225_599_000),
 )

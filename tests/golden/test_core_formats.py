@@ -92,12 +92,8 @@ def test_the_history_page_is_read() -> None:
     assert decode_history(stored("history_page_1.binpb"), golden.PAGE_KEY) == golden.PAGE
 
 
-def test_the_history_page_with_bitmap_and_holes_is_read() -> None:
-    assert decode_history(stored("history_page_1_forms.binpb"), golden.PAGE_KEY) == golden.PAGE_OF_FORMS
-
-
 @pytest.mark.parametrize(
-    "name", ["fence_1.arrow", "region_index_1.binpb", "state_page_1.binpb", "history_page_1_forms.binpb"]
+    "name", ["fence_1.arrow", "region_index_1.binpb", "state_page_1.binpb", "history_page_1.binpb"]
 )
 def test_what_is_written_today_has_the_same_bytes(name: str) -> None:
     """Not asked of segments: their compressed bytes may change with the Arrow release."""

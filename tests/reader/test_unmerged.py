@@ -9,7 +9,6 @@ import pytest
 
 from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
 from lancewal_core.ids import Sequence as Number
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import RowSchema
 from lancewal_reader.plan.log_entries import EntryRef
@@ -26,9 +25,7 @@ def entry(first: int, next_: int) -> EntryRef:
 
 
 def snapshot(first: int, next_: int) -> SnapshotRef:
-    return SnapshotRef(
-        Generation(1), "key", Position(first), Position(next_), LOG, Number(0), Number(9), U64Segment.of((first,))
-    )
+    return SnapshotRef(Generation(1), "key", Position(first), Position(next_), LOG, Number(0), Number(9))
 
 
 def delta(region: Region, cut: int, *sources: Source) -> RegionDelta:

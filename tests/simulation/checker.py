@@ -209,11 +209,11 @@ class Checker:
         return end
 
     def _check_kept(self, region: Region, record: GenerationRecord) -> None:
-        for place in record.wal_entries.values()[:1]:  # trimming takes the lowest numbers of a log
+        if record.next != record.first:  # trimming takes the lowest numbers of a log
             keys = [paths.wal_segment(record.log, Sequence(record.first_sequence + n)) for n in (0, 1)]
             lowest = keys[: (record.end_sequence or 0) - record.first_sequence]
             gone = [key for key in lowest if self.store.get(key) is None]
-            require(not gone, f"I8 {region.name}: deleted, though needed from", place, record, gone)
+            require(not gone, f"I8 {region.name}: deleted, though needed", record, gone)
 
     def _check_open(self, region: Region, record: GenerationRecord) -> int:
         # Objects never change, so what was read is not read again while everything from the first segment on is there.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, RetentionLost
 from lancewal_core.testing.faults import PutFault
+from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, Stage
@@ -122,6 +124,26 @@ def segments_in_a_row_are_lost() -> None:
         stage.check()
 
 
+def a_segment_of_a_sealed_generation_is_lost() -> None:
+    """B claims what A left, and before it flushes that from the log one of its segments is lost: it stays SEALED until the
+    segment is put back."""
+    for at in (0, 1, 3):
+        stage = Stage()
+        a, b = stage.member("a", 0, 1), stage.member("b")
+        for _ in range(4):
+            stage.append(a, 0)
+        key = sorted(info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key)[at]
+        b.script.before("put", "/pages/", partial(stage.losses.take, key))
+        stage.take_over(a, b, 0)
+        stage.step(b, 4)
+        require(stage.losses.get(key) is not None, "it was not lost:", key)
+        with stops(ObjectMissing):
+            stage.reader("r").read("strong")
+        stage.losses.put_back(EPOCH_MS)
+        stage.round(stage.flusher("f"))
+        stage.check()
+
+
 def retention_takes_markers() -> None:
     """Behind the last record lie only transaction markers; retention removes them with all before."""
     stage = Stage()
@@ -207,6 +229,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     put_refused_without_an_object: ("unknown is stored", "acknowledged up to"),
     region_is_reanchored_under_a_claimer: ("stale claim", "acknowledged up to"),
     segments_in_a_row_are_lost: ("a log's end is not confirmed", "acknowledged before it began"),
+    a_segment_of_a_sealed_generation_is_lost: ("any entries are all", "I2 audience"),
     retention_takes_markers: ("next without position", "nothing was lost"),
     policies_change_around_a_segment: ("an entry names the version of the start", "no dead letter for"),
     policies_change_while_a_stop_is_in_flight: ("tried again while a segment is in flight", "durable up to"),

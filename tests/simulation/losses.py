@@ -44,9 +44,10 @@ class Losses:
         older = logs[log][:-1]
         first = rng.randrange(len(older))
         keys = [paths.wal_segment(log, n) for n in older[first : first + rng.randint(1, _MOST_IN_A_ROW)]]
-        return [key for key in keys if self._is_lost(key)]
+        return [key for key in keys if self.take(key)]
 
-    def _is_lost(self, key: str) -> bool:
+    def take(self, key: str) -> bool:
+        """Lose this segment; False where there is none."""
         data = self._bucket.get(key)
         if data is None or not isinstance(decode_segment(data, key), Segment):
             return False

@@ -10,6 +10,7 @@ import pytest
 
 import lancewal_core.region.durable_position
 import lancewal_core.region.end_region
+import lancewal_core.region.flush
 import lancewal_core.wal.walk
 import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
@@ -22,6 +23,7 @@ import lancewal_flusher.service.round
 import lancewal_ingest.regions.open
 import lancewal_ingest.regions.seal
 import lancewal_reader.plan.strong
+import lancewal_reader.unmerged
 from lancewal_core import paths
 from lancewal_core.ids import Page, Position, Region, Sequence
 from lancewal_core.region.history import History, read_histories
@@ -109,6 +111,11 @@ def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:
 def _a_log_s_end_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
     for module in (lancewal_core.wal.walk, lancewal_core.region.durable_position, lancewal_reader.plan.strong):
         patch.setattr(module, "confirm_end", lambda store, walked, walk_on: walked)
+
+
+def _any_entries_are_all(patch: pytest.MonkeyPatch) -> None:
+    for module in (lancewal_core.region.flush, lancewal_reader.unmerged):
+        patch.setattr(module, "is_chain", lambda entries, first, next_: True)
 
 
 def list_late(patch: pytest.MonkeyPatch) -> None:
@@ -256,6 +263,7 @@ MUTATIONS: dict[str, Patch] = {
     "joining over a gap": _join_over_a_gap,
     "no proof of a walk's end": _no_proof_of_a_walk_s_end,
     "a log's end is not confirmed": _a_log_s_end_is_not_confirmed,
+    "any entries are all": _any_entries_are_all,
     "candidates after the indexes": _candidates_after_the_indexes,
     "regions by listing": _regions_by_listing,
     "commit by dataset object": _commit_by_dataset_object,
@@ -277,6 +285,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "joining over a gap": "hand-overs",
     "no proof of a walk's end": "slow readers",
     "a log's end is not confirmed": "lost segments",
+    "any entries are all": "lost segments",
     "regions by listing": "lost listings",
     "commit by dataset object": "slow flushers",
     "marked before the follow-up": "slow flushers",

@@ -201,14 +201,12 @@ class FlusherTable:
         index = self._open(region)
         record = index.generations[-1]
         at = int(record.first)
-        entries: list[Position] = []
         size = max(1, -(-len(operations) // segments))
         for start in range(0, len(operations), size):
             part = operations[start : start + size]
             first, next_ = Position(at), Position(at + len(part))
             stored = self._log.put([Entry(region, first, next_, 1, self._batch(keyed, at, part), ())])
             assert isinstance(stored, Durable)
-            entries.append(first)
             at = int(next_)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         ours, _ = self._feeding.indexes.swap(
@@ -220,7 +218,6 @@ class FlusherTable:
                         record.generation,
                         claimant,
                         Position(at),
-                        entries,
                         self.new_id(),
                         hand_over=False,
                         record_times=None,

@@ -77,7 +77,7 @@ SOUND: dict[str, Sound] = {
     ),
     "history page": Sound(
         core.PAGE_KEY,
-        (encode_history(core.SOUTH, core.PAGE_OF_FORMS.contract_version, core.PAGE_OF_FORMS.generations),),
+        (encode_history(core.SOUTH, core.PAGE.contract_version, core.PAGE.generations),),
     ),
     "keys in conflict": Sound(
         paths.conflicts_object("0badcafe"),

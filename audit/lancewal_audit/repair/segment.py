@@ -42,8 +42,9 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, Top
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.flush import flush_generation, replace_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.snapshot import Content
 from lancewal_core.region.transitions import Claimant, seal
-from lancewal_core.rows.fold import Folded, fold
+from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import decode_segment
@@ -177,10 +178,10 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
             continue
         record_losses(context, generation.given_up, plan.key, person)
         done += [one.told("recorded: ") for one in generation.given_up]
-        folded = _folded(context, topic, generation)
+        content = _content(context, topic, generation)
         if generation.gaps and is_compacted(topic) != plan.compacted:  # still the same one, after its records were read
             raise TopicUnsuitable(f"topic {generation.region.topic} has become compacted: run the command again")
-        ours = _flush(context, generation, record, folded)
+        ours = _flush(context, generation, record, content)
         said = f"{name} is flushed" if ours else f"{name}: somebody else was faster"
         done.append(told(said, **about, flushed=ours))
     return done
@@ -239,15 +240,15 @@ def _reads(
     return tuple(reads)
 
 
-def _folded(context: RepairContext, topic: TopicRecords, generation: NeededGeneration) -> Folded:
+def _content(context: RepairContext, topic: TopicRecords, generation: NeededGeneration) -> Content:
     rows = [rows_of(context, topic, generation.region, part) for part in generation.parts]
-    return fold([batch for batch in rows if batch is not None], context.contract.rows)
+    folded = fold([batch for batch in rows if batch is not None], context.contract.rows)
+    return Content(folded, [part.first for part in generation.parts], repaired=not generation.log_suffices)
 
 
-def _flush(context: RepairContext, generation: NeededGeneration, record: GenerationRecord, folded: Folded) -> bool:
-    region, repaired = generation.region, not generation.log_suffices
+def _flush(context: RepairContext, generation: NeededGeneration, record: GenerationRecord, content: Content) -> bool:
     make = flush_generation if record.snapshot is None else replace_snapshot
-    return make(context, region, record, folded, context.new_id, repaired=repaired) is not None
+    return make(context, generation.region, record, content, context.new_id) is not None
 
 
 def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:
@@ -266,7 +267,6 @@ def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationR
             record.generation,
             Claimant(record.owner, record.log, end),
             generation.end,
-            [part.first for part in generation.parts],
             context.new_id(),
             record_times=generation.record_times,
             now_ms=context.clock.now_ms(),

@@ -76,4 +76,4 @@ def ended_at(region: Region, record: GenerationRecord, walked: Walk[Segment], no
             )
         position = entry.next
     times = RecordTimes.of(e.rows for e in entries)
-    return Ended(record.generation, record.log, position, walked.end, tuple(e.first for e in entries), times, now_ms)
+    return Ended(record.generation, record.log, position, walked.end, times, now_ms)

@@ -14,20 +14,23 @@ Steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
-from lancewal_core.ids import Region
+from lancewal_core.ids import Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Snapshot, write_snapshot
+from lancewal_core.region.snapshot import Content, Snapshot, write_snapshot
 from lancewal_core.region.transitions import flushed, refreshed
-from lancewal_core.region.u64_segment import U64Segment
-from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.wal.entry import Entry
-from lancewal_core.wal.walk import walk
+from lancewal_core.rows.fold import fold
+from lancewal_core.wal.entry import Described, Entry, is_chain
+from lancewal_core.wal.segment import EntryHeader
+from lancewal_core.wal.walk import walk, walk_trailers
+
+E = TypeVar("E", bound=Described)
 
 
 def entries_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
@@ -38,17 +41,25 @@ def entries_of(opened: OpenedTable, region: Region, record: GenerationRecord) ->
     walked = walk(
         opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,)
     )
+    return _chain(region, record, (e for s in walked.segments for e in s.entries), walked.end)
+
+
+def headers_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[EntryHeader]:
+    """``entries_of`` without their rows."""
+    walked = walk_trailers(opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence)
+    return _chain(region, record, (e for s in walked.segments for e in s.entries), walked.end)
+
+
+def _chain(region: Region, record: GenerationRecord, found: Iterable[E], end: Sequence) -> list[E]:
+    """The generation's own of the entries found in its log before ``end``; ``PlanStale`` unless they are all."""
     entries = [
-        e
-        for s in walked.segments
-        for e in s.entries
-        if e.region == region and record.next is not None and record.first <= e.first < record.next
+        e for e in found if e.region == region and record.next is not None and record.first <= e.first < record.next
     ]
-    found = tuple(int(e.first) for e in entries)
-    if not record.wal_entries.is_exactly(found):
+    if record.next is None or not is_chain(entries, record.first, record.next):
+        shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"
         raise PlanStale(
-            f"region {region.name}: generation {record.generation} has entries {_shown(record.wal_entries)}, "
-            f"its log shows {_shown(found)} before {paths.wal_segment(record.log, walked.end)}",
+            f"region {region.name}: generation {record.generation} has positions {record.first} to {record.next}, "
+            f"its log shows {shown} before {paths.wal_segment(record.log, end)}",
             region=region.name,
             log=record.log,
         )
@@ -79,17 +90,15 @@ def flush_generation(
     opened: OpenedTable,
     region: Region,
     record: GenerationRecord,
-    folded: Folded,
+    content: Content,
     new_id: Callable[[], str],
-    *,
-    repaired: bool = False,
 ) -> Snapshot | None:
-    """Steps 2 and 3 with the fold of a SEALED generation; None if somebody else flushed it first.
+    """Steps 2 and 3 with what a SEALED generation comes to; None if somebody else flushed it first.
 
     Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
     """
     # Step 2
-    snapshot = write_snapshot(opened, region, record, folded, new_id()[:8], repaired=repaired)
+    snapshot = write_snapshot(opened, region, record, content, new_id()[:8])
 
     # Step 3
     def decide(index: RegionIndex | None) -> RegionIndex | None:
@@ -111,8 +120,8 @@ def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str
     record = None if index is None else next((r for r in index.generations if r.state is State.SEALED), None)
     if record is None:
         return None
-    folded = _fold_kept(opened, region, record)
-    return None if folded is None else flush_generation(opened, region, record, folded, new_id)
+    content = _kept_content(opened, region, record)
+    return None if content is None else flush_generation(opened, region, record, content, new_id)
 
 
 def rebuild_snapshot(
@@ -121,43 +130,34 @@ def rebuild_snapshot(
     """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
     rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
     """
-    folded = _fold_kept(opened, region, record)
-    return None if folded is None else replace_snapshot(opened, region, record, folded, new_id)
+    content = _kept_content(opened, region, record)
+    return None if content is None else replace_snapshot(opened, region, record, content, new_id)
 
 
-def _fold_kept(opened: OpenedTable, region: Region, record: GenerationRecord) -> Folded | None:
+def _kept_content(opened: OpenedTable, region: Region, record: GenerationRecord) -> Content | None:
     """None where somebody else was faster."""
     try:
         entries = kept_entries(opened, region, record)
     except PlanStale:
         return None
-    return fold([e.rows for e in entries], opened.contract.rows)
+    return Content(fold([e.rows for e in entries], opened.contract.rows), [e.first for e in entries])
 
 
 def replace_snapshot(
     opened: OpenedTable,
     region: Region,
     record: GenerationRecord,
-    folded: Folded,
+    content: Content,
     new_id: Callable[[], str],
-    *,
-    repaired: bool = False,
 ) -> Snapshot | None:
-    """Another snapshot of a FLUSHED generation, with its fold; None if somebody else replaced or merged it first."""
+    """Another snapshot of a FLUSHED generation; None if somebody else replaced or merged it first."""
     old = record.snapshot
     if old is None:
         raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")
-    snapshot = write_snapshot(opened, region, record, folded, new_id()[:8], repaired=repaired)
+    snapshot = write_snapshot(opened, region, record, content, new_id()[:8])
 
     def decide(index: RegionIndex | None) -> RegionIndex | None:
         return index and refreshed(index, record.generation, old, snapshot.key, new_id())
 
     ours, _ = opened.indexes.swap({region: decide})[region]
     return snapshot if ours else None
-
-
-def _shown(values: Sequence[int] | U64Segment) -> str:
-    if len(values) <= 6:
-        return f"{list(values)}"
-    first, last = (values.first, values.last) if isinstance(values, U64Segment) else (values[0], values[-1])
-    return f"{first}..{last} ({len(values)})"

@@ -27,7 +27,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, FormatUnknown, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
-from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from lancewal_core.region.u64_segment import U64Segment, encode_u64_segment
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.words import FORM, is_word
 
@@ -62,7 +62,11 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 @dataclass(frozen=True, slots=True)
 class GenerationRecord:
-    """One generation of a region.  All its entries lie in one log."""
+    """One generation of a region.
+
+    All its entries lie in one log.  They follow each other from ``first`` to ``next`` without a gap, so they are not named
+    here: who has read some knows whether these are all (``wal.entry.is_chain``).
+    """
 
     generation: Generation
     state: State
@@ -74,8 +78,6 @@ class GenerationRecord:
     first_sequence: Sequence
     end_sequence: Sequence | None
     """Segments ``[first_sequence, end_sequence)`` of ``log`` may hold its entries; ``None`` while OPEN."""
-    wal_entries: U64Segment
-    """Ids of its entries, which are their ``first`` positions; empty while OPEN."""
     snapshot: str | None
     """Object key of its snapshot.json, in the region's own folder, from FLUSHED on."""
     merged_version: TableVersion | None
@@ -94,7 +96,6 @@ class GenerationRecord:
         sealed, flushed, merged = (self.state.value >= s.value for s in (State.SEALED, State.FLUSHED, State.MERGED))
         end = self.first if self.next is None else self.next
         end_sequence = self.first_sequence if self.end_sequence is None else self.end_sequence
-        first_entry, last_entry = self.wal_entries.first, self.wal_entries.last
         rules = (
             (self.generation >= 1, "generations are numbered from 1"),
             (is_word(self.owner), f"its owner_id {self.owner[:60]!a} is no identifier: {FORM}"),
@@ -112,8 +113,6 @@ class GenerationRecord:
             (_is_range(self.record_times), f"its record times {self.record_times} are not a range"),
             (0 <= self.first <= end, f"its positions {self.first} to {end} are not a range"),
             (0 <= self.first_sequence <= end_sequence, f"{self.first_sequence} to {end_sequence} is no sequence range"),
-            (first_entry is None or self.first <= first_entry, f"entry {first_entry} lies before its first position"),
-            (last_entry is None or last_entry < end, f"entry {last_entry} does not lie before its next position"),
         )
         for holds, problem in rules:
             if not holds:
@@ -268,12 +267,18 @@ def decode_history(data: bytes, where: str) -> HistoryPage:
     return page
 
 
-def encode_specified(regions: Iterable[tuple[Region, Iterable[GenerationRecord]]]) -> bytes:
-    """Generations of several regions as one ``MemWalIndexDetails`` with the specification's fields alone.
+def encode_specified(regions: Iterable[tuple[Region, Iterable[tuple[GenerationRecord, U64Segment]]]]) -> bytes:
+    """Generations of several regions, each with the ids of its entries, which are their first positions, as one
+    ``MemWalIndexDetails`` with the specification's fields alone.
 
     For readers that know the specification, not lancewal: it has no checksum, and ``decode_index`` refuses it.
     """
-    message = _Message(mem_wal_list=[_encode_generation(region, r) for region, records in regions for r in records])
+    message = _Message()
+    for region, records in regions:
+        for record, entries in records:
+            mem_wal = _encode_generation(region, record)
+            mem_wal.wal_entries = encode_u64_segment(entries)
+            message.mem_wal_list.append(mem_wal)
     for mem_wal in message.mem_wal_list:
         for field in _Message.MemWal.DESCRIPTOR.fields:
             if field.number >= _OWN_FIELDS_FROM:
@@ -308,7 +313,6 @@ def _encode_generation(region: Region, record: GenerationRecord) -> _Message.Mem
         id=_Message.MemWalId(region=region.name, generation=record.generation),
         mem_table_location=record.snapshot or "",
         wal_location=paths.log_prefix(record.log),
-        wal_entries=encode_u64_segment(record.wal_entries),
         state=record.state.name,
         owner_id=record.owner,
         last_updated_dataset_version=record.merged_version or 0,
@@ -336,6 +340,8 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
         raise _corrupt(where, f"generation {number} is of another region, {mem_wal.id.region!r}")
     if log is None:
         raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which is no log")
+    if mem_wal.wal_entries:
+        raise _corrupt(where, f"generation {number} names its entries, which follow from its positions")
     if mem_wal.state not in (state.value for state in State):
         raise FormatUnknown(f"{where}: generation {number} has the unknown state {mem_wal.state}", object=where)
     times = None
@@ -352,7 +358,6 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
         next=Position(mem_wal.next_position) if mem_wal.HasField("next_position") else None,
         first_sequence=Sequence(mem_wal.first_sequence),
         end_sequence=Sequence(mem_wal.end_sequence) if mem_wal.HasField("end_sequence") else None,
-        wal_entries=decode_u64_segment(mem_wal.wal_entries, where),
         snapshot=mem_wal.mem_table_location or None,
         merged_version=TableVersion(mem_wal.last_updated_dataset_version) or None,
         merged_at_ms=mem_wal.merged_at_ms if mem_wal.HasField("merged_at_ms") else None,

@@ -12,6 +12,7 @@ beside the key that was changed so that it still decodes.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,6 +30,7 @@ from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.key_checksum import key_sum
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot_fragment import fragment_text
+from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import RowSchema
@@ -53,6 +55,17 @@ class SideFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Content:
+    """What the entries of a generation come to."""
+
+    folded: Folded
+    entries: Sequence[int]
+    """Their ids, which are their first positions."""
+    repaired: bool = False
+    """``Snapshot.repaired``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What ``snapshot.json`` says.  ``rows_bytes`` counts the data files."""
 
@@ -69,6 +82,8 @@ class Snapshot:
     patches: SideFile | None
     keys_crc32c: int
     """Of the rows' keys."""
+    wal_entries: U64Segment
+    """Ids of the entries that it was folded from: for who writes the MemWAL message, whose field it is."""
     sealed_at_ms: int | None = None
     record_times: RecordTimes | None = None
     """This and the one above as the generation's record has them."""
@@ -90,23 +105,22 @@ def write_snapshot(
     opened: OpenedTable,
     region: Region,
     record: GenerationRecord,
-    folded: Folded,
+    content: Content,
     attempt: str,
-    *,
-    repaired: bool = False,
 ) -> Snapshot:
-    """Write the fold of a SEALED generation.  ``attempt``: 8 hex digits, new for each attempt."""
+    """Write what a SEALED generation comes to.  ``attempt``: 8 hex digits, new for each attempt."""
+    folded = content.folded
     if record.next is None:
         raise ValueError(f"generation {record.generation} of {region.name} is still OPEN")
     manifest = paths.snapshot_file(region, record.generation, attempt, SnapshotFile.MANIFEST)
     with point("snapshot.write", region=region.name, generation=record.generation, object=manifest):
         fragments = opened.table.write_rows(folded.rows) if folded.rows.num_rows else ()
         sides: dict[SnapshotFile, SideFile | None] = {}
-        for file, content in ((SnapshotFile.DELETES, folded.gone), (SnapshotFile.PATCHES, folded.partials)):
+        for file, rows in ((SnapshotFile.DELETES, folded.gone), (SnapshotFile.PATCHES, folded.partials)):
             sides[file] = None
-            if content.num_rows:
+            if rows.num_rows:
                 key = paths.snapshot_file(region, record.generation, attempt, file)
-                sides[file] = _put_side(opened.store, key, content)
+                sides[file] = _put_side(opened.store, key, rows)
         snapshot = Snapshot(
             key=manifest,
             region=region,
@@ -120,9 +134,10 @@ def write_snapshot(
             deletes=sides[SnapshotFile.DELETES],
             patches=sides[SnapshotFile.PATCHES],
             keys_crc32c=key_sum(folded.rows.select(folded.gone.column_names)),
+            wal_entries=U64Segment.of(content.entries),
             sealed_at_ms=record.sealed_at_ms,
             record_times=record.record_times,
-            repaired=repaired,
+            repaired=content.repaired,
         )
         _put(opened.store, manifest, encode_snapshot(snapshot))
     return snapshot
@@ -161,6 +176,7 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
     if of is None or (of[0], of[1], of[3]) != (region, generation, SnapshotFile.MANIFEST):
         raise JsonFault(f"it is the flush of generation {generation} of region {region.name}")
     first = content.whole("first")
+    next_ = content.whole("next", low=first)
     repaired = "repaired" in content.members
     if repaired and content.raw("repaired") is not True:
         raise JsonFault("its 'repaired' is not true")
@@ -169,7 +185,7 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
         region=region,
         generation=generation,
         first=Position(first),
-        next=Position(content.whole("next", low=first)),
+        next=Position(next_),
         contract_version=content.whole("contract_version", low=1),
         fragments=tuple(fragment_text(f) for f in content.values("fragments")),
         rows=content.whole("rows"),
@@ -177,10 +193,23 @@ def _snapshot(content: JsonObject, key: str) -> Snapshot:
         deletes=_side(content, "deletes", paths.snapshot_file(region, generation, of[2], SnapshotFile.DELETES)),
         patches=_side(content, "patches", paths.snapshot_file(region, generation, of[2], SnapshotFile.PATCHES)),
         keys_crc32c=content.whole("keys_crc32c", high=2**32 - 1),
+        wal_entries=_entries(content, range(first, next_), key),
         sealed_at_ms=content.whole_or_null("sealed_at_ms"),
         record_times=_record_times(content),
         repaired=repaired,
     )
+
+
+def _entries(content: JsonObject, positions: range, key: str) -> U64Segment:
+    try:
+        entries = decode_u64_segment(base64.b64decode(content.text("wal_entries"), validate=True), key)
+    except ValueError as error:
+        raise JsonFault("its 'wal_entries' is no base64") from error
+    except ObjectCorrupt as error:
+        raise JsonFault(f"its 'wal_entries': {str(error).removeprefix(f'{key}: ')}") from error
+    if len(entries) and not (entries.first in positions and entries.last in positions):
+        raise JsonFault(f"its entries {entries.first} to {entries.last} lie outside its positions")
+    return entries
 
 
 def _record_times(content: JsonObject) -> RecordTimes | None:
@@ -266,6 +295,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "deletes": None if snapshot.deletes is None else asdict(snapshot.deletes),
         "patches": None if snapshot.patches is None else asdict(snapshot.patches),
         "keys_crc32c": snapshot.keys_crc32c,
+        "wal_entries": base64.b64encode(encode_u64_segment(snapshot.wal_entries)).decode(),
         "sealed_at_ms": snapshot.sealed_at_ms,
         "record_time_min_ms": None if snapshot.record_times is None else snapshot.record_times.min_ms,
         "record_time_max_ms": None if snapshot.record_times is None else snapshot.record_times.max_ms,

@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.record_times import RecordTimes
 
 
@@ -38,9 +37,8 @@ class Ended:
     log: LogId
     next: Position
     end_sequence: Sequence
-    entries: tuple[Position, ...]
     record_times: RecordTimes | None
-    """Of the entries' rows."""
+    """Of its entries' rows."""
     at_ms: int
     """When that was found out, by the clock of the process that ended it: it writes the state SEALED."""
 
@@ -64,7 +62,6 @@ def _open_record(generation: int, first: Position, claimant: Claimant) -> Genera
         next=None,
         first_sequence=claimant.first_sequence,
         end_sequence=None,
-        wal_entries=U64Segment.of(()),
         snapshot=None,
         merged_version=None,
         merged_at_ms=None,
@@ -77,7 +74,6 @@ def _sealed(record: GenerationRecord, ended: Ended) -> GenerationRecord:
         state=State.SEALED,
         next=ended.next,
         end_sequence=ended.end_sequence,
-        wal_entries=U64Segment.of(ended.entries),
         sealed_at_ms=ended.at_ms,
         record_times=ended.record_times,
     )
@@ -152,7 +148,6 @@ def seal(
     generation: Generation,
     claimant: Claimant,
     next_: Position,
-    entries: Seq[int],
     write_id: str,
     *,
     record_times: RecordTimes | None,
@@ -166,9 +161,7 @@ def seal(
     """
     if not is_ours(index, generation, claimant.owner, claimant.log):
         return None
-    ended = Ended(
-        generation, claimant.log, next_, claimant.first_sequence, tuple(map(Position, entries)), record_times, now_ms
-    )
+    ended = Ended(generation, claimant.log, next_, claimant.first_sequence, record_times, now_ms)
     sealed = _sealed(index.generations[-1], ended)
     generations = (*index.generations[:-1], sealed)
     if not hand_over:

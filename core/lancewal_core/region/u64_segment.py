@@ -68,10 +68,6 @@ class U64Segment:
         """All values, ascending.  Not for a set that was read and not yet compared: it may say "0 to 2^62"."""
         return tuple(self._sorted)
 
-    def is_exactly(self, values: Sequence[int]) -> bool:
-        """Whether ``values`` are these numbers, ascending; costs no more than a look at ``values``."""
-        return len(values) == len(self._sorted) and all(a == b for a, b in zip(values, self._sorted, strict=True))
-
     @property
     def first(self) -> int | None:
         return next(iter(self._sorted), None)

@@ -50,6 +50,17 @@ class Entry:
         return int(self.rows.num_rows)
 
 
+def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> bool:
+    """Whether these follow each other from ``first`` to ``next_`` without a gap: all entries there are between the two, since
+    what a log holds of a region never goes back."""
+    at = first
+    for entry in entries:
+        if entry.first != at:
+            return False
+        at = entry.next
+    return at == next_
+
+
 class Described(Protocol):
     """An entry, or what a segment's table says of one."""
 

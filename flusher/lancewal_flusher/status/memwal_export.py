@@ -5,7 +5,9 @@ Guarantees
     the order of their names and partitions, those of earlier topics that the table has merged included, generations
     ascending.
  2. Nothing but the specification's fields: a decoder built from it alone meets no field that it does not know.
- 3. A region is what its newest index said at one moment, not all regions at the same one.  Only reads.
+ 3. The entries of a generation are those that its flush names, or, before it has one or where that cannot be read, those that
+    its log shows.
+ 4. A region is what its newest index said at one moment, not all regions at the same one.  Only reads.
 
 ``last_updated_dataset_version`` is the table version that merged a generation.  Before, it is 0: what a generation goes
 through until then is a version of its region's index, and no version of the table.
@@ -13,14 +15,34 @@ through until then is a version of its region's index, and no version of the tab
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from lancewal_core.errors import Corrupt
+from lancewal_core.ids import Region
+from lancewal_core.region.flush import headers_of
 from lancewal_core.region.history import read_histories
-from lancewal_core.region.index import encode_specified
+from lancewal_core.region.index import GenerationRecord, encode_specified
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.region.u64_segment import U64Segment
 from lancewal_flusher.context import FlusherContext
 
 
 def export_memwal(context: FlusherContext) -> bytes:
-    """See the module docstring.  ``StoreInconsistent`` where generations are missing, ``ObjectCorrupt``, ``FormatUnknown``."""
+    """See the module docstring.  ``StoreInconsistent`` where generations are missing, ``ObjectCorrupt``, ``FormatUnknown``;
+    ``PlanStale`` where neither flush nor log tells a generation's entries: it was trimmed meanwhile, or they are lost."""
     in_force = context.watermarks.newest()[1]
     regions = sorted({*context.contract.regions, *in_force.regions})
     histories = read_histories(context, regions, in_force)
-    return encode_specified((region, history.generations) for region, history in histories.items())
+    records = [(region, record) for region, history in histories.items() for record in history.generations]
+    entries = iter(context.tasks.map(lambda one: _entries(context, *one), records))
+    return encode_specified((region, zip(h.generations, entries, strict=False)) for region, h in histories.items())
+
+
+def _entries(context: FlusherContext, region: Region, record: GenerationRecord) -> U64Segment:
+    """Ids of a generation's entries; empty while OPEN."""
+    if record.snapshot is not None:
+        with suppress(Corrupt):
+            return read_snapshot(context.store, record.snapshot).wal_entries
+    if record.next is None:
+        return U64Segment.of(())
+    return U64Segment.of(entry.first for entry in headers_of(context, region, record))

@@ -52,11 +52,7 @@ class RejectionCounts:
 
 def add_newest(opened: OpenedTable, region: Region, index: RegionIndex | None, counts: RejectionCounts) -> None:
     """Add what the newest ended generation's last segments have of the region."""
-    ended = [
-        r
-        for r in (() if index is None else index.generations)
-        if r.state is not State.OPEN and r.wal_entries.last is not None
-    ]
+    ended = [r for r in (() if index is None else index.generations) if r.state is not State.OPEN and r.next != r.first]
     if not ended:
         return
     newest = ended[-1]

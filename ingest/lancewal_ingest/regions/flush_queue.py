@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, Refresh, Retry
-from lancewal_core.ids import Region
+from lancewal_core.ids import Position, Region
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.flush import flush_from_log, flush_generation
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import Snapshot
-from lancewal_core.rows.fold import Folded, fold
+from lancewal_core.region.snapshot import Content, Snapshot
+from lancewal_core.rows.fold import fold
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.glibc_heap import return_free_pages
 from lancewal_ingest.observer import Observer
@@ -36,7 +36,8 @@ class _Waiting:
     record: GenerationRecord
     nbytes: int
     batches: Sequence[pa.RecordBatch] | None
-    folded: Folded | None = None
+    entries: Sequence[Position] = ()
+    content: Content | None = None
     replay_s: float | None = None
     """What reading its rows from the log and flushing them took."""
 
@@ -63,7 +64,7 @@ class FlushQueue:
 
     def add(self, memtable: MemTable, record: GenerationRecord) -> None:
         """A generation that this process sealed."""
-        self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, memtable.batches))
+        self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, memtable.batches, memtable.entries))
 
     def add_from_log(self, region: Region, record: GenerationRecord) -> None:
         """A generation that an earlier owner left SEALED."""
@@ -88,13 +89,14 @@ class FlushQueue:
     def _flush(self, item: _Waiting) -> Snapshot | None:
         context = self._context
         if item.batches is not None:
-            item.folded, item.batches = fold(item.batches, context.contract.rows), None
-        if item.folded is None:
+            item.content = Content(fold(item.batches, context.contract.rows), item.entries)
+            item.batches = None
+        if item.content is None:
             began = context.clock.monotonic()
             snapshot = flush_from_log(context, item.region, context.new_id)
             item.replay_s = context.clock.monotonic() - began
             return snapshot
-        return flush_generation(context, item.region, item.record, item.folded, context.new_id)
+        return flush_generation(context, item.region, item.record, item.content, context.new_id)
 
     def _finish(self) -> None:
         task, self._task = self._task, None
@@ -104,7 +106,7 @@ class FlushQueue:
             snapshot = task.result()
         except (Retry, Refresh, Corrupt) as error:
             self._observer.failed("flush", error)
-            if isinstance(error, Corrupt) and self._waiting[0].folded is None:
+            if isinstance(error, Corrupt) and self._waiting[0].content is None:
                 self._waiting.popleft()  # its log is damaged: only the flusher goes on asking
             else:
                 self._again_at = self._context.clock.monotonic() + self._retry_s

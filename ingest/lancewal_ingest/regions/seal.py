@@ -1,14 +1,15 @@
 """Seal, re-anchor and hand over: how an OPEN generation of ours ends or moves.
 
 Guarantees
- 1. A SEALED generation names exactly its durable entries; its log holds them in [first_sequence, end_sequence).
+ 1. The positions of a SEALED generation are exactly those of its durable entries; its log holds them in [first_sequence,
+    end_sequence).
  2. Never while the region has an entry in a segment whose PUT is not settled: the caller settles the log first, and the
     check is here.
  3. Where another owner has claimed the region, nothing changes and ``OwnershipLost`` says so.
 
 Steps
  1. Check that the log is settled.
- 2. Compare-and-swap: OPEN g -> SEALED with its entries and ``next``; g + 1 OPEN from there, from the next segment not yet
+ 2. Compare-and-swap: OPEN g -> SEALED with its ``next``; g + 1 OPEN from there, from the next segment not yet
     sent, taken anew at each try.  Handing over opens no g + 1.
     Re-anchor: the first segment of an OPEN generation without entries moves there.
 """
@@ -39,7 +40,6 @@ def seal_generation(
             memtable.generation,
             claimant,
             memtable.position,
-            memtable.entries,
             context.new_id(),
             record_times=times,
             now_ms=context.clock.now_ms(),

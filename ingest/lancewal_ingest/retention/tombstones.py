@@ -94,7 +94,7 @@ def _newest_of(opened: OpenedTable, region: Region, record: GenerationRecord) ->
         walked = walk_trailers(opened.store, opened.tasks, record.log, record.first_sequence)
         times = [t.written_at_ms for t in walked.segments if any(e.region == region for e in t.entries)]
         return times[-1] if times else None
-    if record.wal_entries.last is None:
+    if record.next == record.first:
         return None
     for sequence in range(record.end_sequence - 1, record.first_sequence - 1, -1):
         key = paths.wal_segment(record.log, Sequence(sequence))

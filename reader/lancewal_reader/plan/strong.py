@@ -49,7 +49,6 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
@@ -73,7 +72,6 @@ class SnapshotRef:
     log: LogId
     first_sequence: Sequence
     end_sequence: Sequence
-    wal_entries: U64Segment
 
     @staticmethod
     def of(record: GenerationRecord) -> SnapshotRef | None:
@@ -88,7 +86,6 @@ class SnapshotRef:
             record.log,
             record.first_sequence,
             record.end_sequence,
-            record.wal_entries,
         )
 
 

@@ -181,7 +181,7 @@ def test_of_sealed_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     records = [r for r in index_of(pipeline, 1).generations if r.state is State.SEALED]
     assert records
     record = records[0]
-    inside = {p.sequence for p in pieces(pipeline, record.log) if p.first in record.wal_entries.values()}
+    inside = {p.sequence for p in pieces(pipeline, record.log) if record.first <= p.first < (record.next or 0)}
     path = Path(pipeline.uri) / paths.wal_segment(
         record.log, Sequence(max(n for n in inside if n < (record.end_sequence or 0)))
     )

@@ -14,13 +14,12 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, PlanStale, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.region.flush import entries_of, flush_from_log, flush_generation, rebuild_snapshot
+from lancewal_core.region.flush import entries_of, flush_from_log, flush_generation, headers_of, rebuild_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Snapshot, read_folded, read_snapshot
+from lancewal_core.region.snapshot import Content, Snapshot, read_folded, read_snapshot
 from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
-from lancewal_core.region.u64_segment import decode_u64_segment
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.watermarks import Watermarks
@@ -58,7 +57,6 @@ class World:
         self.writer = LogWriter(self.store.plain, self.clock, LOG, OWNER, CONTRACT.rows.wal)
         self._numbers = itertools.count(1)
         self.offsets = {NORTH: 0, SOUTH: 0}
-        self.firsts: dict[Region, list[int]] = {NORTH: [], SOUTH: []}
         self.model: dict[Region, dict[int, str | None]] = {NORTH: {}, SOUTH: {}}
         """Of the OPEN generation: the value, None for a deleted key."""
         self.indexes.swap({region: partial(self._claimed, region) for region in (NORTH, SOUTH)})
@@ -93,7 +91,6 @@ class World:
             ]
             self.model[region].update(changes)
             self.offsets[region] = first + 2 * max(1, len(changes))  # offsets have gaps
-            self.firsts[region].append(first)
             batch = pa.RecordBatch.from_pylist(rows, schema=CONTRACT.rows.wal)
             entries.append(Entry(region, Position(first), Position(self.offsets[region]), 1, batch, ()))
         assert isinstance(self.writer.put(entries), Durable)
@@ -101,7 +98,7 @@ class World:
     def seal(self, region: Region) -> dict[int, str | None]:
         """What the sealed generation holds."""
         newest = self.index(region).generations[-1]
-        reached, firsts = Position(self.offsets[region]), tuple(self.firsts[region])
+        reached = Position(self.offsets[region])
         ours, _ = self.indexes.swap(
             {
                 region: lambda i: (
@@ -111,7 +108,6 @@ class World:
                         newest.generation,
                         self.claimant(),
                         reached,
-                        firsts,
                         self.new_id(),
                         hand_over=False,
                         record_times=None,
@@ -121,7 +117,7 @@ class World:
             }
         )[region]
         assert ours
-        held, self.model[region], self.firsts[region] = self.model[region], {}, []
+        held, self.model[region] = self.model[region], {}
         return held
 
     def index(self, region: Region) -> RegionIndex:
@@ -136,7 +132,8 @@ class World:
         return flush_from_log(self.opened, region, self.new_id)
 
     def flush_memory(self, region: Region, record: GenerationRecord, batches: Seq[pa.RecordBatch]) -> Snapshot | None:
-        return flush_generation(self.opened, region, record, fold(batches, CONTRACT.rows), self.new_id)
+        content = Content(fold(batches, CONTRACT.rows), (record.first,))
+        return flush_generation(self.opened, region, record, content, self.new_id)
 
     def held(self, region: Region, generation: int) -> dict[int, str | None]:
         """What the snapshot that the index names holds."""
@@ -173,19 +170,34 @@ def test_an_entry_that_is_not_there_is_stale(world: World, lost: int) -> None:
         world.write(north=[(k, "a")])
     world.seal(NORTH)
     world.store.bucket.delete(paths.wal_segment(LOG, Sequence(lost)))
-    with pytest.raises(PlanStale, match=rf"has entries \[0, 2, 4\].* before {paths.wal_segment(LOG, Sequence(lost))}"):
+    with pytest.raises(PlanStale, match=f"has positions 0 to 6, .* before {paths.wal_segment(LOG, Sequence(lost))}"):
         entries_of(world.opened, NORTH, world.record(NORTH, 1))
 
 
-def test_entries_that_an_index_declares_without_end_cost_nothing(world: World) -> None:
-    world.write(north=[(1, "a")])
+@pytest.mark.parametrize("next_", [5, 7, 2**62])
+def test_entries_that_end_elsewhere_are_not_all(world: World, next_: int) -> None:
+    for k in range(3):
+        world.write(north=[(k, "a")])
     world.seal(NORTH)
-    declared = replace(
-        world.record(NORTH, 1), wal_entries=decode_u64_segment(bytes.fromhex("0a0a10ffffffffffffffff3f"), "x")
-    )
-    assert len(declared.wal_entries) == 2**62 - 1
-    with memory_bound(16 << 20), pytest.raises(PlanStale, match=r"has entries 0\.\.4611686018427387902 "):
-        entries_of(world.opened, NORTH, declared)
+    declared = replace(world.record(NORTH, 1), next=Position(next_))
+    for read in (entries_of, headers_of):
+        with (
+            memory_bound(16 << 20),
+            pytest.raises(PlanStale, match=f"has positions 0 to {next_}, .* 0 to 6 in 3 entries"),
+        ):
+            read(world.opened, NORTH, declared)
+
+
+def test_headers_of_a_generation_are_those_of_its_entries(world: World) -> None:
+    world.write(north=[(1, "a")], south=[(1, "b")])
+    world.write(north=[])
+    world.seal(NORTH)
+    record = world.record(NORTH, 1)
+    entries = entries_of(world.opened, NORTH, record)
+    assert [(h.first, h.next) for h in headers_of(world.opened, NORTH, record)] == [(e.first, e.next) for e in entries]
+    flushed_ = flush_from_log(world.opened, NORTH, world.new_id)
+    assert flushed_ is not None
+    assert flushed_.wal_entries.values() == tuple(e.first for e in entries) == (0, 2)
 
 
 def test_a_lost_segment_of_another_region_is_no_matter_behind_ours(world: World) -> None:
@@ -364,5 +376,5 @@ def test_nothing_to_rebuild_from_is_named(world: World) -> None:
     world.seal(NORTH)
     world.flush(NORTH)
     world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
-    with pytest.raises(ObjectMissing, match=r"has entries .* repair segment"):
+    with pytest.raises(ObjectMissing, match=r"has positions .* repair segment"):
         rebuild(world, world.record(NORTH, 1))

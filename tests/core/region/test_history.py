@@ -57,7 +57,7 @@ def test_pages_are_read_oldest_first_and_none_that_ends_below() -> None:
     for n in range(1, 7):
         end = replace(OWNER, first_sequence=Sequence(n))
         index = sure(
-            seal(index, Generation(n), end, Position(10 * n), (), "w", hand_over=False, record_times=None, now_ms=0)
+            seal(index, Generation(n), end, Position(10 * n), "w", hand_over=False, record_times=None, now_ms=0)
         )
         snapshot = paths.snapshot_file(REGION, Generation(n), "0" * 8, paths.SnapshotFile.MANIFEST)
         index = sure(flushed(index, Generation(n), snapshot, 0, "w"))

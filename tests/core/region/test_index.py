@@ -26,7 +26,6 @@ from lancewal_core.region.index import (
     encode_history,
     encode_index,
 )
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.record_times import RecordTimes
 
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
@@ -51,7 +50,6 @@ def record(number: int, state: State, first: int, next_: int, region: Region = R
         next=Position(next_) if reached >= 1 else None,
         first_sequence=Sequence(number * 10),
         end_sequence=Sequence(number * 10 + 4) if reached >= 1 else None,
-        wal_entries=U64Segment.of(entries if reached >= 1 else ()),
         snapshot=snapshot_key(region, number) if reached >= 2 else None,
         merged_version=TableVersion(number + 5) if reached >= 3 else None,
         merged_at_ms=1_700_000_000_000 + number if reached >= 3 else None,
@@ -124,7 +122,6 @@ def test_any_protobuf_reader_finds_the_fields_of_the_memwal_message() -> None:
     expected = (
         field(1, field(1, REGION.name.encode()) + b"\x10\x07")
         + field(3, b"_lancewal/wal/log.7/")
-        + field(4, field(1, b"\x08\xf4\x03\x10\xf5\x03"))
         + b"\x28\x01"
         + field(6, b"ingest-7")
     )
@@ -163,7 +160,6 @@ BROKEN = {
     "later is merged": changed(3, record(7, State.MERGED, 500, 501)),
     "open with next": changed(4, replace(OPEN, next=Position(501))),
     "open with end sequence": changed(4, replace(OPEN, end_sequence=Sequence(90))),
-    "open with entries": changed(4, replace(OPEN, wal_entries=U64Segment.of([501]))),
     "open with a time of sealing": changed(4, replace(OPEN, sealed_at_ms=1)),
     "sealed with a time of flushing": changed(3, replace(SEALED, flushed_at_ms=1)),
     "record times of nothing": changed(1, replace(FULL.generations[1], record_times=RecordTimes(1, 2))),
@@ -182,8 +178,6 @@ BROKEN = {
     "merged without time": changed(0, replace(MERGED, merged_at_ms=None)),
     "next before first": changed(4, replace(OPEN, first=Position(-1))),
     "sequences reversed": changed(3, replace(SEALED, end_sequence=Sequence(1))),
-    "entry before first": changed(3, replace(SEALED, wal_entries=U64Segment.of([499]))),
-    "entry at next": changed(3, replace(SEALED, wal_entries=U64Segment.of([501]))),
     "no owner": changed(3, replace(SEALED, owner=OwnerId(""))),
     "no log": changed(3, replace(SEALED, log=LogId(""))),
     "no write id": replace(FULL, write_id=""),
@@ -268,10 +262,6 @@ def test_what_a_later_release_wrote_is_named() -> None:
     text = state.SerializeToString().replace(b"\x28\x02", b"\x28\x09")
     with pytest.raises(FormatUnknown, match="state 9"):
         decode_index(sealed_again(mem_wal_pb2.MemWalIndexDetails.FromString(text)), KEY)
-    entries = message()
-    entries.mem_wal_list[0].wal_entries = field(6, b"\x10\x05")
-    with pytest.raises(FormatUnknown, match="number 6"):
-        decode_index(sealed_again(entries), KEY)
 
 
 def test_content_that_breaks_an_invariant_is_not_read() -> None:
@@ -283,11 +273,13 @@ def test_content_that_breaks_an_invariant_is_not_read() -> None:
     log.mem_wal_list[2].wal_location = "somewhere/else/"
     topic = message()
     topic.topic = ".."
+    entries = message()
+    entries.mem_wal_list[3].wal_entries = field(1, b"\x08\xf4\x03\x10\xf5\x03")
     half = message()
     half.mem_wal_list[2].ClearField("record_time_max_ms")
     other_half = message()
     other_half.mem_wal_list[2].ClearField("record_time_min_ms")
-    for broken in (gap, foreign, log, topic, half, other_half):
+    for broken in (gap, foreign, log, topic, entries, half, other_half):
         with pytest.raises(ObjectCorrupt, match=KEY):
             decode_index(sealed_again(broken), KEY)
 

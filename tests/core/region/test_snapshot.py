@@ -18,6 +18,7 @@ from lancewal_core.paths import SnapshotFile
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import (
+    Content,
     Snapshot,
     read_folded,
     read_gone,
@@ -26,7 +27,6 @@ from lancewal_core.region.snapshot import (
     read_snapshot,
     write_snapshot,
 )
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import RowSchema
@@ -47,13 +47,13 @@ RECORD = GenerationRecord(
     next=Position(25),
     first_sequence=Sequence(3),
     end_sequence=Sequence(6),
-    wal_entries=U64Segment.of((10,)),
     snapshot=None,
     merged_version=None,
     merged_at_ms=None,
     sealed_at_ms=1_700_000_000_000,
     record_times=RecordTimes(-1, 1_600_000_000_000),
 )
+ENTRIES = (10, 14, 24)
 ATTEMPT = "0badcafe"
 CONTRACT = Contract(
     version=3,
@@ -81,7 +81,7 @@ class World:
         self.opened = OpenedTable.over(self.store, self.table, CONTRACT, InlineTasks(), clock)
 
     def write(self, folded: Folded, attempt: str = ATTEMPT) -> Snapshot:
-        return write_snapshot(self.opened, REGION, RECORD, folded, attempt)
+        return write_snapshot(self.opened, REGION, RECORD, Content(folded, ENTRIES), attempt)
 
     def key(self, file: SnapshotFile) -> str:
         return paths.snapshot_file(REGION, RECORD.generation, ATTEMPT, file)
@@ -135,23 +135,35 @@ def test_only_what_is_there_is_written(world: World) -> None:
 
 def test_it_tells_the_times_of_its_generation(world: World) -> None:
     written = world.write(folded(1))
+    assert written.wal_entries.values() == ENTRIES
     assert (written.sealed_at_ms, written.record_times) == (RECORD.sealed_at_ms, RECORD.record_times)
     assert read_snapshot(world.store, written.key) == written
     unknown = replace(RECORD, sealed_at_ms=None, record_times=None)
-    again = write_snapshot(world.opened, REGION, unknown, folded(1), "0badbeef")
+    again = write_snapshot(world.opened, REGION, unknown, Content(folded(1), ENTRIES), "0badbeef")
     assert (again.sealed_at_ms, again.record_times) == (None, None)
     assert read_snapshot(world.store, again.key) == again
 
 
+@pytest.mark.parametrize("entries", ["", "?", "CgA", "CgQIChAa", None, 5])
+def test_entries_that_are_none_of_the_generation(world: World, entries: object) -> None:
+    """No base64, or positions 10 to 25 where the last entry begins below 25."""
+    with pytest.raises(ObjectCorrupt, match=r"snapshot\.json is corrupt"):
+        read_snapshot(world.store, rewritten(world, wal_entries=entries))
+
+
 @pytest.mark.parametrize(("low", "high"), [(None, 5), (5, None), (5, 4), ("5", 6)])
 def test_half_a_range_of_times_is_no_manifest(world: World, low: object, high: object) -> None:
+    with pytest.raises(ObjectCorrupt, match="record_time"):
+        read_snapshot(world.store, rewritten(world, record_time_min_ms=low, record_time_max_ms=high))
+
+
+def rewritten(world: World, **members: object) -> str:
+    """Key of a manifest with these members, and a checksum that matches."""
     key = world.write(folded(1)).key
-    stored = json.loads(world.store.get(key) or b"")["snapshot"]
-    stored |= {"record_time_min_ms": low, "record_time_max_ms": high}
+    stored = json.loads(world.store.get(key) or b"")["snapshot"] | members
     text = json.dumps(stored, sort_keys=True, separators=(",", ":")).encode()
     world.replace(key, json.dumps({"snapshot": stored, "crc32c": google_crc32c.value(text)}).encode())
-    with pytest.raises(ObjectCorrupt, match="record_time"):
-        read_snapshot(world.store, key)
+    return key
 
 
 def test_the_manifest_is_written_last(world: World) -> None:
@@ -171,9 +183,9 @@ def test_rows_of_some_columns(world: World) -> None:
 
 
 def test_an_open_generation_has_no_snapshot(world: World) -> None:
-    record = replace(RECORD, state=State.OPEN, next=None, end_sequence=None, wal_entries=U64Segment.of(()))
+    record = replace(RECORD, state=State.OPEN, next=None, end_sequence=None)
     with pytest.raises(ValueError, match="still OPEN"):
-        write_snapshot(world.opened, REGION, record, folded(1), ATTEMPT)
+        write_snapshot(world.opened, REGION, record, Content(folded(1), ENTRIES), ATTEMPT)
 
 
 def test_attempts_never_meet(world: World) -> None:

@@ -48,16 +48,8 @@ def owner(name: str, sequence: int) -> Claimant:
     return Claimant(OwnerId(name), LogId(f"log-{name}"), Sequence(sequence))
 
 
-def ended(next_: int, end: int, *entries: int, generation: int = 1, log: str = "log-a") -> Ended:
-    return Ended(
-        Generation(generation),
-        LogId(log),
-        Position(next_),
-        Sequence(end),
-        tuple(Position(e) for e in entries),
-        TIMES if entries else None,
-        40,
-    )
+def ended(next_: int, end: int, *, generation: int = 1, log: str = "log-a") -> Ended:
+    return Ended(Generation(generation), LogId(log), Position(next_), Sequence(end), TIMES if next_ > 10 else None, 40)
 
 
 def states(index: RegionIndex | None) -> str:
@@ -79,19 +71,10 @@ def sealed_times(count: int) -> RegionIndex:
     """Generations 1 to ``count`` SEALED, each of ten positions and two segments; the next is OPEN."""
     index = OPEN
     for n in range(1, count + 1):
-        first, behind = 10 * n, Position(10 * n + 10)
-        entries = (first, first + 4)
+        behind = Position(10 * n + 10)
         index = sure(
             seal(
-                index,
-                Generation(n),
-                owner("a", 3 + 2 * n),
-                behind,
-                entries,
-                "w",
-                hand_over=False,
-                record_times=TIMES,
-                now_ms=50,
+                index, Generation(n), owner("a", 3 + 2 * n), behind, "w", hand_over=False, record_times=TIMES, now_ms=50
             )
         )
     return index
@@ -115,9 +98,9 @@ def test_the_first_claim_opens_generation_one() -> None:
 
 
 def test_a_claim_seals_what_the_caller_has_ended() -> None:
-    index = sure(claim(OPEN, ended(25, 6, 10, 14), 2, owner("b", 0), "w2"))
+    index = sure(claim(OPEN, ended(25, 6), 2, owner("b", 0), "w2"))
     old, new = index.generations
-    assert (old.state, old.next, old.end_sequence, old.wal_entries.values()) == (State.SEALED, 25, 6, (10, 14))
+    assert (old.state, old.next, old.end_sequence) == (State.SEALED, 25, 6)
     assert (old.owner, old.log, old.first_sequence) == ("a", "log-a", 3)
     assert (new.generation, new.state, new.first, new.owner, new.log) == (2, State.OPEN, 25, "b", "log-b")
     assert (index.contract_version, index.write_id) == (2, "w2")
@@ -125,7 +108,7 @@ def test_a_claim_seals_what_the_caller_has_ended() -> None:
 
 def test_a_claim_after_a_hand_over_needs_no_end() -> None:
     handed = sure(
-        seal(OPEN, Generation(1), owner("a", 5), Position(30), (10,), "w", hand_over=True, record_times=None, now_ms=50)
+        seal(OPEN, Generation(1), owner("a", 5), Position(30), "w", hand_over=True, record_times=None, now_ms=50)
     )
     index = sure(claim(handed, None, 1, owner("b", 9), "w"))
     assert states(index) == "SO"
@@ -155,15 +138,15 @@ def test_an_end_below_the_first_position_is_no_end_at_all() -> None:
 
 
 def test_retiring_seals_what_the_caller_has_ended_and_opens_nothing() -> None:
-    (old,) = sure(retire(OPEN, ended(25, 6, 10, 14), "w2")).generations
-    assert (old.state, old.next, old.end_sequence, old.wal_entries.values()) == (State.SEALED, 25, 6, (10, 14))
+    (old,) = sure(retire(OPEN, ended(25, 6), "w2")).generations
+    assert (old.state, old.next, old.end_sequence) == (State.SEALED, 25, 6)
     assert (old.owner, old.log, old.first_sequence) == ("a", "log-a", 3)
 
 
 def test_what_was_not_ended_is_not_retired() -> None:
     moved = sure(reanchor(OPEN, Generation(1), owner("a", 9), "w"))
     handed = sure(
-        seal(OPEN, Generation(1), owner("a", 5), Position(25), (), "w", hand_over=True, record_times=None, now_ms=50)
+        seal(OPEN, Generation(1), owner("a", 5), Position(25), "w", hand_over=True, record_times=None, now_ms=50)
     )
     for index, end in (
         (OPEN, ended(25, 6, generation=2)), (OPEN, ended(25, 6, log="log-x")), (moved, ended(10, 8)), (handed, ended(25, 6))
@@ -182,16 +165,14 @@ def test_an_index_without_a_generation_cannot_be_claimed() -> None:
 def test_seal_opens_the_next_generation_right_behind() -> None:
     index = sealed_times(1)
     old, new = index.generations
-    assert (old.state, old.next, old.end_sequence, old.wal_entries.values()) == (State.SEALED, 20, 5, (10, 14))
+    assert (old.state, old.next, old.end_sequence) == (State.SEALED, 20, 5)
     assert (new.generation, new.state, new.first, new.first_sequence) == (2, State.OPEN, 20, 5)
 
 
 def test_handing_over_opens_none() -> None:
     assert (
         states(
-            seal(
-                OPEN, Generation(1), owner("a", 5), Position(10), (), "w", hand_over=True, record_times=None, now_ms=50
-            )
+            seal(OPEN, Generation(1), owner("a", 5), Position(10), "w", hand_over=True, record_times=None, now_ms=50)
         )
         == "S"
     )
@@ -204,7 +185,7 @@ NOT_OURS: dict[str, tuple[RegionIndex, int, Claimant]] = {
     "a later generation": (OPEN, 2, owner("a", 9)),
     "handed over": (
         sure(
-            seal(OPEN, Generation(1), owner("a", 5), Position(10), (), "w", hand_over=True, record_times=None, now_ms=50)
+            seal(OPEN, Generation(1), owner("a", 5), Position(10), "w", hand_over=True, record_times=None, now_ms=50)
         ), 1, owner("a", 9),
     ),
 }  # fmt: skip
@@ -216,7 +197,7 @@ def test_only_the_owner_of_the_open_generation_changes_it(
 ) -> None:
     number = Generation(generation)
     assert not is_ours(index, number, claimant.owner, claimant.log)
-    assert seal(index, number, claimant, Position(99), (), "w", hand_over=False, record_times=None, now_ms=50) is None
+    assert seal(index, number, claimant, Position(99), "w", hand_over=False, record_times=None, now_ms=50) is None
     assert reanchor(index, number, claimant, "w") is None
 
 
@@ -265,14 +246,14 @@ def test_each_state_has_the_time_at_which_it_was_written() -> None:
     index = sure(merged(index, Generation(1), TableVersion(4), 77, "w"))
     assert times_of(index)[0] == (50, 60, 77)
     assert times_of(revived(index, Generation(0), (), "w"))[0] == (50, 60, None)
-    for by_another in (claim(OPEN, ended(25, 6, 10), 2, owner("b", 0), "w2"), retire(OPEN, ended(25, 6, 10), "w2")):
+    for by_another in (claim(OPEN, ended(25, 6), 2, owner("b", 0), "w2"), retire(OPEN, ended(25, 6), "w2")):
         assert times_of(by_another)[0] == (40, None, None)
 
 
 def test_who_ends_a_generation_says_between_which_times_its_records_lie() -> None:
     for index in (
-        claim(OPEN, ended(25, 6, 10, 14), 2, owner("b", 0), "w2"),
-        retire(OPEN, ended(25, 6, 10), "w2"),
+        claim(OPEN, ended(25, 6), 2, owner("b", 0), "w2"),
+        retire(OPEN, ended(25, 6), "w2"),
         flushed_to(sealed_times(1), 1),
     ):
         assert [r.record_times for r in sure(index).generations][:1] == [TIMES]
@@ -312,7 +293,7 @@ def test_only_what_is_merged_is_trimmed_and_never_the_newest() -> None:
     assert trim(index, index.generations[2], "w") is None
     assert trim(index, index.generations[3], "w") is None
     handed = sure(
-        seal(OPEN, Generation(1), owner("a", 5), Position(30), (10,), "w", hand_over=True, record_times=None, now_ms=50)
+        seal(OPEN, Generation(1), owner("a", 5), Position(30), "w", hand_over=True, record_times=None, now_ms=50)
     )
     handed = sure(merged(flushed_to(handed, 1), Generation(1), TableVersion(4), 77, "w"))
     assert trim(handed, handed.generations[0], "w") is None
@@ -384,9 +365,7 @@ class Owners:
         entries = self.written.get((newest.owner, newest.generation), [newest.first])
         log_end = Sequence(self.sequences.get(newest.owner, 0) + self.rng.randint(-1, 1))
         generation = Generation(newest.generation - self.rng.choice([0, 0, 0, 1]))
-        return Ended(
-            generation, newest.log, Position(entries[-1]), log_end, tuple(Position(e) for e in entries[:-1]), None, 40
-        )
+        return Ended(generation, newest.log, Position(entries[-1]), log_end, None, 40)
 
     def retire(self, name: str) -> RegionIndex | None:
         if self.index is None or self.rng.random() < 0.7:
@@ -407,7 +386,7 @@ class Owners:
         generation = Generation(self.index.generations[-1].generation - self.rng.choice([0, 0, 0, 1]))
         entries = self.written.get((name, generation), [self.index.generations[-1].first])
         return seal(
-            self.index, generation, self.claimant(name), Position(entries[-1]), entries[:-1], "w",
+            self.index, generation, self.claimant(name), Position(entries[-1]), "w",
             hand_over=self.rng.random() < 0.3, record_times=None, now_ms=50)  # fmt: skip
 
     def reanchor(self, name: str) -> RegionIndex | None:
@@ -455,7 +434,7 @@ class Owners:
                 ) == record  # fmt: skip
             if record.state is not State.OPEN and known is not None and known.state is State.OPEN:
                 entries = self.written.get((record.owner, record.generation), [record.first])
-                assert (list(record.wal_entries.values()), record.next) == (entries[:-1], entries[-1])
+                assert record.next == entries[-1]
         self.history |= {r.generation: r for r in after.generations}
         numbers = sorted(self.history)
         assert numbers == list(range(1, len(numbers) + 1))

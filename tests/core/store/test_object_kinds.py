@@ -206,14 +206,13 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     indexes.swap({region: lambda _: first_claim(region, 1, Position(0), claimant, next(ids))})
 
     def sealed_by(generation: int, *, hand_over: bool) -> None:
-        end, entries = Position(generation), (generation - 1,)
+        end = Position(generation)
         change(
             lambda i: seal(
                 i,
                 Generation(generation),
                 claimant,
                 end,
-                entries,
                 next(ids),
                 hand_over=hand_over,
                 record_times=None,

@@ -26,6 +26,7 @@ from lancewal_core.region import transitions
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.snapshot import Content
 from lancewal_core.region.transitions import Claimant, Ended
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.murmur2 import partition_of
@@ -70,7 +71,7 @@ class Ingest:
         self.indexes = self.opened.indexes
         self.log = LogWriter(self.store, self.clock, LogId(uuid4().hex), OwnerId(owner), contract.rows.wal)
         self.batches: dict[Region, list[pa.RecordBatch]] = {}
-        self.open: dict[Region, tuple[Position, list[int]]] = {}
+        self.open: dict[Region, Position] = {}
 
     def claimant(self) -> Claimant:
         return Claimant(self.log.owner, self.log.log, self.log.next_unsent)
@@ -81,7 +82,7 @@ class Ingest:
             return transitions.first_claim(region, 1, Position(start), self.claimant(), uuid4().hex)
 
         assert self.indexes.swap({region: decide})[region][0]
-        self.open[region] = (Position(start), [])
+        self.open[region] = Position(start)
         self.batches[region] = []
 
     def take_over(self, region: Region, former: Ingest, generation: int) -> None:
@@ -91,17 +92,15 @@ class Ingest:
             end = end_log(self.store, tasks, self.clock, former.log.log, Sequence(0), self.log.owner, region).end
         finally:
             tasks.close()
-        next_, ids = former.open[region]
-        ended = Ended(
-            Generation(generation), former.log.log, next_, end, tuple(map(Position, ids)), None, self.clock.now_ms()
-        )
+        next_ = former.open[region]
+        ended = Ended(Generation(generation), former.log.log, next_, end, None, self.clock.now_ms())
 
         def decide(index: RegionIndex | None) -> RegionIndex | None:
             assert index is not None
             return transitions.claim(index, ended, 1, self.claimant(), uuid4().hex)
 
         assert self.indexes.swap({region: decide})[region][0]
-        self.open[region] = (next_, [])
+        self.open[region] = next_
         self.batches[region] = []
 
     def append(self, **counts: int) -> int:
@@ -109,13 +108,13 @@ class Ingest:
         entries = []
         for name, count in counts.items():
             region = self.contract.regions[int(name[1:])]
-            first, ids = self.open[region]
+            first = self.open[region]
             batch = pa.RecordBatch.from_pylist(
                 [self.row(region, first + i) for i in range(count)], self.contract.rows.wal
             )
             # A marker behind the rows: the position moves by one more.
             entries.append(Entry(region, first, Position(first + count + 1), 1, batch, ()))
-            self.open[region] = (entries[-1].next, [*ids, first])
+            self.open[region] = entries[-1].next
             self.batches[region].append(batch)
         result = self.log.put(entries)
         assert isinstance(result, Durable)
@@ -124,11 +123,11 @@ class Ingest:
     def reject(self, partition: int, kinds: dict[int, str], next_: int) -> None:
         """One segment of records of which none became a row."""
         region = self.contract.regions[partition]
-        first, ids = self.open[region]
+        first = self.open[region]
         none = pa.RecordBatch.from_pylist([], self.contract.rows.wal)
         rejected = tuple(RejectedOffset(offset, kind) for offset, kind in kinds.items())
         assert isinstance(self.log.put([Entry(region, first, Position(next_), 1, none, rejected)]), Durable)
-        self.open[region] = (Position(next_), [*ids, first])
+        self.open[region] = Position(next_)
         self.batches[region].append(none)
 
     def row(self, region: Region, offset: int) -> dict[str, Any]:
@@ -136,7 +135,7 @@ class Ingest:
         return {**key, OFFSET: offset, TIMESTAMP: 0, OP: 1 if offset % 10 == 0 else 0, PRESENT: None}
 
     def seal(self, region: Region, generation: int, *, hand_over: bool = False) -> None:
-        next_, ids = self.open[region]
+        next_ = self.open[region]
 
         def decide(index: RegionIndex | None) -> RegionIndex | None:
             assert index is not None
@@ -145,7 +144,6 @@ class Ingest:
                 Generation(generation),
                 self.claimant(),
                 next_,
-                ids,
                 uuid4().hex,
                 hand_over=hand_over,
                 record_times=None,
@@ -153,15 +151,15 @@ class Ingest:
             )
 
         assert self.indexes.swap({region: decide})[region][0]
-        self.open[region] = (next_, [])
+        self.open[region] = next_
 
     def flush(self, region: Region, generation: int) -> None:
         index = self.indexes.read([region]).get(region)
         assert index is not None
         (record,) = (r for r in index.generations if r.generation == generation)
         batches, self.batches[region] = self.batches[region], []
-        folded = fold(batches, self.contract.rows)
-        assert flush_generation(self.opened, region, record, folded, new_id)
+        content = Content(fold(batches, self.contract.rows), (record.first,))
+        assert flush_generation(self.opened, region, record, content, new_id)
 
 
 def new_id() -> str:

@@ -14,7 +14,6 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.testing.memory_store import MemoryStore
@@ -77,11 +76,11 @@ class Stage:
             )
         sealed = GenerationRecord(
             Generation(1), State.SEALED, OwnerId("me"), LogId("log.1"), Position(10), DURABLE, Sequence(0), Sequence(3),
-            U64Segment.of((10, 15)), None, None, None,
+            None, None, None,
         )  # fmt: skip
         open_ = replace(
             sealed, generation=Generation(2), state=State.OPEN, first=DURABLE, next=None, first_sequence=Sequence(3),
-            end_sequence=None, wal_entries=U64Segment.of(()),
+            end_sequence=None,
         )  # fmt: skip
         self.index: RegionIndex | None = RegionIndex(REGION, 1, (sealed, open_), Generation(0), Position(10), "w-1")
 

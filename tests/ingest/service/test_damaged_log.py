@@ -54,7 +54,7 @@ def pipeline(tmp_path: Path, failures: Failures) -> Iterator[Pipeline]:
 
 def harm(pipeline: Pipeline, partition: int, how: type[Corrupt]) -> tuple[Path, bytes]:
     """The second segment of the partition's newest generation with entries, and what was in it."""
-    record = next(r for r in reversed(index_of(pipeline, partition).generations) if r.wal_entries or r.next is None)
+    record = next(r for r in reversed(index_of(pipeline, partition).generations) if r.next != r.first)
     path = Path(pipeline.uri) / paths.wal_segment(record.log, Sequence(record.first_sequence + 1))
     data = path.read_bytes()
     if how is LOST:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.region.index import GenerationRecord, State
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import Walk
 from lancewal_reader.plan.log_entries import KnownEntries, LogEntries
@@ -57,7 +56,6 @@ def generation(first: int, first_sequence: int, end_sequence: int | None) -> Gen
         next=None,
         first_sequence=Sequence(first_sequence),
         end_sequence=None if end_sequence is None else Sequence(end_sequence),
-        wal_entries=U64Segment.of(()),
         snapshot=None,
         merged_version=None,
         merged_at_ms=None,

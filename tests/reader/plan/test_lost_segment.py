@@ -37,18 +37,7 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
     indexes.swap(
         {
             region: lambda i: (
-                i
-                and seal(
-                    i,
-                    Generation(1),
-                    at(1),
-                    Position(5),
-                    [Position(0)],
-                    "w2",
-                    hand_over=False,
-                    record_times=None,
-                    now_ms=0,
-                )
+                i and seal(i, Generation(1), at(1), Position(5), "w2", hand_over=False, record_times=None, now_ms=0)
             )
         }
     )
@@ -62,15 +51,7 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
                         region: lambda i: (
                             i
                             and seal(
-                                i,
-                                Generation(2),
-                                at(2),
-                                Position(9),
-                                [Position(5)],
-                                "w3",
-                                hand_over=True,
-                                record_times=None,
-                                now_ms=0,
+                                i, Generation(2), at(2), Position(9), "w3", hand_over=True, record_times=None, now_ms=0
                             )
                         )
                     }

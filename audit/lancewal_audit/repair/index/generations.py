@@ -26,7 +26,6 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequ
 from lancewal_core.region.history import pages_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.snapshot import Snapshot
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.watermarks import Watermark
 
@@ -119,14 +118,8 @@ def flushed_behind(
         if chain:
             record = sealed(generation, chain)
         else:
-            # Its log is gone, or it has no entry.  Naming one that no log has keeps anybody from taking nothing for all.
-            entries = U64Segment.of([at] if snapshot.next > at else [])
-            record = replace(
-                _bare(generation, at),
-                next=snapshot.next,
-                wal_entries=entries,
-                record_times=snapshot.record_times,
-            )
+            # Its log is gone, or it has no entry: nothing is there that could be taken for all of it.
+            record = replace(_bare(generation, at), next=snapshot.next, record_times=snapshot.record_times)
         records.append(replace(record, state=State.FLUSHED, snapshot=snapshot.key, sealed_at_ms=snapshot.sealed_at_ms))
         generation, at = generation + 1, snapshot.next
     return records
@@ -140,7 +133,6 @@ def sealed(generation: int, chain: list[Piece]) -> GenerationRecord:
         next=chain[-1].next,
         first_sequence=chain[0].sequence,
         end_sequence=Sequence(chain[-1].sequence + 1),
-        wal_entries=U64Segment.of([piece.first for piece in chain]),
         record_times=RecordTimes.joined(piece.record_times for piece in chain),
     )
 
@@ -149,7 +141,7 @@ def _bare(generation: int, at: Position) -> GenerationRecord:
     """SEALED, without entries, in a log that has no object."""
     return GenerationRecord(
         Generation(generation), State.SEALED, OwnerId("repair"), LogId("lost"), at, at, Sequence(0), Sequence(0),
-        U64Segment.of(()), None, None, None,
+        None, None, None,
     )  # fmt: skip
 
 

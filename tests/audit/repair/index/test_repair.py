@@ -20,6 +20,7 @@ from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.indexes import index_in
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.pages.state_page import decode_page
+from lancewal_core.region.snapshot import Content
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_core.wal.segment import Segment, decode_segment
@@ -420,8 +421,8 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
         record = next(r for r in index.generations if r.state is State.SEALED)
         assert record.next is not None
         shorter = replace(record, next=Position(record.next - 1))
-        folded = fold([], pipeline.contract.rows)
-        flushed = flush_generation(context, region, shorter, folded, context.new_id)
+        content = Content(fold([], pipeline.contract.rows), ())
+        flushed = flush_generation(context, region, shorter, content, context.new_id)
         assert flushed is None
     goes_on(pipeline)
 

@@ -56,15 +56,7 @@ class Change:
         if found is None or newest is None:
             return first_claim(self.region, 1, Position(5), claimant, self.write_id) if self.kind == "claim" else None
         end = Position(newest.first + rng.randint(1, 9))
-        ended = Ended(
-            newest.generation,
-            newest.log,
-            end,
-            Sequence(newest.first_sequence + 2),
-            (newest.first,),
-            RecordTimes(3, 4),
-            400,
-        )
+        ended = Ended(newest.generation, newest.log, end, Sequence(newest.first_sequence + 2), RecordTimes(3, 4), 400)
         generation = rng.choice(found.generations).generation
         match self.kind:
             case "claim":
@@ -77,7 +69,6 @@ class Change:
                     newest.generation,
                     owner,
                     end,
-                    (newest.first,),
                     self.write_id,
                     hand_over=hand_over,
                     record_times=None,
