@@ -91,8 +91,8 @@ class _Distance:
         rows = table_rows(np.arange(BASE_ROWS), 0)
         lance.write_dataset(rows, self._address.uri, mode="append", schema=SCHEMA, **options)
         self._source = MemorySource(contract.topic_id, partitions)
-        seal_rows = MERGED_ROWS // partitions // 2
-        self._ingest = MemoryIngest(self._address, contract, self._source, seal_rows, 100_000)
+        self._contract = contract
+        self._ingest = self._another_ingest()
         self._context = open_context(self._settings, stack)
         self._rounds, self._garbage = RoundState(), GarbageState()
         self._seed = 0
@@ -118,9 +118,31 @@ class _Distance:
         yield from _figures("open_merged", [self._act(self._open_and_read) for _ in range(RUNS)])
         opened.to_arrow(COLUMNS)
         yield from _figures("again", [self._act(lambda: opened.to_arrow(COLUMNS)) for _ in range(RUNS)])
+        starts, stops = zip(*(self._start_and_stop() for _ in range(RUNS)), strict=True)
+        yield from _figures("start_ingest", list(starts))
+        yield from _figures("stop_ingest", list(stops))
         collect = [self._act(lambda: collect_garbage(self._context, self._garbage)) for _ in range(3)]
         yield from _figures("garbage", collect)
         yield "idle", "requests_per_s", self._idle()
+
+    def _start_and_stop(self) -> tuple[Act, Act]:
+        """Of an ingest that opens all partitions, and has some rows in memory when it ends."""
+        self._ingest = self._another_ingest()
+        worker = self._ingest.worker
+
+        def open_partitions() -> None:
+            while len(worker.durable) < self._partitions:
+                worker.step(0.0)
+
+        started = self._act(open_partitions)
+        self._feed(2 * self._partitions)
+        stopped = self._act(lambda: worker.drain(120))
+        self._merge()
+        return started, stopped
+
+    def _another_ingest(self) -> MemoryIngest:
+        seal_rows = MERGED_ROWS // self._partitions // 2
+        return MemoryIngest(self._address, self._contract, self._source, seal_rows, 100_000)
 
     def _feed(self, rows: int) -> None:
         """Durable, and what is sealed of it flushed."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from benchmarks.workload import Message
+from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
@@ -68,6 +69,9 @@ class MemorySource:
 
     def offsets(self, partition: int) -> Offsets:
         return Offsets(Position(0), Position(len(self._records[partition])))
+
+    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
+        return {partition: self.offsets(partition) for partition in partitions}
 
     def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
         done(self.commit(positions))

@@ -61,6 +61,8 @@ _AIMS = {
     "open_unmerged": ("open and strong read, 200 segments unmerged", {4: ("0.5", ""), 64: ("0.6", "")}),
     "open_merged": ("open and strong read, all merged", {4: ("0.25", "16"), 64: ("0.25", "16")}),
     "merge": ("merge round of 10 k rows, to its end", {4: ("0.85", ""), 64: ("1.1", "")}),
+    "start_ingest": ("an ingest opens all partitions, handed over", {}),
+    "stop_ingest": ("an ingest hands over and flushes all partitions, rows in each", {}),
     "garbage": ("garbage round, nothing to delete", {4: ("0.5", "15"), 64: ("0.6", "15")}),
 }
 """What ``distance`` measures, and what it is to take by number of partitions: seconds, requests."""

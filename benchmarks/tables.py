@@ -14,7 +14,7 @@ from lancewal_core import paths
 from lancewal_core.ids import OwnerId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.store.object_store import put_once
@@ -52,9 +52,15 @@ class MemoryIngest:
     """The ingest worker over a ``MemorySource``."""
 
     def __init__(
-        self, address: Address, contract: Contract, source: MemorySource, seal_rows: int, segment_rows: int
+        self,
+        address: Address,
+        contract: Contract,
+        source: MemorySource,
+        seal_rows: int,
+        segment_rows: int,
+        tasks: Tasks | None = None,
     ) -> None:
-        opened = OpenedTable.over(address.store(), address.table(), contract, ThreadTasks(), SystemClock())
+        opened = OpenedTable.over(address.store(), address.table(), contract, tasks or ThreadTasks(), SystemClock())
         context = IngestContext(*opened.parts, lambda: uuid.uuid4().hex)
         self.source = source
         self.worker = IngestWorker(

@@ -117,16 +117,19 @@ class KafkaCompaction:
         self._tombstones_s = math.inf
         self._again_at = float("-inf")
 
-    def of(self, partition: int, high: Position) -> Compaction | None:
-        """None for a topic that is not compacted; ``high`` is the partition's end.  ``KafkaUnavailable``."""
+    def of_each(self, highs: Mapping[int, Position]) -> dict[int, Compaction | None]:
+        """None for a topic that is not compacted; ``highs`` are the partitions' ends.  ``KafkaUnavailable``."""
+        if not highs:
+            return {}
         if self._clock.monotonic() >= self._again_at:
             self._tombstones_s = self._ask()
             self._again_at = self._clock.monotonic() + CONFIG_S
         if math.isinf(self._tombstones_s):
-            return None
+            return dict.fromkeys(highs)
         since_ms = self._clock.now_ms() - int(self._tombstones_s * 1000)
-        recent = self._inspector.since(self._topic, [partition], since_ms)[partition]
-        return Compaction(self._tombstones_s, high if recent is None else recent, high)
+        recent = self._inspector.since(self._topic, highs, since_ms)
+        ends = {p: high if (first := recent[p]) is None else first for p, high in highs.items()}
+        return {p: Compaction(self._tombstones_s, ends[p], high) for p, high in highs.items()}
 
     def _ask(self) -> float:
         try:

@@ -44,6 +44,8 @@ _LEARN_S = 2.0
 _GRACE_S = 1.0
 """Beyond the time that the client was given: it says itself that nobody answered."""
 
+_FOR_OFFSETS = "asking for offsets of"
+
 EARLIEST = -1
 """In a contract's ``start``: whatever position is the first that Kafka has when the partition is first claimed."""
 
@@ -194,6 +196,22 @@ class TopicInspector:
         offsets = self._offsets(topic, partitions, latest, committed=committed)
         return {partition: Position(offset) for partition, offset in offsets.items()}
 
+    def limits(self, topic: str, partitions: Collection[int]) -> dict[int, tuple[Position, Position] | LancewalError]:
+        """What ``begins`` and ``ends`` say of each partition, asked once and at the same time; of one without an answer, or
+        without a leader now, why."""
+        if not partitions:
+            return {}
+        earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
+        asked = [self._ask_offsets(topic, partitions, spec, committed=True) for spec in (earliest, latest)]
+        found: dict[int, tuple[Position, Position] | LancewalError] = {}
+        for partition in partitions:
+            try:
+                low, high = (self._answer(one[partition], _FOR_OFFSETS, topic) for one in asked)
+                found[partition] = Position(int(low.offset)), Position(int(high.offset))
+            except LancewalError as error:
+                found[partition] = error
+        return found
+
     def members(self, topic: str, group: str) -> tuple[GroupMember, ...]:
         """Who is in the topic's consumer group; nobody in one that does not exist."""
         asked = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
@@ -208,16 +226,21 @@ class TopicInspector:
     def _offsets(
         self, topic: str, partitions: Collection[int], spec: OffsetSpec, *, committed: bool = True
     ) -> dict[int, int]:
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        of = {TopicPartition(topic, partition): spec for partition in partitions}
         until = time.monotonic() + self._election_s
         while True:
-            asked = self._admin.list_offsets(of, isolation_level=level, request_timeout=self._timeout_s)
+            asked = self._ask_offsets(topic, partitions, spec, committed=committed)
             if time.monotonic() < until and any(map(self._electing, asked.values())):
                 time.sleep(_ELECTION_PAUSE_S)
                 continue
-            answers = {at: self._answer(found, "asking for offsets of", topic) for at, found in asked.items()}
-            return {at.partition: int(answer.offset) for at, answer in answers.items()}
+            return {at: int(self._answer(found, _FOR_OFFSETS, topic).offset) for at, found in asked.items()}
+
+    def _ask_offsets(
+        self, topic: str, partitions: Collection[int], spec: OffsetSpec, *, committed: bool
+    ) -> dict[int, Future[Any]]:
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        of = {TopicPartition(topic, partition): spec for partition in partitions}
+        asked = self._admin.list_offsets(of, isolation_level=level, request_timeout=self._timeout_s)
+        return {at.partition: found for at, found in asked.items()}
 
     def _electing(self, asked: Future[Any]) -> bool:
         """Guarantee 2."""

@@ -35,6 +35,8 @@ from lancewal_flusher.merge.look import look
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
+from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.table import Table, table_of
 from tests.support.small_s3.counted import Counted, CountedS3, CountedTasks, counted
 
@@ -45,6 +47,7 @@ HEADER = [
     "| act | partitions | rounds | requests | GET, HEAD | LIST | PUT, POST | $ a thousand times |",
     "|---" * 8 + "|",
 ]
+_NOT_YET = SealPolicy(rows=1 << 40)
 WRITTEN_USD, READ_USD = 0.005, 0.0004
 """For a thousand requests: PUT, POST and LIST, and others; S3's standard storage in us-east-1."""
 
@@ -79,6 +82,40 @@ class Acts:
         yield "open and strong read", self._counted(lambda: self._open().to_arrow(["id"]))
         yield "merge round, nothing to merge", self._counted(self._merge)
         yield "garbage round, nothing to delete", self._counted(lambda: collect_garbage(self.context, self._garbage))
+        yield from self._acts_of_ingest()
+
+    def _acts_of_ingest(self) -> Iterator[tuple[str, Counted]]:
+        """On all partitions, with a row in each of them."""
+        self._ingest.worker.drain(60.0)
+        worker = self._assigned()
+        yield "open all partitions, handed over", self._counted(worker._open_due)
+        self._append()
+        worker._sealing._policy = SealPolicy(rows=1)
+        yield "seal all partitions", self._counted(lambda: worker._sealing.advance(worker._writer))
+        yield "flush all partitions", self._counted(self._turns)
+        worker._sealing._policy = _NOT_YET
+        self._append()
+        yield "hand over and flush all partitions", self._counted(lambda: worker.drain(60.0))
+        self._assigned()
+        self._append()
+        # Its owner is dead from here on.
+        yield "open all partitions, of an owner that died", self._counted(self._assigned()._open_due)
+
+    def _turns(self) -> None:
+        """One to begin, one to take the result."""
+        for _ in range(2):
+            self._ingest.worker.step(0.0)
+
+    def _assigned(self) -> IngestWorker:
+        """Another worker, which is about to open all partitions."""
+        contract = self.context.contract
+        self._ingest = MemoryIngest(self._address, contract, self._source, 1, 100_000, self._tasks)
+        worker = self._ingest.worker
+        worker._sealing._policy = _NOT_YET
+        worker.admit(False)
+        worker.step(0.0)
+        worker.admit(True)
+        return worker
 
     def _counted(self, act: object) -> Counted:
         assert callable(act)
@@ -86,14 +123,17 @@ class Acts:
 
     def feed(self) -> None:
         """A row of each partition, durable and flushed: one poll brings them, so they make one generation each."""
+        self._append()
+        while any(r.state is State.SEALED for i in self.context.read_indexes().values() for r in i.generations):
+            self._ingest.worker.step(0.002)
+
+    def _append(self) -> None:
         self._seed += 1
         found: dict[int, Message] = {}
         for message in upserts(50 * self._partitions, 1_000, self._seed):
             found.setdefault(partition_of(message.key, self._partitions), message)
         assert len(found) == self._partitions
         self._ingest.feed(list(found.values()))
-        while any(r.state is State.SEALED for i in self.context.read_indexes().values() for r in i.generations):
-            self._ingest.worker.step(0.002)
 
     def _merge(self) -> None:
         report = run_round(self.context, MergeLimits(), self._rounds, sealed_grace_s=60.0)

@@ -7,11 +7,12 @@ from functools import partial
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, RetentionLost
+from lancewal_core.ids import Sequence
 from lancewal_core.testing.faults import PutFault
 from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation.checker import require
 from tests.simulation.script import stops
-from tests.simulation.stage import ALWAYS, NEVER, Stage
+from tests.simulation.stage import ALWAYS, NEVER, ONLY_EMPTY, Stage
 
 
 def successor_claims_before_a_late_put() -> None:
@@ -221,10 +222,75 @@ def policies_change_while_a_stop_is_in_flight() -> None:
     require(stage.checker.rejected == {0: {bad}}, "dead letters:", stage.checker.rejected)
 
 
+def segment_is_lost_that_only_anothers_generation_tells_of() -> None:
+    """The newest segment of a log is lost, without a trace in the log.  That it was there tells the generation of region 1,
+    which begins behind it: region 0 waits, the other is opened, and with the segment back all goes on."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    stage.append(a, 0)
+    a.worker._sealing._policy = ONLY_EMPTY
+    stage.step(a)
+    lost = paths.wal_segment(a.worker._writer.log, Sequence(1))
+    data = stage.bucket.get(lost) or b""
+    stage.bucket.delete(lost)
+    with stops(ObjectMissing, "a generation begins in segment 2"):
+        stage.take_over(a, b, 0, 1)
+    require(list(b.worker.durable) == [1], "opened:", b.worker.durable)
+    stage.bucket.put(lost, data, 0)
+    stage.step(b, 10)
+    stage.append(b, 0)
+    stage.append(b, 1)
+    stage.check()
+
+
+def one_of_two_regions_is_claimed_by_another() -> None:
+    """C claims region 0 right before B's claim of both: the same swap makes the other one B's, and not this one."""
+    stage = Stage()
+    a, b, c = stage.member("a", 0, 1), stage.member("b"), stage.member("c")
+    stage.append(a, 0)
+    stage.append(a, 1)
+    stage.give(b, 0, 1)
+    stage.step(a)
+
+    def be_faster() -> None:
+        stage.group.expel(b.process.name, hears_at=stage.scheduler.now + 60.0)
+        stage.give(c, 0)
+        stage.step(c)
+        stage.append(c, 0)
+
+    b.script.before("put", "/pages/", be_faster)
+    stage.step(b)
+    stage.send(0)
+    stage.append(b, 1)
+    stage.check()
+    stage.step(c, 2)
+    stage.check()
+
+
+def owner_appends_while_its_regions_are_opened() -> None:
+    """A, which was expelled, makes more durable while B ends its log: Kafka is asked behind that, and has it all."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    b.script.before("get", f"wal/{a.log}", lambda: stage.append(a, 0))
+    stage.group.expel(a.process.name, hears_at=stage.scheduler.now + 60.0)
+    stage.give(b, 0, 1)
+    stage.step(b)
+    stage.check()
+    require(not b.worker.stopped, "nothing was lost, but", b.worker.stopped)
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     successor_claims_before_a_late_put: ("no fence", "acknowledged up to"),
     seal_beside_an_unsettled_segment: ("an index changes while a segment is unsettled", "acknowledged up to"),
     reanchor_beside_an_unsettled_segment: ("an index changes while a segment is unsettled", "acknowledged up to"),
+    segment_is_lost_that_only_anothers_generation_tells_of: (
+        "others' generations tell nothing of a log",
+        "partition 0: committed 1 after 2",
+    ),
+    one_of_two_regions_is_claimed_by_another: ("declined is claimed too", "acknowledged up to"),
+    owner_appends_while_its_regions_are_opened: ("Kafka is asked before logs are ended", "nothing was lost"),
     put_without_a_verdict: ("unknown is stored", "acknowledged up to"),
     put_refused_without_an_object: ("unknown is stored", "acknowledged up to"),
     region_is_reanchored_under_a_claimer: ("stale claim", "acknowledged up to"),

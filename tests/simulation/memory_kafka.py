@@ -9,11 +9,11 @@ that it owns them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from lancewal_core.errors import KafkaUnavailable
+from lancewal_core.errors import KafkaUnavailable, LancewalError
 from lancewal_core.ids import Position
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
@@ -193,6 +193,11 @@ class MemorySource:
         self._ask("list offsets")
         log = self._topic.partitions[partition]
         return Offsets(Position(log.low), Position(log.high))
+
+    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
+        self._ask("list offsets")
+        logs = {p: self._topic.partitions[p] for p in partitions}
+        return {p: Offsets(Position(log.low), Position(log.high)) for p, log in logs.items()}
 
     def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
         self._ask("list offsets")

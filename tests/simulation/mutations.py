@@ -21,10 +21,12 @@ import lancewal_flusher.merge.look
 import lancewal_flusher.merge.merge
 import lancewal_flusher.service.round
 import lancewal_ingest.regions.open
+import lancewal_ingest.regions.partitions
 import lancewal_ingest.regions.seal
 import lancewal_reader.plan.strong
 import lancewal_reader.unmerged
 from lancewal_core import paths
+from lancewal_core.errors import OwnershipLost
 from lancewal_core.ids import Page, Position, Region, Sequence
 from lancewal_core.region.history import History, read_histories
 from lancewal_core.region.transitions import claim, trim
@@ -32,12 +34,13 @@ from lancewal_core.store.object_store import Done, Unknown, put_once
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.testing.memory_table import MemoryDataset
 from lancewal_core.wal.segment import Fence
-from lancewal_core.wal.walk import Walk, walk
+from lancewal_core.wal.walk import Walk, end_log, walk_sound
 from lancewal_flusher.garbage.find import _free_segments, boundary
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.service.round import mark
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.log_entries import LogEntries
 from tests.simulation.memory_kafka import MemorySource
@@ -46,11 +49,40 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
-    def end_log(store: Any, tasks: Any, clock: Any, log: Any, start: Any, writer: Any, region: Any) -> Any:
-        walked = walk(store, tasks, log, start, regions=(region,))
+    def end_log(
+        store: Any, tasks: Any, clock: Any, log: Any, starts: Mapping[Region, Sequence], writer: Any, **_: Any
+    ) -> Any:
+        walked = walk_sound(store, tasks, log, starts)
         return Walk(log, walked.segments, walked.end, walked.fence or Fence(log, walked.end, writer, clock.now_ms()))
 
     patch.setattr(lancewal_core.region.end_region, "end_log", end_log)
+
+
+def _others_generations_tell_nothing_of_a_log(patch: pytest.MonkeyPatch) -> None:
+    def end_from_the_lowest(
+        store: Any, tasks: Any, clock: Any, log: Any, starts: Mapping[Region, Sequence], writer: Any, **_: Any
+    ) -> Any:
+        return end_log(store, tasks, clock, log, dict.fromkeys(starts, min(starts.values())), writer)
+
+    patch.setattr(lancewal_core.region.end_region, "end_log", end_from_the_lowest)
+
+
+def _declined_is_claimed_too(patch: pytest.MonkeyPatch) -> None:
+    def claim_all(context: Any, writer: Any, opening: Any) -> Any:
+        found = claim_each(context, writer, opening)
+        lost = [region for region, answer in found.items() if isinstance(answer, OwnershipLost)]
+        return found | context.indexes.read(lost)
+
+    claim_each = lancewal_ingest.regions.open._claim
+    patch.setattr(lancewal_ingest.regions.open, "_claim", claim_all)
+
+
+def _kafka_is_asked_before_logs_are_ended(patch: pytest.MonkeyPatch) -> None:
+    def ask_first(context: Any, writer: Any, regions: Any, offsets: Any) -> Any:
+        known = offsets([region.partition for region in regions])
+        return open_regions(context, writer, regions, lambda _: known)
+
+    patch.setattr(lancewal_ingest.regions.partitions, "open_regions", ask_first)
 
 
 def _no_sentinel(patch: pytest.MonkeyPatch) -> None:
@@ -257,6 +289,9 @@ def _claims_of_a_newer_contract_are_read(patch: pytest.MonkeyPatch) -> None:
 
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
+    "others' generations tell nothing of a log": _others_generations_tell_nothing_of_a_log,
+    "declined is claimed too": _declined_is_claimed_too,
+    "Kafka is asked before logs are ended": _kafka_is_asked_before_logs_are_ended,
     "no sentinel": _no_sentinel,
     "delete before the boundary moves": _delete_before_the_boundary_moves,
     "an index changes while a segment is unsettled": _index_changes_while_unsettled,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectMissing, RetentionLost
-from lancewal_core.ids import Sequence
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing, RetentionLost
+from lancewal_core.ids import OwnerId, Sequence
+from lancewal_core.region.end_region import end_region
+from lancewal_core.region.indexes import page_family
+from lancewal_core.region.pages.state_page import StatePage, decode_page, encode_page
 from lancewal_core.testing.faults import PutFault
 from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPolicy
 from tests.simulation.checker import require
 from tests.simulation.script import stops
-from tests.simulation.stage import ALWAYS, NEVER, Member, Stage
+from tests.simulation.stage import ALWAYS, NEVER, ONLY_EMPTY, Member, Stage
 
 
 def _handed_over() -> tuple[Stage, Member, Member]:
@@ -129,6 +133,32 @@ def hand_over_fails_and_the_region_comes_back() -> None:
     stage.check()
 
 
+def own_segment_is_missing_that_one_of_two_regions_needs() -> None:
+    """Both come back to A, which could not hand them over; the generation of region 1 begins behind that segment."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    a.worker._sealing._policy = ONLY_EMPTY
+    stage.step(a)
+    a.worker._sealing._policy = NEVER
+    a.script.puts += [("/pages/", PutFault.NEVER_ARRIVED)] * 8
+    stage.give(b, 0, 1)
+    stage.step(a)
+    require(stage.counts.get("failed hand-over: StoreUnavailable") == 1, "of both regions of the page:", stage.counts)
+    (key,) = [info.key for info in stage.bucket.listing(paths.wal_prefix())]
+    data = stage.bucket.get(key) or b""
+    stage.bucket.delete(key)
+    stage.give(a, 0, 1)
+    stage.step(a)
+    require(stage.counts.get("failed open: StoreInconsistent") == 1, "its own segment is missing:", stage.counts)
+    require(list(a.worker.durable) == [1], "A has", a.worker.durable)
+    stage.bucket.put(key, data, 0)
+    stage.step(a, 10)
+    stage.append(a, 0)
+    stage.append(a, 1)
+    stage.check()
+
+
 def fence_is_met_while_a_region_waits_to_be_opened() -> None:
     """B has fenced A's log; both regions come back to A, which opens one, meets the fence, and is due to open the other."""
     stage = Stage()
@@ -240,16 +270,15 @@ def member_drains_behind_a_rebalance() -> None:
     stage.check()
 
 
-def log_is_trimmed_under_a_claimer() -> None:
-    """B has read the index of a quiet region; A moves its beginning on, what lies before is trimmed, and A writes more:
-    B finds a hole, and looks at the index again."""
-    stage = Stage()
-    a, b, f = stage.member("a", 0, 1), stage.member("b"), stage.flusher("f")
+def _moving_on(stage: Stage) -> tuple[Member, Callable[[], None]]:
+    """A member, and an act by which the beginnings of its regions move on, what lies before is trimmed, and it writes more: in
+    its log there is a hole then."""
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
     stage.append(a, 1)
 
     def move_on() -> None:
         a.worker._sealing._policy = ALWAYS
-        # A is in the middle of a step, in which it has polled before B was assigned anything
+        # A is in the middle of a step, in which it has polled before anybody else was assigned anything
         a.worker._sealing.advance(a.worker._writer)
         a.worker._sealing._policy = NEVER
         for _ in range(2):
@@ -260,14 +289,104 @@ def log_is_trimmed_under_a_claimer() -> None:
 
     stage.send(0)
     a.worker._consume(0.1)
+    return a, move_on
+
+
+def log_is_trimmed_under_a_claimer() -> None:
+    """B has read the indexes of two regions of A, which moves on: B finds the hole, and looks at the indexes again."""
+    stage = Stage()
+    a, move_on = _moving_on(stage)
+    b = stage.member("b")
     b.script.before("get", f"wal/{a.log}", move_on)
     stage.take_over(a, b, 0, 1)
-    require(stage.counts.get("failed open: OwnershipLost") == 1, "B claimed what it had not read:", stage.counts)
+    require(stage.counts.get("failed open: OwnershipLost") == 2, "B claimed what it had not read:", stage.counts)
     stage.check()
     stage.step(b, 20)
     stage.step(a)
     stage.check()
     require(not b.worker.stopped, "B stopped:", b.worker.stopped)
+
+
+def log_is_trimmed_and_the_index_is_not_to_be_read() -> None:
+    """As above, but when B looks again the store fails: B does not say that something is lost."""
+    stage = Stage()
+    a, move_on = _moving_on(stage)
+    b = stage.member("b")
+
+    def move_on_and_fail() -> None:
+        move_on()
+        b.script.down += [("get", paths.page_prefix(stage.page(0)))] * 2
+
+    b.script.before("get", f"wal/{a.log}", move_on_and_fail)
+    stage.take_over(a, b, 0, 1)
+    failed = {what: times for what, times in stage.counts.items() if what.startswith("failed open")}
+    require(failed == {"failed open: StoreUnavailable": 2}, "B could not look:", failed)
+    stage.step(b, 20)
+    stage.step(a)
+    stage.check()
+
+
+def region_is_ended_while_its_owner_moves_on() -> None:
+    """As ``alter`` does it: it ends what is there then.  Where a segment is lost, it ends nothing."""
+    stage = Stage()
+    a, move_on = _moving_on(stage)
+    process = stage.process("e")
+    stage.scripts["e"].before("get", f"wal/{a.log}", move_on)
+    opened, ender = process.opened(stage.contract), OwnerId("e")
+    end_region(opened, process.new_id, ender, stage.region(0))
+    stage.check()
+    stage.append(a, 0)  # it meets the fence
+    stage.step(a, 4)
+    stage.append(a, 0)
+    stage.append(a, 0)
+    first, *_ = [info.key for info in stage.bucket.listing(paths.wal_prefix()) if a.log in info.key]
+    data = stage.bucket.get(first) or b""
+    stage.bucket.delete(first)
+    with stops(ObjectMissing):
+        end_region(opened, process.new_id, ender, stage.region(0))
+    stage.bucket.put(first, data, 0)
+    stage.append(a, 0)
+    stage.check()
+
+
+def state_of_a_region_is_damaged_under_its_owner() -> None:
+    """Its record in the page: the owner puts the region off, and the other one goes on.  Repaired, all goes on."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0)
+    stage.append(a, 1)
+    family = page_family(stage.page(0))
+
+    def versions() -> list[int]:
+        return sorted(filter(None, (family.parse(info.key) for info in stage.bucket.listing(family.prefix))))
+
+    def page(number: int) -> StatePage:
+        return decode_page(stage.bucket.get(family.key(number)) or b"", family.key(number))
+
+    def put(number: int, version: StatePage) -> None:
+        stage.bucket.delete(family.key(number))
+        stage.bucket.put(family.key(number), encode_page(version), 0)
+
+    sound = page(first := versions()[-1])
+    record = replace(sound.records[0], data=b"?" + sound.records[0].data)
+    put(first + 1, replace(sound.with_records({0: record}), write_id="another"))
+    a.worker._sealing._policy = ALWAYS
+    with stops(ObjectCorrupt):
+        stage.step(a)
+    a.worker._sealing._policy = NEVER
+    require(list(a.worker.durable) == [1], "A goes on with", a.worker.durable)
+    stage.give(b, 0)
+    stage.step(a)
+    with stops(ObjectCorrupt):
+        stage.step(b)
+    stage.append(a, 1)
+    *damaged, newest = versions()
+    put(newest + 1, replace(page(newest).with_records({0: sound.records[0]}), write_id="repaired"))
+    for number in (*damaged[damaged.index(first) + 1 :], newest):  # else the checker would meet it
+        put(number, page(number).with_records({0: sound.records[0]}))
+    stage.step(b, 10)
+    stage.append(b, 0)
+    stage.check()
 
 
 def owner_hears_late_that_it_was_expelled() -> None:
@@ -300,6 +419,7 @@ def partition_takes_long_to_open() -> None:
         stage.scheduler.now += 2
 
     b.script.before("kafka", "broker", take_long)
+    b.worker._partitions._at_once = 1
     stage.give(b, 0, 1)
     stage.step(b)
     opened = set(b.worker.durable)
@@ -311,6 +431,10 @@ def partition_takes_long_to_open() -> None:
 
 
 ACCIDENTS: list[Callable[[], None]] = [
+    log_is_trimmed_and_the_index_is_not_to_be_read,
+    region_is_ended_while_its_owner_moves_on,
+    state_of_a_region_is_damaged_under_its_owner,
+    own_segment_is_missing_that_one_of_two_regions_needs,
     owner_hears_late_that_it_was_expelled,
     log_is_trimmed_under_a_claimer,
     retention_follows_another_owner,

@@ -23,7 +23,7 @@ from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collec
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_ingest.append.prepare import Preparer
-from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker
 from tests.simulation import oracle
 from tests.simulation.calm import Alone, AtOnce, First
@@ -39,6 +39,15 @@ from tests.simulation.world import Process, World
 
 NEVER = SealPolicy(nbytes=1 << 60, rows=1 << 60, age_s=1e12, log_distance=1 << 60)
 ALWAYS = SealPolicy(rows=1, log_distance=1)
+
+
+class _OnlyEmpty(SealPolicy):
+    def decide(self, stats: GenerationStats) -> SealDecision:
+        return SealDecision.KEEP if stats.entries else SealDecision.REANCHOR
+
+
+ONLY_EMPTY = _OnlyEmpty()
+"""Moves what has no entries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import random
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import lance
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import Corrupt
+from lancewal_core.errors import Corrupt, LancewalError
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
@@ -141,6 +141,9 @@ class MemoryTopic:
 
     def offsets(self, partition: int) -> Offsets:
         return Offsets(Position(0), Position(len(self.messages[partition])))
+
+    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
+        return {partition: self.offsets(partition) for partition in partitions}
 
     def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
         done(self.commit(positions))

@@ -164,7 +164,7 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
     # Step 3
     if plan.fence_at is not None:
         region = plan.needed[0].region
-        end_log(context.store, context.tasks, context.clock, plan.log, plan.fence_at, REPAIR, region)
+        end_log(context.store, context.tasks, context.clock, plan.log, {region: plan.fence_at}, REPAIR)
         plan = plan_segment(context, topic, plan.key, accept_loss=plan.accept_loss)
     # Step 4
     person = new_owner()

@@ -20,8 +20,8 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -143,3 +143,12 @@ def point(name: str, **where: object) -> Iterator[None]:
     active.passing(name, "before", where)
     yield
     active.passing(name, "after", where)
+
+
+@contextmanager
+def points(name: str, wheres: Iterable[Mapping[str, object]]) -> Iterator[None]:
+    """``point`` of each of many that take the step together: all before it, and all after it."""
+    with ExitStack() as entered:
+        for where in wheres if _active is not None else ():
+            entered.enter_context(point(name, **where))
+        yield

@@ -1,10 +1,18 @@
-"""End what a region's owner has OPEN, whether that owner is dead, frozen or at work.
+"""End what regions' owners have OPEN, whether these are dead, frozen or at work.
 
 Guarantees
- 1. ``end_generation`` says where the generation ends once its log has ended: nothing more becomes durable in it.
+ 1. ``end_generations`` says where generations end once their logs have ended: nothing more becomes durable in them.  Each
+    region has an answer of its own.
  2. After ``end_region`` nothing becomes durable in the region before somebody claims it again.
  3. Where a segment is lost from the midst of the log, ``ObjectMissing`` names it and nothing is changed: a fence in its
     place would end the log for regions that are still written behind it.
+
+Steps of ``end_generations``, for each log, logs side by side
+ 1. Walk the log once, from the lowest segment in which a generation begins, and fence it.
+ 2. Of each region, the entries from where its generation begins.  An end that lies before that is no end of it: what was
+    asked for may have been trimmed, or the fence be of one who had read an index long ago.
+ 3. Where something of the log is damaged or lost, and where step 2 finds no end, region by region: another's damage is not
+    theirs.  What the others' generations tell of the log still counts.
 
 Steps of ``end_region``, again where the owner has sealed meanwhile, or another has claimed the region
  1. Read the newest index.  Nothing is OPEN: done.
@@ -14,17 +22,17 @@ Steps of ``end_region``, again where the owner has sealed meanwhile, or another 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from lancewal_core.errors import ObjectMissing, OwnershipLost, StoreInconsistent
-from lancewal_core.ids import OwnerId, Region
+from lancewal_core.errors import Corrupt, LancewalError, ObjectMissing, OwnershipLost, StoreInconsistent
+from lancewal_core.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Ended, retire
 from lancewal_core.rows.record_times import RecordTimes
-from lancewal_core.wal.segment import Segment
-from lancewal_core.wal.walk import Walk, end_log
+from lancewal_core.wal.segment import Trailer
+from lancewal_core.wal.walk import NOTHING_SETTLED, Walk, end_log
 
 
 def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, region: Region) -> None:
@@ -36,10 +44,11 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
         if newest is None or newest.state is not State.OPEN:
             return
         # Step 2
-        try:
-            ended = end_generation(opened, ender, region, newest)
-        except OwnershipLost:
+        ended = end_generations(opened, ender, {region: newest})[region]
+        if isinstance(ended, OwnershipLost):
             continue
+        if isinstance(ended, LancewalError):
+            raise ended
 
         # Step 3
         def decide(found: RegionIndex | None, ended: Ended = ended) -> RegionIndex | None:
@@ -51,29 +60,73 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
             return
 
 
-def end_generation(opened: OpenedTable, ender: OwnerId, region: Region, record: GenerationRecord) -> Ended:
-    """The end of the OPEN generation ``record``, after fencing its log.  ``OwnershipLost`` where the region went on."""
+def end_generations(
+    opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord]
+) -> dict[Region, Ended | LancewalError]:
+    """The ends of OPEN generations, after fencing their logs.  ``OwnershipLost`` of a region that went on."""
+    by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
+    for region, record in records.items():
+        by_log.setdefault(record.log, {})[region] = record
+    ended = opened.tasks.map(lambda log: _end(opened, ender, by_log[log], NOTHING_SETTLED), list(by_log))
+    answers = {region: answer for part in ended for region, answer in part.items()}
+    return {region: answers[region] for region in records}
+
+
+def _end(
+    opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord], settled: Sequence
+) -> dict[Region, Ended | LancewalError]:
+    """Of one log."""
+    starts = {region: record.first_sequence for region, record in records.items()}
+    settled = max(settled, *starts.values())
+    log = next(iter(records.values())).log
     try:
-        walked = end_log(opened.store, opened.tasks, opened.clock, record.log, record.first_sequence, ender, region)
-    except ObjectMissing as error:
-        newer = opened.indexes.read([region]).get(region)
-        if newer is not None and record in newer.generations:
-            raise  # nothing from its first segment on was trimmed
-        raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name) from error
-    return ended_at(region, record, walked, opened.clock.now_ms())
+        # Step 1
+        walked = end_log(opened.store, opened.tasks, opened.clock, log, starts, ender, settled=settled)
+    except LancewalError as error:
+        if isinstance(error, Corrupt) and len(records) > 1:
+            return _end_each(opened, ender, records, settled)
+        return {region: _went_on(opened, region, record, error) for region, record in records.items()}
+    # Step 2
+    behind = {region: record for region, record in records.items() if record.first_sequence > walked.end}
+    now_ms = opened.clock.now_ms()
+    ended = {
+        r: ended_at(r, record, walked, now_ms) for r, record in records.items() if r not in behind or len(records) == 1
+    }
+    return ended | (_end_each(opened, ender, behind, settled) if len(records) > 1 else {})
 
 
-def ended_at(region: Region, record: GenerationRecord, walked: Walk[Segment], now_ms: int) -> Ended:
-    """The end of an OPEN generation by a walk from its first segment to the end of its log."""
-    entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= record.first]
+def _end_each(
+    opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord], settled: Sequence
+) -> dict[Region, Ended | LancewalError]:
+    """Step 3."""
+    parts = opened.tasks.map(lambda r: _end(opened, ender, {r: records[r]}, settled), list(records))
+    return {region: answer for part in parts for region, answer in part.items()}
+
+
+def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, error: LancewalError) -> LancewalError:
+    """``error``, but where it tells that the index read is out of date."""
+    if not isinstance(error, ObjectMissing):
+        return error
+    newer = opened.indexes.read_each([region])[region]
+    if isinstance(newer, LancewalError):
+        return newer
+    if newer is not None and record in newer.generations:
+        return error  # nothing from its first segment on was trimmed
+    return OwnershipLost(f"region {region.name}: another process went on with it", region=region.name)
+
+
+def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], now_ms: int) -> Ended | StoreInconsistent:
+    """The end of an OPEN generation by a walk from its first segment, or from before it, to the end of its log."""
+    segments = [s for s in walked.segments if s.sequence >= record.first_sequence]
+    entries = [e for s in segments for e in s.entries if e.region == region and e.first >= record.first]
     position = record.first
     for entry in entries:
         if entry.first != position:
-            raise StoreInconsistent(
+            return StoreInconsistent(
                 f"region {region.name}: log {record.log} continues at {entry.first} where {position} was expected; "
                 "the index read is out of date",
                 region=region.name,
             )
         position = entry.next
-    times = RecordTimes.of(e.rows for e in entries)
+    times = RecordTimes.joined(e.record_times for e in entries)
     return Ended(record.generation, record.log, position, walked.end, times, now_ms)

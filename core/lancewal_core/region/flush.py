@@ -1,5 +1,7 @@
 """Flush: SEALED -> FLUSHED.  Anyone may do it for any SEALED generation; the compare-and-swap keeps one result.
 
+Of several regions at a time, what is written goes out side by side, and each page is swapped once; each has its own answer.
+
 Guarantees
  1. The snapshot holds the fold of exactly the records of [first, next) that are not rejected, whether it was folded from
     the MemTable or from the WAL.
@@ -15,13 +17,16 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from typing import TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
+from lancewal_core.errors import LOG_LOST, Corrupt, LancewalError, ObjectMissing, PlanStale
 from lancewal_core.ids import Region, Sequence
-from lancewal_core.process.failpoints import point
+from lancewal_core.process.failpoints import points
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.indexes import Decide
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Snapshot, write_snapshot
 from lancewal_core.region.transitions import flushed, refreshed
@@ -86,6 +91,15 @@ def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) 
         raise ObjectMissing(f"{error}. {LOG_LOST}", region=region.name, log=record.log) from error
 
 
+@dataclass(frozen=True, slots=True)
+class Flushable:
+    """A SEALED generation and what it comes to."""
+
+    region: Region
+    record: GenerationRecord
+    content: Content
+
+
 def flush_generation(
     opened: OpenedTable,
     region: Region,
@@ -97,18 +111,55 @@ def flush_generation(
 
     Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
     """
-    # Step 2
-    snapshot = write_snapshot(opened, region, record, content, new_id()[:8])
+    (found,) = flush_generations(opened, [Flushable(region, record, content)], new_id)
+    if isinstance(found, LancewalError):
+        raise found
+    return found
 
+
+def flush_generations(
+    opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]
+) -> list[Snapshot | LancewalError | None]:
+    """``flush_generation`` of different regions, in their order: an error is the answer of its region alone."""
+
+    def write(one: Flushable) -> Snapshot | LancewalError:
+        try:
+            return write_snapshot(opened, one.region, one.record, one.content, new_id()[:8])
+        except LancewalError as error:
+            return error
+
+    # Step 2
+    written = opened.tasks.map(write, flushable)
     # Step 3
+    decisions = {
+        one.region: _flushing(opened, one.record, snapshot.key, new_id)
+        for one, snapshot in zip(flushable, written, strict=True)
+        if isinstance(snapshot, Snapshot)
+    }
+    if not decisions:
+        return list(written)
+    marked = [one for one in flushable if one.region in decisions]
+    with points("flushed.cas", ({"region": m.region.name, "generation": m.record.generation} for m in marked)):
+        answers = opened.indexes.swap_each(decisions)
+
+    def answer(one: Flushable, snapshot: Snapshot | LancewalError) -> Snapshot | LancewalError | None:
+        if isinstance(snapshot, LancewalError):
+            return snapshot
+        swapped = answers[one.region]
+        if isinstance(swapped, LancewalError):
+            return swapped
+        return snapshot if swapped.ours else None
+
+    return [answer(one, snapshot) for one, snapshot in zip(flushable, written, strict=True)]
+
+
+def _flushing(opened: OpenedTable, record: GenerationRecord, snapshot: str, new_id: Callable[[], str]) -> Decide:
     def decide(index: RegionIndex | None) -> RegionIndex | None:
         if index is None or record not in index.generations:
             return None
-        return flushed(index, record.generation, snapshot.key, opened.clock.now_ms(), new_id())
+        return flushed(index, record.generation, snapshot, opened.clock.now_ms(), new_id())
 
-    with point("flushed.cas", region=region.name, generation=record.generation):
-        ours, _ = opened.indexes.swap({region: decide})[region]
-    return snapshot if ours else None
+    return decide
 
 
 def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str]) -> Snapshot | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge, StoreInconsistent
+from lancewal_core.errors import LancewalError, ObjectCorrupt, ObjectTooLarge, StoreInconsistent
 from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
@@ -90,8 +91,9 @@ class RegionIndexes:
 
     No call returns an older version than a call that ended before it began, in whatever thread: ``StoreInconsistent`` instead.
     Calls take as many regions as the caller has.  Those of a page are read with one look for its newest version and swapped in
-    one; each is decided by itself, on the very version that the swap follows, and where one raises, the others have been
-    swapped all the same, perhaps.
+    one; each is decided by itself, on the very version that the swap follows.  ``read_each`` and ``swap_each`` answer each by
+    itself: where one raises, the others are read, or swapped, all the same.  A page that fails is the answer of its regions
+    alone.  ``read`` and ``swap`` raise the first error among these answers, when all are through.
     """
 
     def __init__(
@@ -117,21 +119,32 @@ class RegionIndexes:
 
     def read(self, regions: Collection[Region]) -> dict[Region, RegionIndex]:
         """The newest index of each, but for regions that nobody has claimed yet; in their order."""
-        pages = list(self._by_page(regions))
-        read = dict(zip(pages, self._of_each(self._read, pages), strict=True))
-        found = {region: _index(read[Page.of(region, self._per_page)], region) for region in regions}
+        found = {region: _or_raised(answer) for region, answer in self.read_each(regions).items()}
         return {region: index for region, index in found.items() if index is not None}
+
+    def read_each(self, regions: Collection[Region]) -> dict[Region, RegionIndex | LancewalError | None]:
+        """The newest index of each, None where nobody has claimed it yet; in their order."""
+        pages = self._by_page(regions)
+        read = self._of_each(lambda page: _each(pages[page], partial(self._read_in, page, pages[page])), list(pages))
+        answers = {region: answer for part in read for region, answer in part.items()}
+        return {region: answers[region] for region in regions}
 
     def swap(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
         """Compare-and-swap of each; an answer for each, in their order.  A ``Decide`` may be asked several times.
 
         ``ObjectTooLarge`` where a generation would be opened in a page that is too large for that.
         """
+        return {region: _or_raised(answer) for region, answer in self.swap_each(decisions).items()}
+
+    def swap_each(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
+        """``swap`` that answers each by itself.  An error without a verdict leaves its region undecided."""
         pages = self._by_page(decisions)
-        swapped = self._of_each(
-            lambda page: self._swap(page, {region: decisions[region] for region in pages[page]}), list(pages)
-        )
-        answers = {region: answer for part in swapped for region, answer in part.items()}
+
+        def of_page(page: Page) -> dict[Region, Swap | LancewalError]:
+            mine = {region: decisions[region] for region in pages[page]}
+            return _each(mine, partial(self._swap, page, mine))
+
+        answers = {region: answer for part in self._of_each(of_page, list(pages)) for region, answer in part.items()}
         return {region: answers[region] for region in decisions}
 
     def changed_at_ms(self, region: Region) -> int | None:
@@ -143,6 +156,16 @@ class RegionIndexes:
 
     # -- of one page ---------------------------------------------------------------------------------------------
 
+    def _read_in(self, page: Page, regions: Collection[Region]) -> dict[Region, RegionIndex | LancewalError | None]:
+        read = self._read(page)
+        found: dict[Region, RegionIndex | LancewalError | None] = {}
+        for region in regions:
+            try:
+                found[region] = _index(read, region)
+            except LancewalError as error:  # in its record
+                found[region] = error
+        return found
+
     def _read(self, page: Page) -> _PageRead | None:
         with self._lock:
             before = self._known.get(page)
@@ -150,7 +173,7 @@ class RegionIndexes:
         _check_not_older(page, found, before)
         return None if found is None else self._remember(page, found)
 
-    def _swap(self, page: Page, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
+    def _swap(self, page: Page, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
         with self._lock:
             before = self._known.get(page)
         swaps = _Swaps(decisions)
@@ -216,7 +239,7 @@ class _Swaps:
         self._answers: dict[Region, Swap] = {}
         self._decided: dict[Region, tuple[RegionIndex, Record]] = {}
         """What the page that is put now says anew."""
-        self._errors: dict[Region, Exception] = {}
+        self._errors: dict[Region, LancewalError] = {}
 
     def decide(self, read: _PageRead | None, content: StatePage, clock: Clock) -> StatePage | None:
         """The next page, still without its write id; None where nothing changes."""
@@ -235,7 +258,7 @@ class _Swaps:
                 self._decided[region] = index, Record(encode_index(index), clock.now_ms())
                 if _opens(index, found):
                     opening.append(region)
-            except Exception as error:  # of this region alone: ``result`` raises it, when the others are through
+            except LancewalError as error:  # of this region alone
                 self._errors[region] = error
         following = self._following(content)
         size = sum(len(record.data) for record in following.records.values())
@@ -255,15 +278,28 @@ class _Swaps:
         """The page that was decided last is the newest."""
         self._answers |= {region: Swap(True, index) for region, (index, _) in self._decided.items()}
 
-    def result(self) -> dict[Region, Swap]:
-        for region in self._decisions:
-            if region in self._errors:
-                raise self._errors[region]
-        return self._answers
+    def result(self) -> dict[Region, Swap | LancewalError]:
+        return {**self._answers, **self._errors}
 
 
 def _index(read: _PageRead | None, region: Region) -> RegionIndex | None:
     return None if read is None else read.index(region)
+
+
+def _each(
+    regions: Collection[Region], answers: Callable[[], dict[Region, T | LancewalError]]
+) -> dict[Region, T | LancewalError]:
+    """``answers``; where the page itself fails, that is the answer of each."""
+    try:
+        return answers()
+    except LancewalError as error:
+        return dict.fromkeys(regions, error)
+
+
+def _or_raised(answer: T | LancewalError) -> T:
+    if isinstance(answer, LancewalError):
+        raise answer
+    return answer
 
 
 def _too_large(page: Page, size: int) -> ObjectTooLarge:

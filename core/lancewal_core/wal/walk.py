@@ -6,7 +6,7 @@ Guarantees
     although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
  2. A walk asks for one number behind an absent one; ``confirm_end`` finds later ones however many are absent in a row.
  3. ``end_log`` returns only when the log has ended, with a fence behind every segment; it puts none where a later number is
-    there (guarantee 2), which would hide what lies behind.
+    there (guarantee 2), or was once, which would hide what lies behind.
 
 Steps of ``confirm_end``
  1. List what lies behind the number at which the walk ended.  A listing may be stale or partial: it never proves an end,
@@ -58,6 +58,9 @@ _FENCE_PAUSE_S = 0.1
 
 _FENCE_S = 15.0
 """No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
+
+
+NOTHING_SETTLED = Sequence(0)
 
 
 S_co = TypeVar("S_co", covariant=True)
@@ -300,16 +303,55 @@ def confirm_end(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk
     return Walk(walked.log, (*walked.segments, *on.segments), on.end, on.fence, None if on.fence else later)
 
 
-def end_log(
-    store: ObjectStore, tasks: Tasks, clock: Clock, log: LogId, start: Sequence, writer: OwnerId, region: Region
-) -> Walk[Segment]:
-    """Walk ``log`` from ``start`` and fence it at its tail; the result's ``fence`` is what ended it (guarantee 3).
+def walk_sound(
+    store: ObjectStore,
+    tasks: Tasks,
+    log: LogId,
+    starts: Mapping[Region, Sequence],
+    *,
+    before: Sequence | None = None,
+) -> Walk[Trailer]:
+    """``walk`` from the lowest of ``starts``, that keeps no rows: entries of these regions, from where each of them starts,
+    were decoded, and are sound."""
+    return _walk(tasks, log, min(starts.values()), before, partial(_sound, store, log, starts))
 
-    Only the entries of ``region`` are decoded.  ``ObjectMissing`` where a segment is lost, or was trimmed since the caller
-    read the index: it must look again.
+
+def _sound(
+    store: ObjectStore, log: LogId, starts: Mapping[Region, Sequence], sequence: Sequence
+) -> Trailer | Fence | None:
+    key = paths.wal_segment(log, sequence)
+    data = store.get(key)
+    if data is None:
+        return None
+    decode_segment(data, key, [region for region, start in starts.items() if start <= sequence])
+    return decode_trailer(data, key, len(data))
+
+
+def end_log(
+    store: ObjectStore,
+    tasks: Tasks,
+    clock: Clock,
+    log: LogId,
+    starts: Mapping[Region, Sequence],
+    writer: OwnerId,
+    *,
+    settled: Sequence = NOTHING_SETTLED,
+) -> Walk[Trailer]:
+    """Walk ``log`` as ``walk_sound`` does and fence it at its tail; the result's ``fence`` is what ended it (guarantee 3).
+
+    A generation starts in a segment below which all are settled, so the highest of ``starts`` tells of segments that were
+    there once; so does ``settled``, where the caller knows of another region's.
+
+    ``ObjectMissing`` where a segment is lost, or was trimmed since the caller read the index: it must look again.
     """
-    walk_log = partial(walk, store, tasks, log, regions=(region,))
-    segments: list[Segment] = []
+    settled = max(settled, *starts.values())
+    read = partial(_sound, store, log, starts)
+
+    def walk_log(start: Sequence, *, before: Sequence | None = None) -> Walk[Trailer]:
+        return _walk(tasks, log, start, before, read)
+
+    start = min(starts.values())
+    segments: list[Trailer] = []
     unknown = 0
     unknown_since = 0.0
     while True:
@@ -319,6 +361,8 @@ def end_log(
             return Walk(log, tuple(segments), walked.end, walked.fence)
         if walked.later is not None:
             raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")
+        if walked.end < settled:
+            raise segment_lost(log, walked.end, f"a generation begins in segment {settled} of its log")
         fence = Fence(log, walked.end, writer, clock.now_ms())
         key = paths.wal_segment(log, walked.end)
         sent_at = clock.monotonic()

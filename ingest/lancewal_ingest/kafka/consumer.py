@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -33,7 +33,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
-from lancewal_core.errors import Fenced, KafkaUnavailable, TopicTruncated
+from lancewal_core.errors import Fenced, KafkaUnavailable, LancewalError, TopicTruncated
 from lancewal_core.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_ingest.event_table import IngestEvents
@@ -209,9 +209,20 @@ class ConfluentSource:
         self._inspector.check_right_on_group(self._topic, self._group, AclOperation.READ)
 
     def offsets(self, partition: int) -> Offsets:
-        low = self._inspector.begins(self._topic, [partition])[partition]
-        high = self._inspector.ends(self._topic, [partition])[partition]
-        return Offsets(low, high, self._compaction.of(partition, high))
+        found = self.offsets_of_each([partition])[partition]
+        if isinstance(found, LancewalError):
+            raise found
+        return found
+
+    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
+        limits = self._inspector.limits(self._topic, partitions)
+        known = {p: found for p, found in limits.items() if not isinstance(found, LancewalError)}
+        failed = {p: found for p, found in limits.items() if isinstance(found, LancewalError)}
+        try:
+            compactions = self._compaction.of_each({p: high for p, (_, high) in known.items()})
+        except LancewalError as error:
+            return {p: failed.get(p, error) for p in partitions}
+        return failed | {p: Offsets(low, high, compactions[p]) for p, (low, high) in known.items()}
 
     def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
         """Position behind the last committed record of each partition, asked of the broker.  Safe from any thread."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from lancewal_core.errors import PartitionCountChanged, RetentionLost, TopicReplaced, TopicTruncated
+from lancewal_core.errors import LancewalError, PartitionCountChanged, RetentionLost, TopicReplaced, TopicTruncated
 from lancewal_core.ids import Position
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain
@@ -100,6 +100,9 @@ class KafkaSource(DescribedTopic, Protocol):
     def resume(self, partitions: Sequence[int]) -> None: ...
 
     def offsets(self, partition: int) -> Offsets: ...
+
+    def offsets_of_each(self, partitions: Collection[int]) -> Mapping[int, Offsets | LancewalError]:
+        """Of many at once; where one has no answer, that is why."""
 
     def commit(self, positions: Mapping[int, Position]) -> bool:
         """Commit positions to the group, synchronously: True if the coordinator took them, which also confirms that

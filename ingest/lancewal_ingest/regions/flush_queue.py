@@ -1,7 +1,11 @@
-"""SEALED generations on their way to snapshots: one flush at a time, oldest first, beside the loop.
+"""SEALED generations on their way to snapshots, oldest first, beside the loop.
 
-A flush that fails is tried again after ``retry_s``; whatever is left undone, any other process can do from the log.  Where
-that is damaged the flusher names it until somebody has repaired it: what is consumed meanwhile becomes durable.
+What waits in memory is flushed side by side, as much at a time as one generation may hold; of a region one generation at a
+time.  What is only in the log is flushed alone: nobody knows how much it is.
+
+A flush that fails is tried again after ``retry_s``, and holds up none beside it; whatever is left undone, any other process
+can do from the log.  Where that is damaged the flusher names it until somebody has repaired it: what is consumed meanwhile
+becomes durable.
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.errors import Corrupt, Refresh, Retry
+from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.flush import flush_from_log, flush_generation
+from lancewal_core.region.flush import Flushable, flush_from_log, flush_generations
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Content, Snapshot
 from lancewal_core.rows.fold import fold
@@ -26,9 +30,13 @@ from lancewal_ingest.regions.memtable import MemTable
 
 _FLUSH_COPIES = 2
 """Folding a MemTable copies it once to join its batches and once to take the surviving rows."""
+_TOGETHER = 32
+"""Generations that are flushed side by side,"""
+_TOGETHER_BYTES = 64 << 20
+"""and what they hold at most: as much as one of them by the default of ``ingest.seal_bytes``.  A larger one goes alone."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A generation with its rows, first as the MemTable held them, then folded; neither where they are only in the log."""
 
@@ -41,6 +49,13 @@ class _Waiting:
     replay_s: float | None = None
     """What reading its rows from the log and flushing them took."""
 
+    @property
+    def in_memory(self) -> bool:
+        return self.batches is not None or self.content is not None
+
+
+_Outcome = Snapshot | LancewalError | None
+
 
 class FlushQueue:
     """Called by the loop's thread only."""
@@ -50,7 +65,9 @@ class FlushQueue:
         self._observer = observer
         self._retry_s = retry_s
         self._waiting: deque[_Waiting] = deque()
-        self._task: Task[Snapshot | None] | None = None
+        self._flushing: Sequence[_Waiting] = ()
+        """Those of them that the task is about."""
+        self._task: Task[list[_Outcome]] | None = None
         self._again_at = float("-inf")
 
     def __len__(self) -> int:
@@ -59,8 +76,7 @@ class FlushQueue:
     @property
     def nbytes(self) -> int:
         """Bytes that the waiting generations' rows hold, with the copies that the flush in flight makes of its own."""
-        flushing = self._waiting[0].nbytes if self._task is not None else 0
-        return sum(w.nbytes for w in self._waiting) + flushing * _FLUSH_COPIES
+        return sum(w.nbytes for w in self._waiting) + sum(w.nbytes for w in self._flushing) * _FLUSH_COPIES
 
     def add(self, memtable: MemTable, record: GenerationRecord) -> None:
         """A generation that this process sealed."""
@@ -75,8 +91,8 @@ class FlushQueue:
         if self._task is not None and self._task.done():
             self._finish()
         if self._task is None and self._waiting and self._context.clock.monotonic() >= self._again_at:
-            item = self._waiting[0]
-            self._task = self._context.tasks.start(lambda: self._flush(item))
+            self._flushing = items = self._next()
+            self._task = self._context.tasks.start(lambda: self._flush(items))
 
     def wait(self, timeout_s: float) -> None:
         """Let up to that much time pass, no more than until the flush in flight is done or one may begin again."""
@@ -86,34 +102,65 @@ class FlushQueue:
             clock = self._context.clock
             clock.sleep(max(0.0, min(self._again_at - clock.monotonic(), timeout_s)))
 
-    def _flush(self, item: _Waiting) -> Snapshot | None:
+    def _next(self) -> Sequence[_Waiting]:
+        """What is flushed at a time: the oldest, and what may go beside it."""
+        chosen: list[_Waiting] = []
+        regions = set[Region]()
+        nbytes = 0
+        for item in self._waiting:
+            nbytes += item.nbytes
+            beside = item.in_memory and item.region not in regions and nbytes <= _TOGETHER_BYTES
+            if chosen and (not beside or len(chosen) == _TOGETHER):
+                break
+            chosen.append(item)
+            regions.add(item.region)
+            if not item.in_memory:
+                break
+        return chosen
+
+    def _flush(self, items: Sequence[_Waiting]) -> list[_Outcome]:
         context = self._context
+        if not items[0].in_memory:
+            return [self._flush_from_log(items[0])]
+        flushable = context.tasks.map(self._folded, items)
+        return flush_generations(context, flushable, context.new_id)
+
+    def _folded(self, item: _Waiting) -> Flushable:
         if item.batches is not None:
-            item.content = Content(fold(item.batches, context.contract.rows), item.entries)
+            item.content = Content(fold(item.batches, self._context.contract.rows), item.entries)
             item.batches = None
-        if item.content is None:
-            began = context.clock.monotonic()
-            snapshot = flush_from_log(context, item.region, context.new_id)
-            item.replay_s = context.clock.monotonic() - began
-            return snapshot
-        return flush_generation(context, item.region, item.record, item.content, context.new_id)
+        assert item.content is not None
+        return Flushable(item.region, item.record, item.content)
+
+    def _flush_from_log(self, item: _Waiting) -> _Outcome:
+        began = self._context.clock.monotonic()
+        try:
+            snapshot = flush_from_log(self._context, item.region, self._context.new_id)
+        except LancewalError as error:
+            return error
+        item.replay_s = self._context.clock.monotonic() - began
+        return snapshot
 
     def _finish(self) -> None:
         task, self._task = self._task, None
+        items, self._flushing = self._flushing, ()
         if task is None:
             return
-        try:
-            snapshot = task.result()
-        except (Retry, Refresh, Corrupt) as error:
-            self._observer.failed("flush", error)
-            if isinstance(error, Corrupt) and self._waiting[0].content is None:
-                self._waiting.popleft()  # its log is damaged: only the flusher goes on asking
-            else:
-                self._again_at = self._context.clock.monotonic() + self._retry_s
-            return
-        item = self._waiting.popleft()
+        told = set[LancewalError]()
+        for item, outcome in zip(items, task.result(), strict=True):
+            if isinstance(outcome, LancewalError):
+                if not isinstance(outcome, Retry | Refresh | Corrupt):
+                    raise outcome
+                if outcome not in told:  # it may be that of a whole page
+                    self._observer.failed("flush", outcome)
+                told.add(outcome)
+                if not isinstance(outcome, Corrupt) or item.in_memory:
+                    self._again_at = self._context.clock.monotonic() + self._retry_s
+                    continue
+                # Its log is damaged: only the flusher goes on asking.
+            self._waiting.remove(item)
+            if isinstance(outcome, Snapshot):
+                self._observer.flushed(item.region, outcome)
+                if item.replay_s is not None:
+                    self._observer.replayed(outcome.changes, item.replay_s)
         return_free_pages()
-        if snapshot is not None:
-            self._observer.flushed(item.region, snapshot)
-            if item.replay_s is not None:
-                self._observer.replayed(snapshot.changes, item.replay_s)

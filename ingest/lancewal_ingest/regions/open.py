@@ -1,7 +1,7 @@
-"""Open a region: take over a partition that Kafka assigned to this process.
+"""Open regions: take over partitions that Kafka assigned to this process, as many at a call as are due.
 
 Guarantees
- 1. After it, the newest generation of the region is OPEN with our owner id and our log, and starts at the position where
+ 1. After it, the newest generation of each region is OPEN with our owner id and our log, and starts at the position where
     everything before is durable: nothing is skipped, nothing is read twice into different generations.
  2. Nothing can be added behind our back: the former owner's log has ended (a fence), or it handed over.
  3. Losing the race leaves everything as the winner made it.
@@ -9,28 +9,37 @@ Guarantees
     fence in its place would end the log for regions that are still written behind it.
  5. No record of a contract that was altered, or is about to be, becomes durable by a claim (``lancewal_core.table.drain``).
  6. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
+ 7. Each region has an answer of its own.  What is damaged or lost of one, what Kafka does not say of it, and who was faster
+    there, stops no other; a region that was not claimed is not ours, whatever else landed in the same swap.
 
-Steps
- 1. Read the newest region index.
- 2. Where does the region continue?  No index: the contract's start.  Handed over: the newest generation's ``next``.
+Steps, each for all regions: what is asked costs requests by pages and logs, not by regions
+ 1. Read the newest indexes, and what the table has merged.
+ 2. Where does each region continue?  No index: the contract's start.  Handed over: the newest generation's ``next``.
     OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
     settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
- 3. Kafka must still have that position, and on a compacted topic what was deleted behind it: ``RetentionLost``,
-    ``TopicTruncated``; ``KafkaBehind`` where a person has accepted that the topic lost its tail.
- 4. Claim by compare-and-swap: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the caller starts
-    again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
- 5. Read the drain, behind the claim: ``PartitionCountChanged`` where it is closed.  ``alter`` looks at the index behind
+    A log is read once for all that are OPEN in it.
+ 3. Kafka, asked once and behind step 2, must still have these positions, and on a compacted topic what was deleted behind
+    them: ``RetentionLost``, ``TopicTruncated``; ``KafkaBehind`` where a person has accepted that the topic lost its tail.
+ 4. Claim, by one compare-and-swap a page: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the
+    caller starts again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
+ 5. Read the drain, behind all claims: ``PartitionCountChanged`` where it is closed.  ``alter`` looks at the index behind
     closing it: it finds our claim and ends our log, or we find it closed.
  6. Generations that are SEALED and not FLUSHED are the caller's to flush.
+
+A crash leaves logs that have ended, and regions of which some are claimed: each is in a state of its own that whoever opens
+it next goes on from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lancewal_core.errors import (
+    Corrupt,
     KafkaBehind,
+    LancewalError,
     MergedPositionUnknown,
     OwnershipLost,
     RetentionLost,
@@ -41,18 +50,23 @@ from lancewal_core.errors import (
     TopicTruncated,
 )
 from lancewal_core.ids import Position, Region
-from lancewal_core.process.failpoints import point
-from lancewal_core.region.end_region import end_generation, ended_at
+from lancewal_core.process.failpoints import points
+from lancewal_core.process.tasks import together
+from lancewal_core.region.end_region import end_generations, ended_at
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.indexes import Decide
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
 from lancewal_core.table.drain import check_open, read_drain
-from lancewal_core.wal.walk import walk
+from lancewal_core.table.watermarks import InForce
+from lancewal_core.wal.walk import walk_sound
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.retention.tombstones import lost_tombstones
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,52 +77,215 @@ class Opened:
     unflushed: tuple[GenerationRecord, ...]
 
 
-def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
-    """Steps 1 to 6.  The caller has settled ``writer``; ``offsets`` asks Kafka anew at each call."""
-    # Step 1
-    index = context.indexes.read([region]).get(region)
-    _check_newest(context, region, index)
-    # Step 2
-    newest = None if index is None else index.newest
+AskOffsets = Callable[[Collection[int]], Mapping[int, Offsets | LancewalError]]
+"""Asks Kafka about partitions, anew at each call; an answer for each."""
+
+
+@dataclass(slots=True)
+class _Opening:
+    """What is known so far of a region that is being opened."""
+
+    region: Region
+    index: RegionIndex | None
     ended: Ended | None = None
-    if newest is not None and newest.state is State.OPEN:
-        ended = _end(context, writer, region, newest)
-    kafka = offsets()
-    start = _start(context, region, kafka) if index is None else None
-    position = start if newest is None else newest.next if ended is None else ended.next
+    start: Position | None = None
+    """Where it begins, if nobody has claimed it yet."""
+
+    @property
+    def newest(self) -> GenerationRecord | None:
+        return None if self.index is None else self.index.newest
+
+    @property
+    def position(self) -> Position | None:
+        """Where it continues."""
+        if self.ended is not None:
+            return self.ended.next
+        return self.start if self.newest is None else self.newest.next
+
+
+def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
+    """``open_regions`` of one, whose error is raised."""
+    opened = open_regions(context, writer, [region], lambda partitions: {p: offsets() for p in partitions})[region]
+    if isinstance(opened, LancewalError):
+        raise opened
+    return opened
+
+
+def open_regions(
+    context: IngestContext, writer: LogWriter, regions: Collection[Region], offsets: AskOffsets
+) -> dict[Region, Opened | LancewalError]:
+    """Steps 1 to 6.  The caller has settled ``writer``."""
+    answers: dict[Region, Opened | LancewalError] = {}
+
+    def go_on(found: Mapping[Region, T | LancewalError]) -> dict[Region, T]:
+        """Those that have no error, which would be their answer."""
+        answers.update({region: error for region, error in found.items() if isinstance(error, LancewalError)})
+        return {region: value for region, value in found.items() if not isinstance(value, LancewalError)}
+
+    # Step 1
+    opening = go_on(_read(context, regions))
+    # Step 2
+    ends = go_on(_ends(context, writer, opening))
+    opening = {region: one for region, one in opening.items() if region not in answers}
+    for region, ended in ends.items():
+        opening[region].ended = ended
     # Step 3
-    if position is not None:
-        problem = _problem(context, index, region, position, kafka)
-        if problem is not None:
-            if context.indexes.read([region]).get(region) != index:
-                raise OwnershipLost(f"region {region.name}: another process went on with it", region=region.name)
-            raise problem
-
+    kafka = go_on(_ask(offsets, opening))
+    opening = {region: opening[region] for region in kafka}
+    for region, one in opening.items():
+        if one.index is None:
+            one.start = _start(context, region, kafka[region])
+    opening = go_on(_checked(context, opening, kafka))
     # Step 4
-    def decide(found: RegionIndex | None) -> RegionIndex | None:
-        claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
-        if found is None:
-            if start is None:
-                raise StoreInconsistent(f"region {region.name}: its index was read, and now is not there")
-            return first_claim(region, context.contract.version, start, claimant, context.new_id())
-        return claim(found, ended, context.contract.version, claimant, context.new_id())
-
-    with point("claim.cas", region=region.name):
-        ours, claimed = context.indexes.swap({region: decide})[region]
-    if not ours or claimed is None or claimed.newest is None:
-        raise OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
+    claimed = go_on(_claim(context, writer, opening))
     # Step 5
-    drain = read_drain(context.store, context.contract)
-    if drain is not None:
-        check_open(context.contract, drain)
-    if claimed.newest.first != position:
-        # Anew: others may have come far before our claim.
-        problem = _problem(context, claimed, region, claimed.newest.first, offsets())
-        if problem is not None:
-            raise problem
+    if claimed:
+        try:
+            drain = read_drain(context.store, context.contract)
+            if drain is not None:
+                check_open(context.contract, drain)
+        except LancewalError as error:
+            return {**answers, **dict.fromkeys(claimed, error)}
+    # Anew: others may have come far before our claim.
+    moved = {r: index for r, index in claimed.items() if _newest(index).first != opening[r].position}
+    if moved:
+        kafka = go_on(_ask(offsets, moved))
+        for region in kafka:
+            index = moved[region]
+            problem = _problem_or_error(context, index, region, _newest(index).first, kafka[region])
+            if problem is not None:
+                answers[region] = problem
     # Step 6
-    unflushed = tuple(r for r in claimed.generations if r.state is State.SEALED)
-    return Opened(claimed.newest, unflushed)
+    for region, index in claimed.items():
+        if region not in answers:
+            unflushed = tuple(r for r in index.generations if r.state is State.SEALED)
+            answers[region] = Opened(_newest(index), unflushed)
+    return {region: answers[region] for region in regions}
+
+
+def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _Opening | LancewalError]:
+    """Step 1."""
+    try:
+        in_force, indexes = together(
+            context.tasks, lambda: _in_force(context), lambda: context.indexes.read_each(regions)
+        )
+    except LancewalError as error:
+        return dict.fromkeys(regions, error)
+    found: dict[Region, _Opening | LancewalError] = {}
+    for region, index in indexes.items():
+        try:
+            if isinstance(index, LancewalError):
+                raise index
+            if in_force is not None:
+                check_reaches(region, index, in_force)
+            found[region] = _Opening(region, index)
+        except LancewalError as error:
+            found[region] = error
+    return found
+
+
+def _ends(
+    context: IngestContext, writer: LogWriter, opening: Mapping[Region, _Opening]
+) -> dict[Region, Ended | LancewalError]:
+    """Step 2, of those that are OPEN."""
+    newest = {region: one.newest for region, one in opening.items()}
+    records = {region: r for region, r in newest.items() if r is not None and r.state is State.OPEN}
+    ours = {region: r for region, r in records.items() if r.log == writer.log}
+    others = {region: r for region, r in records.items() if r.log != writer.log}
+    return _own_ends(context, writer, ours) | end_generations(context, writer.owner, others)
+
+
+def _own_ends(
+    context: IngestContext, writer: LogWriter, records: Mapping[Region, GenerationRecord]
+) -> dict[Region, Ended | LancewalError]:
+    """The ends of OPEN generations of our own log, as far as it is settled."""
+    if not records:
+        return {}
+    starts = {region: record.first_sequence for region, record in records.items()}
+    error: LancewalError | None = None
+    try:
+        walked = walk_sound(context.store, context.tasks, writer.log, starts, before=writer.next_unsent)
+        if walked.end >= writer.next_unsent:
+            return {
+                region: ended_at(region, record, walked, context.clock.now_ms()) for region, record in records.items()
+            }
+        error = StoreInconsistent(
+            f"segment {walked.end} of our own log {writer.log} is not readable, though it was stored", log=writer.log
+        )
+    except LancewalError as raised:
+        error = raised
+    if len(records) == 1 or not isinstance(error, Corrupt | StoreInconsistent):
+        return dict.fromkeys(records, error)
+    # Of a segment that another needs, perhaps.
+    parts = context.tasks.map(lambda r: _own_ends(context, writer, {r: records[r]}), list(records))
+    return {region: answer for part in parts for region, answer in part.items()}
+
+
+def _ask(offsets: AskOffsets, regions: Collection[Region]) -> dict[Region, Offsets | LancewalError]:
+    """Step 3, what Kafka has."""
+    if not regions:
+        return {}
+    try:
+        found = offsets([region.partition for region in regions])
+    except LancewalError as error:
+        return dict.fromkeys(regions, error)
+    return {region: found[region.partition] for region in regions}
+
+
+def _checked(
+    context: IngestContext, opening: Mapping[Region, _Opening], kafka: Mapping[Region, Offsets]
+) -> dict[Region, _Opening | LancewalError]:
+    """Step 3, what of that is needed."""
+
+    def check(one: _Opening) -> _Opening | LancewalError:
+        if one.position is None:
+            return one
+        problem = _problem_or_error(context, one.index, one.region, one.position, kafka[one.region])
+        if problem is None:
+            return one
+        found = context.indexes.read_each([one.region])[one.region]
+        if isinstance(found, LancewalError):
+            return found
+        if found != one.index:
+            return OwnershipLost(f"region {one.region.name}: another process went on with it", region=one.region.name)
+        return problem
+
+    return dict(zip(opening, context.tasks.map(check, list(opening.values())), strict=True))
+
+
+def _claim(
+    context: IngestContext, writer: LogWriter, opening: Mapping[Region, _Opening]
+) -> dict[Region, RegionIndex | LancewalError]:
+    """Step 4."""
+    if not opening:
+        return {}
+    claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
+
+    def deciding(one: _Opening) -> Decide:
+        def decide(found: RegionIndex | None) -> RegionIndex | None:
+            if found is not None:
+                return claim(found, one.ended, context.contract.version, claimant, context.new_id())
+            if one.start is None:
+                raise StoreInconsistent(f"region {one.region.name}: its index was read, and now is not there")
+            return first_claim(one.region, context.contract.version, one.start, claimant, context.new_id())
+
+        return decide
+
+    with points("claim.cas", ({"region": region.name} for region in opening)):
+        swapped = context.indexes.swap_each({region: deciding(one) for region, one in opening.items()})
+    found: dict[Region, RegionIndex | LancewalError] = {}
+    for region, answer in swapped.items():
+        if isinstance(answer, LancewalError):
+            found[region] = answer
+        elif answer.ours and answer.found is not None:
+            found[region] = answer.found
+        else:
+            found[region] = OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
+    return found
+
+
+def _newest(claimed: RegionIndex) -> GenerationRecord:
+    return claimed.generations[-1]
 
 
 def _start(context: IngestContext, region: Region, kafka: Offsets) -> Position:
@@ -116,39 +293,28 @@ def _start(context: IngestContext, region: Region, kafka: Offsets) -> Position:
     return kafka.low if start is None else start
 
 
-def _end(context: IngestContext, writer: LogWriter, region: Region, record: GenerationRecord) -> Ended:
-    """The end of the OPEN generation ``record``: of our own log as far as it is settled, of another after fencing it."""
-    if record.log != writer.log:
-        return end_generation(context, writer.owner, region, record)
-    walked = walk(
-        context.store,
-        context.tasks,
-        record.log,
-        record.first_sequence,
-        before=writer.next_unsent,
-        regions=(region,),
-    )
-    if walked.end < writer.next_unsent:
-        raise StoreInconsistent(
-            f"segment {walked.end} of our own log {record.log} is not readable, though it was stored",
-            log=record.log,
-        )
-    return ended_at(region, record, walked, context.clock.now_ms())
-
-
-def _check_newest(context: IngestContext, region: Region, index: RegionIndex | None) -> None:
+def _in_force(context: IngestContext) -> InForce | None:
+    """What the table has merged; None while that is for a person to decide."""
     try:
         _, in_force = context.watermarks.newest()
     except (TableRestored, MergedPositionUnknown):
         # Merges stop until a person has decided; consuming must not, or Kafka loses what nobody has made durable.
-        return
+        return None
     except TableMissing as error:
         # It was there when this process started: a proxy answers 404 for what it cannot reach, or somebody deleted it.
         raise StoreUnavailable(
-            f"region {region.name}: {error}; it was there when this process started: look at the store, or stop ingest",
-            region=region.name,
+            f"{error}; it was there when this process started: look at the store, or stop ingest"
         ) from error
-    check_reaches(region, index, in_force)
+    return in_force
+
+
+def _problem_or_error(
+    context: IngestContext, index: RegionIndex | None, region: Region, position: Position, offsets: Offsets
+) -> LancewalError | None:
+    try:
+        return _problem(context, index, region, position, offsets)
+    except LancewalError as error:
+        return error
 
 
 def _problem(

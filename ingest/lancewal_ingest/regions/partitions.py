@@ -11,7 +11,8 @@
 Guarantees
  1. One partition that cannot be opened holds up no other: it waits until its next try (``retry_s``; ``damaged_s`` where a
     person has to act first).  Only what concerns the whole topic is raised.
- 2. ``open_due`` begins with no further partition after ``turn_s``: the rest waits for the next turn.
+ 2. ``open_due`` opens what is due together, ``AT_ONCE`` at a time, and begins with no further ones after ``turn_s``: the rest
+    waits for the next turn.
  3. A partition that stops stops alone, and by what stopped it first, until it is assigned again, or told to ``go_on``: then it
     is opened again, which asks Kafka for what comes next.  Till then it stays open, unless its log is fenced or another owner
     claims its region: what was consumed before becomes durable and is handed over.
@@ -23,12 +24,11 @@ The loop (``worker``) says when: indexes change only while no segment is unsettl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
-from lancewal_core.errors import ActionNeeded, Corrupt, LancewalError, ObjectTooLarge, OwnershipLost, Refresh, Retry
-from lancewal_core.ids import Position
+from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
+from lancewal_core.ids import Position, Region
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.pending import Pending
 from lancewal_ingest.context import IngestContext
@@ -37,8 +37,11 @@ from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.offset_commits import OffsetCommits
-from lancewal_ingest.regions.open import open_region
-from lancewal_ingest.regions.seal import seal_generation
+from lancewal_ingest.regions.open import Opened, open_regions
+from lancewal_ingest.regions.seal import Moved, hand_over
+
+AT_ONCE = 256
+"""Partitions that are opened together: between two turns the consumer polls and the loop shows that it lives."""
 
 
 @dataclass(slots=True)
@@ -86,6 +89,7 @@ class Partitions:
         self._retry_s = retry_s
         self._damaged_s = damaged_s
         self._turn_s = turn_s
+        self._at_once = AT_ONCE
 
     @property
     def refused(self) -> dict[int, LancewalError]:
@@ -120,54 +124,73 @@ class Partitions:
         Raises ``ActionNeeded`` when the whole process must stop (topic replaced or altered).
         """
         now = self._now()
-        for partition in [p for p, at in self.to_open.items() if at <= now]:
+        due = [p for p, at in self.to_open.items() if at <= now]
+        for part in (due[at : at + self._at_once] for at in range(0, len(due), self._at_once)):
             if self._now() - now >= self._turn_s:
                 return
-            region = self.regions.get(partition)
-            try:
-                check_topic(self._context.contract, self._source, self._context.drain)
-                if region is None:  # beyond the contract: it waits until that is altered
-                    del self.to_open[partition]
-                    continue
-                opened = open_region(self._context, writer, region, partial(self._offsets, partition))
-            except (Retry, Refresh, OwnershipLost, Corrupt) as error:
-                if region is not None:
-                    self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
-                # What is lost or damaged is put back or repaired by a person: other partitions do not wait for that.
-                later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
-                self.to_open[partition] = self._now() + later_s
-                self._refused[partition] = error
-                self._observer.failed("open", error)
-                continue
-            except ActionNeeded as error:
-                if "partition" not in error.where:
-                    raise
-                del self.to_open[partition]
-                self.stop(partition, error)
-                continue
-            self._observer.claimed(region, "won")
-            del self.to_open[partition]
-            self._refused.pop(partition, None)
-            record = opened.record
-            memtable = MemTable(region, record.generation, record.first_sequence, record.first, self._now())
-            self.open[partition] = OpenRegion(memtable, record.first)
-            # What was noted before another member had the partition must not be committed any more.
-            self._commits.reached(partition, record.first)
-            for unflushed in opened.unflushed:
-                self._flushes.add_from_log(region, unflushed)
-            self._source.start(partition, record.first)
-            if paused:
-                self._source.pause([partition])
-            self._observer.opened(region, record, self._now() - self._wait_since.pop(partition, now))
+            self._open(part, writer, paused=paused)
+
+    def _open(self, partitions: Sequence[int], writer: LogWriter, *, paused: bool) -> None:
+        regions = [self.regions[partition] for partition in partitions if partition in self.regions]
+        try:
+            check_topic(self._context.contract, self._source, self._context.drain)
+        except (Retry, Refresh) as unanswered:
+            self.to_open.update(dict.fromkeys(partitions, self._now() + self._retry_s))
+            self._refused.update(dict.fromkeys(partitions, unanswered))
+            for region in regions:
+                self._observer.claimed(region, "failed")
+            self._observer.failed("open", unanswered)
+            return
+        # Beyond the contract they wait until that is altered.
+        self.to_open = {partition: at for partition, at in self.to_open.items() if partition in self.regions}
+        failed: list[LancewalError] = []
+        for region, found in open_regions(self._context, writer, regions, self._offsets).items():
+            match found:
+                case Opened():
+                    self._is_open(region, found, paused=paused)
+                case Retry() | Refresh() | OwnershipLost() | Corrupt() as error:
+                    self._not_open(region, error)
+                    failed.append(error)
+                case error if "partition" in error.where:
+                    del self.to_open[region.partition]
+                    self.stop(region.partition, error)
+                case error:
+                    raise error
+        for error in dict.fromkeys(failed):  # one may be that of a whole page, or of a log
+            self._observer.failed("open", error)
+
+    def _not_open(self, region: Region, error: LancewalError) -> None:
+        """It could not be opened now."""
+        self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
+        # What is lost or damaged is put back or repaired by a person: other partitions do not wait for that.
+        later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
+        self.to_open[region.partition] = self._now() + later_s
+        self._refused[region.partition] = error
+
+    def _is_open(self, region: Region, opened: Opened, *, paused: bool) -> None:
+        partition, record, now = region.partition, opened.record, self._now()
+        self._observer.claimed(region, "won")
+        del self.to_open[partition]
+        self._refused.pop(partition, None)
+        memtable = MemTable(region, record.generation, record.first_sequence, record.first, now)
+        self.open[partition] = OpenRegion(memtable, record.first)
+        # What was noted before another member had the partition must not be committed any more.
+        self._commits.reached(partition, record.first)
+        for unflushed in opened.unflushed:
+            self._flushes.add_from_log(region, unflushed)
+        self._source.start(partition, record.first)
+        if paused:
+            self._source.pause([partition])
+        self._observer.opened(region, record, now - self._wait_since.pop(partition, now))
 
     def _waits(self, partition: int, again_at: float) -> None:
         """It is ours, and opened no sooner than that."""
         self.to_open[partition] = again_at
         self._wait_since.setdefault(partition, self._now())
 
-    def _offsets(self, partition: int) -> Offsets:
-        found = self._source.offsets(partition)
-        self.ends[partition] = found.high
+    def _offsets(self, partitions: Collection[int]) -> Mapping[int, Offsets | LancewalError]:
+        found = self._source.offsets_of_each(partitions)
+        self.ends.update({p: one.high for p, one in found.items() if isinstance(one, Offsets)})
         return found
 
     # -- stopping ------------------------------------------------------------------------------------------------
@@ -199,9 +222,9 @@ class Partitions:
         if partition in self.assigned and partition not in self.stopped:
             self._waits(partition, self._now() + self._retry_s)
 
-    def put_off(self, partition: int, error: ObjectTooLarge) -> None:
-        """Its index takes no further generation now: nothing of it is read until it does.  What is durable stays so, and what
-        the MemTable held is read from our log then."""
+    def put_off(self, partition: int, error: Corrupt) -> None:
+        """Its index takes no further generation now, or is damaged: nothing of it is read until it does, or is repaired.  What
+        is durable stays so, and what the MemTable held is read from our log then."""
         self.open.pop(partition)
         self._source.stop(partition)
         self._observer.failed("seal", error)
@@ -224,22 +247,25 @@ class Partitions:
             if region is not None:
                 region.pending = None
 
-    def hand_over(self, partition: int, writer: LogWriter) -> bool:
-        """Give up an open region; False if it is left as it is: the next owner fences."""
-        region = self.open.pop(partition)
-        try:
-            record, _ = seal_generation(self._context, writer, region.memtable, hand_over=True)
-        except OwnershipLost as error:
-            self._commits.forget(partition)
-            self._observer.ownership_lost(region.memtable.region, error)
-            return True
-        except (Retry, Refresh) as error:
+    def hand_over(self, partitions: Iterable[int], writer: LogWriter) -> bool:
+        """Give up open regions, all at once; False if some are left as they are: the next owner fences."""
+        memtables = [self.open.pop(partition).memtable for partition in partitions]
+        answers = hand_over(self._context, writer, memtables)
+        failed: list[LancewalError] = []
+        for memtable in memtables:
+            match answers[memtable.region]:
+                case Moved(record=record):
+                    self._commits.reached(memtable.region.partition, memtable.position)
+                    self._flushes.add(memtable, record)
+                    self._observer.sealed(memtable.region, record)
+                case OwnershipLost() as error:
+                    self._commits.forget(memtable.region.partition)
+                    self._observer.ownership_lost(memtable.region, error)
+                case error:
+                    failed.append(error)
+        for error in dict.fromkeys(failed):  # one may be that of a whole page
             self._observer.failed("hand-over", error)
-            return False
-        self._commits.reached(partition, region.memtable.position)
-        self._flushes.add(region.memtable, record)
-        self._observer.sealed(region.memtable.region, record)
-        return True
+        return not failed
 
     def _now(self) -> float:
         return self._context.clock.monotonic()

@@ -2,15 +2,17 @@
 
 Guarantees
  1. It is called while no segment is unsettled: an index changes only then (``seal``).
- 2. A region that another owner has claimed is dropped, one whose index has no room for a further generation put off; the
-    others go on.  A store that fails is asked once a turn: the loop must turn.
+ 2. What is due in a turn goes to the store at once, each page in one swap.
+ 3. A region that another owner has claimed is dropped, one whose index has no room for a further generation, or is damaged,
+    put off; the others go on.  A store that fails is asked once a turn: the loop must turn.
 """
 
 from __future__ import annotations
 
 from typing import assert_never
 
-from lancewal_core.errors import ObjectTooLarge, OwnershipLost, Refresh, Retry
+from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
+from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.observer import Observer
@@ -18,7 +20,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.partitions import OpenRegion, Partitions
 from lancewal_ingest.regions.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
-from lancewal_ingest.regions.seal import reanchor_generation, seal_generation
+from lancewal_ingest.regions.seal import Moved, seal_and_reanchor
 
 _SEALING_MAX_S = 5.0
 """Longer than any seal that is merely slow."""
@@ -57,30 +59,44 @@ class Sealing:
         largest = max(open_.values(), key=lambda r: r.memtable.nbytes, default=None)
         total = sum(r.memtable.nbytes for r in open_.values())
         early = largest if largest is not None and self._memory.seal_largest(total) else None
-        for partition, region in list(open_.items()):
-            decision = self._decide(region, writer, early=region is early)
-            if decision is not SealDecision.KEEP and self._since is None:
-                self._since = self._now()
-            try:
-                match decision:
-                    case SealDecision.KEEP:
-                        pass
-                    case SealDecision.SEAL:
-                        self._seal(region, writer)
-                    case SealDecision.REANCHOR:
-                        reanchor_generation(self._context, writer, region.memtable)
-                    case _:
-                        assert_never(decision)
-            except OwnershipLost as error:
-                self._partitions.drop(partition, error)
-            except ObjectTooLarge as error:
-                self._partitions.put_off(partition, error)
-            except Refresh as error:
-                self._observer.failed("seal", error)
-            except Retry as error:
-                self._observer.failed("seal", error)
-                return  # no use in asking the same store for each region: the loop must turn
-        self._since = None
+        full: list[OpenRegion] = []
+        empty: list[OpenRegion] = []
+        for region in open_.values():
+            match self._decide(region, writer, early=region is early):
+                case SealDecision.KEEP:
+                    pass
+                case SealDecision.SEAL:
+                    full.append(region)
+                case SealDecision.REANCHOR:
+                    empty.append(region)
+                case decision:
+                    assert_never(decision)
+        if not full and not empty:
+            self._since = None
+            return
+        if self._since is None:
+            self._since = self._now()
+        answers = seal_and_reanchor(
+            self._context, writer, [region.memtable for region in full], [region.memtable for region in empty]
+        )
+        failed: list[LancewalError] = []
+        for region in (*full, *empty):
+            match answers[region.memtable.region]:
+                case Moved(record=record, newest=newest):
+                    if newest is not record:
+                        self._follow(region, record, newest)
+                case OwnershipLost() as error:
+                    self._partitions.drop(region.memtable.region.partition, error)
+                case Corrupt() as error:
+                    self._partitions.put_off(region.memtable.region.partition, error)
+                case error:
+                    failed.append(error)
+        for error in dict.fromkeys(failed):  # one may be that of a whole page
+            if not isinstance(error, Refresh | Retry):
+                raise error
+            self._observer.failed("seal", error)
+        if not any(isinstance(error, Retry) for error in failed):
+            self._since = None
 
     def _decide(self, region: OpenRegion, writer: LogWriter, *, early: bool) -> SealDecision:
         memtable = region.memtable
@@ -94,17 +110,14 @@ class Sealing:
         decision = self._policy.decide(stats)
         return SealDecision.SEAL if early and memtable.entries else decision
 
-    def _seal(self, region: OpenRegion, writer: LogWriter) -> None:
+    def _follow(self, region: OpenRegion, sealed: GenerationRecord, following: GenerationRecord) -> None:
         memtable = region.memtable
-        record, following = seal_generation(self._context, writer, memtable, hand_over=False)
-        if following is None:
-            raise AssertionError("sealing without a hand-over opens the next generation")
         region.memtable = MemTable(
             memtable.region, following.generation, following.first_sequence, memtable.position, self._now()
         )
         region.memtable.last_entry_at = memtable.last_entry_at
-        self._flushes.add(memtable, record)
-        self._observer.sealed(memtable.region, record)
+        self._flushes.add(memtable, sealed)
+        self._observer.sealed(memtable.region, sealed)
 
     def _now(self) -> float:
         return self._context.clock.monotonic()

@@ -78,7 +78,7 @@ class WorkerLimits:
     settle_s: float = 10.0
     """How long a revoked partition may wait for the segment in flight."""
     open_s: float = 1.0
-    """A turn begins to open no further partition after so long: between turns the consumer polls and the loop shows that
+    """A turn begins to open no further partitions after so long: between turns the consumer polls and the loop shows that
     it lives."""
     join_s: float = 5.0
     """A new member is told first that nothing is its own, until those that have it have given it up."""
@@ -306,11 +306,8 @@ class IngestWorker:
             if self._fenced:
                 return False
             self._start_job(now=True)
-        handed_over = True
         self._handed_over = sorted(self._partitions.open)
-        for partition in self._handed_over:
-            # A store that fails takes long to do so: once is enough.
-            handed_over = handed_over and self._now() < end and self._partitions.hand_over(partition, self._writer)
+        handed_over = self._now() < end and self._partitions.hand_over(self._handed_over, self._writer)
         while len(self._flushes) and self._now() < end:
             self._flushes.advance()
             self._flushes.wait(end - self._now())
@@ -340,13 +337,12 @@ class IngestWorker:
         settled = self._wait_job(self._now() + self._limits.settle_s)
         for partition in leaving:
             self._partitions.stopped.pop(partition, None)  # the segment waited for may have stopped it
-            if partition not in self._partitions.open:
-                continue
-            if settled and not self._fenced:
-                # A store that fails takes long to do so: it must not use up the rebalance's time once per partition.
-                settled = self._partitions.hand_over(partition, self._writer)
-            else:
-                self._partitions.open.pop(partition)  # not settled: do not hand over; the next owner fences
+        leaving = [p for p in leaving if p in self._partitions.open]
+        if settled and not self._fenced:
+            self._partitions.hand_over(leaving, self._writer)
+        else:
+            for partition in leaving:  # not settled: do not hand over; the next owner fences
+                del self._partitions.open[partition]
 
     # -- consuming -----------------------------------------------------------------------------------------------
 

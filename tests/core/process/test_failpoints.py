@@ -16,7 +16,15 @@ import pytest
 
 from lancewal_core.errors import InvalidSettings
 from lancewal_core.process import failpoints
-from lancewal_core.process.failpoints import POINTS, Failpoint, FailpointError, configure, parse_failpoint, point
+from lancewal_core.process.failpoints import (
+    POINTS,
+    Failpoint,
+    FailpointError,
+    configure,
+    parse_failpoint,
+    point,
+    points,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -56,7 +64,7 @@ def test_every_point_in_the_code_is_declared_and_every_declared_one_is_in_the_co
     used: set[str] = set()
     for package in ("core", "ingest", "flusher", "reader"):
         for file in (ROOT / package).rglob("*.py"):
-            for call in re.findall(r"\bpoint\(\s*([^)]*?)[,)]", file.read_text()):
+            for call in re.findall(r"\bpoints?\(\s*([^)]*?)[,)]", file.read_text()):
                 used |= set(re.findall(r'"([a-z]+(?:\.[a-z]+)?)"', call))
     assert used == POINTS
 
@@ -70,6 +78,17 @@ def test_without_testing_a_failpoint_is_refused(tmp_path: Path) -> None:
             configure({"LANCEWAL_FAILPOINT": "wal.put:before=kill", **testing})
     with point("wal.put"):
         pass  # and none is in force
+
+
+def test_many_that_take_a_step_together_pass_its_point_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "events"
+    monkeypatch.setattr(failpoints, "_active", failpoints.Failpoints([], str(log)))
+    with points("claim.cas", ({"region": name} for name in ("a", "b"))):
+        assert [json.loads(line)["when"] for line in log.read_text().splitlines()] == ["before"] * 2
+    passed = [json.loads(line) for line in log.read_text().splitlines()]
+    assert sorted((line["when"], line["region"]) for line in passed) == [
+        ("after", "a"), ("after", "b"), ("before", "a"), ("before", "b"),
+    ]  # fmt: skip
 
 
 def test_the_empty_text_means_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

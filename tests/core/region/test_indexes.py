@@ -452,6 +452,47 @@ def test_a_damaged_record_is_its_region_s_alone(
     assert decode_page(store.bucket.get(key(2)) or b"", key(2)).records[REGION.partition] == broken
 
 
+def test_each_answers_by_itself(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    """A damaged record, a decision that fails, one that declines, and a page without a verdict."""
+    regions = [Region("orders", TopicId("topic-id-1"), p) for p in range(4)]
+    damaged, failing, declining, going_on = regions
+    store.bucket.put(key(1), damage(page_with(*map(claimed, regions)), damaged), 0)
+
+    def refuse(_: RegionIndex | None) -> RegionIndex | None:
+        raise StoreInconsistent("no")
+
+    store.faults.puts.extend([PutFault.NEVER_ARRIVED] * 8)
+    found = indexes.swap_each(
+        {
+            ELSEWHERE: lambda _: claimed(ELSEWHERE),
+            going_on: again,
+            failing: refuse,
+            declining: lambda _: None,
+            damaged: again,
+        }
+    )
+    assert list(found) == [ELSEWHERE, going_on, failing, declining, damaged]
+    assert isinstance(found.pop(ELSEWHERE), StoreUnavailable)
+    assert isinstance(found.pop(failing), StoreInconsistent)
+    assert isinstance(found.pop(damaged), ObjectCorrupt)
+    assert found == {going_on: (True, again(claimed(going_on))), declining: (False, claimed(declining))}
+    read = indexes.read_each([ELSEWHERE, damaged, going_on])
+    assert list(read) == [ELSEWHERE, damaged, going_on]
+    assert isinstance(read.pop(damaged), ObjectCorrupt)
+    assert read == {ELSEWHERE: None, going_on: again(claimed(going_on))}
+
+
+def test_a_page_that_cannot_be_read_is_the_answer_of_its_regions(store: ScriptedStore, indexes: RegionIndexes) -> None:
+    store.bucket.put(key(1), b"damaged", 0)
+    for answers in (
+        indexes.read_each([REGION, OTHER, ELSEWHERE]),
+        indexes.swap_each({REGION: again, OTHER: again, ELSEWHERE: lambda _: None}),
+    ):
+        assert isinstance(answers[REGION], ObjectCorrupt)
+        assert answers[REGION] is answers[OTHER]
+        assert answers[ELSEWHERE] in (None, (False, None))
+
+
 def test_in_a_page_that_is_too_large_other_changes_go_on(
     store: ScriptedStore, indexes: RegionIndexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,10 +110,10 @@ def test_no_fence_takes_the_place_of_lost_segments(
         store.bucket.delete(key(lost))
     before = store.plain.list("")
     with pytest.raises(ObjectMissing, match=rf"{key(first)}.*lancewal repair segment"):
-        end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+        end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new"))
     assert store.plain.list("") == before
     assert fenced or isinstance(writer.put([entry(NORTH, 40)]), Durable)
-    assert end_log(store, TASKS, clock, LOG, Sequence(end), OwnerId("new"), NORTH).end == (40 if fenced else 41)
+    assert end_log(store, TASKS, clock, LOG, {NORTH: Sequence(end)}, OwnerId("new")).end == (40 if fenced else 41)
 
 
 @pytest.mark.parametrize("fault", [PutFault.NEVER_ARRIVED, PutFault.LANDS_LATER, PutFault.REFUSED])
@@ -395,7 +395,7 @@ def test_segments_that_come_between_a_walk_and_its_listing_are_no_loss(
     after = confirm_end(store, walked, from_store(store))
     assert after.later is None
     assert ([s.sequence for s in after.segments], after.end) == (list(range(after.end)), 6 if act == "before" else 3)
-    ended = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    ended = end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new"))
     assert ([s.sequence for s in ended.segments], ended.end) == (list(range(9)), 9)
 
 
@@ -403,7 +403,7 @@ def test_a_fence_needs_no_listing(store: ScriptedStore, clock: ManualClock, writ
     fill(writer, 2)
     put = fence(store, 2)
     store.fail("list", "")
-    assert end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH).fence == put
+    assert end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new")).fence == put
 
 
 def test_regions_limit_what_is_decoded(store: ScriptedStore, writer: LogWriter) -> None:
@@ -470,7 +470,7 @@ def test_the_end_is_a_fence_behind_the_last_segment(
     store: ScriptedStore, clock: ManualClock, writer: LogWriter
 ) -> None:
     fill(writer, 3)
-    walked = end_log(store, TASKS, clock, LOG, Sequence(1), OwnerId("new"), NORTH)
+    walked = end_log(store, TASKS, clock, LOG, {NORTH: Sequence(1)}, OwnerId("new"))
     assert ([s.sequence for s in walked.segments], walked.end) == ([1, 2], 3)
     assert walked.fence is not None
     assert (walked.fence.writer, walked.fence.sequence) == ("new", 3)
@@ -479,9 +479,9 @@ def test_the_end_is_a_fence_behind_the_last_segment(
 
 def test_a_log_that_had_ended_keeps_its_fence(store: ScriptedStore, clock: ManualClock, writer: LogWriter) -> None:
     fill(writer, 2)
-    first = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("one"), NORTH)
+    first = end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("one"))
     puts = sum(act == "put" for act, _ in store.calls)
-    again = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("two"), NORTH)
+    again = end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("two"))
     assert again == first
     assert sum(act == "put" for act, _ in store.calls) == puts
 
@@ -498,7 +498,7 @@ def test_segments_that_come_before_the_fence_are_in_the_walk(
     other = ScriptedStore(clock, store.bucket)
     other.before("put", key(2), write)
     other.before("put", key(3), write)
-    walked = end_log(other, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    walked = end_log(other, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new"))
     assert [s.sequence for s in walked.segments] == [0, 1, 2, 3]
     assert (walked.end, walked.fence and walked.fence.writer) == (4, "new")
 
@@ -508,7 +508,7 @@ def test_another_claimer_s_fence_in_between_is_the_end(
 ) -> None:
     fill(writer, 1)
     store.before("put", key(1), lambda: fence(store, 1, "faster"))
-    walked = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    walked = end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new"))
     assert (walked.end, walked.fence and walked.fence.writer) == (1, "faster")
 
 
@@ -518,7 +518,7 @@ def test_a_fence_without_a_verdict_is_tried_until_the_log_has_ended(
 ) -> None:
     fill(writer, 1)
     store.faults.puts.append(fault)
-    walked = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    walked = end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new"))
     data = store.plain.get(key(1))
     assert data is not None
     assert decode_segment(data, key(1)) == walked.fence
@@ -535,7 +535,7 @@ def test_a_segment_that_lands_while_the_fence_has_no_verdict_is_in_the_walk(
     other.faults.landing = False
     other.faults.puts.append(PutFault.NEVER_ARRIVED)
     other.after("put", key(0), lambda: setattr(other.faults, "landing", True))
-    walked = end_log(other, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+    walked = end_log(other, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new"))
     assert ([s.sequence for s in walked.segments], walked.end) == ([0], 1)
     assert isinstance(writer.put_again(), Durable)
 
@@ -543,7 +543,7 @@ def test_a_segment_that_lands_while_the_fence_has_no_verdict_is_in_the_walk(
 def test_no_verdict_on_the_fence_for_long(store: ScriptedStore, clock: ManualClock) -> None:
     store.faults.puts.extend([PutFault.NEVER_ARRIVED] * 100)
     with pytest.raises(StoreUnavailable, match=key(0)):
-        end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId("new"), NORTH)
+        end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId("new"))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -572,7 +572,7 @@ def test_writer_and_claimers_race(seed: int) -> None:
 
     def claim(store: MemoryStore, name: str, after: int) -> None:
         scheduler.wait(lambda: len(durable) >= after or bool(stopped), None, "claim")
-        walked = end_log(store, TASKS, clock, LOG, Sequence(0), OwnerId(name), NORTH)
+        walked = end_log(store, TASKS, clock, LOG, {NORTH: Sequence(0)}, OwnerId(name))
         ends.append((walked.end, [s.sequence for s in walked.segments]))
 
     scheduler.spawn("writer", partial(write, client()))

@@ -166,9 +166,9 @@ class World:
         newest, end = index.generations[-1], None
         if newest.state is State.OPEN:
             walked = end_log(
-                self.plain, self.tasks, self.clock, newest.log, newest.first_sequence, writer.owner, region
+                self.plain, self.tasks, self.clock, newest.log, {region: newest.first_sequence}, writer.owner
             )
-            entries = [e for s in walked.segments for e in s.entries if e.first >= newest.first]
+            entries = [e for s in walked.segments for e in s.entries if e.region == region and e.first >= newest.first]
             reached = entries[-1].next if entries else newest.first
             end = Ended(newest.generation, newest.log, reached, walked.end, None, self.clock.now_ms())
         self.change(partition, lambda found: claim(found, end, 1, writer.claimant(), self.new_id()))

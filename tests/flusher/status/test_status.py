@@ -89,7 +89,7 @@ class Ingest:
         """Of a process that has died: its log is ended, its OPEN generation SEALED there."""
         tasks = ThreadTasks(workers=1)
         try:
-            end = end_log(self.store, tasks, self.clock, former.log.log, Sequence(0), self.log.owner, region).end
+            end = end_log(self.store, tasks, self.clock, former.log.log, {region: Sequence(0)}, self.log.owner).end
         finally:
             tasks.close()
         next_ = former.open[region]

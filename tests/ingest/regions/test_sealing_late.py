@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
+from lancewal_core.ids import Region
 from lancewal_ingest.regions import sealing
+from lancewal_ingest.regions.memtable import MemTable
 from tests.support.pipeline import Pipeline
 
 
@@ -24,13 +25,13 @@ def progressing(pipeline: Pipeline) -> bool:
     return pipeline._worker.idle_or_progressing
 
 
-def refuse(*_: object, **__: object) -> NoReturn:
-    raise StoreUnavailable("away")
+def refuse(_: object, __: object, full: Iterable[MemTable], ___: object) -> Mapping[Region, StoreUnavailable]:
+    return {memtable.region: StoreUnavailable("away") for memtable in full}
 
 
 def test_for_as_long_as_it_lasts(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(sealing, "seal_generation", refuse)
+        patched.setattr(sealing, "seal_and_reanchor", refuse)
         for id in range(5):
             pipeline.upsert("r1", id, a=id)
         pipeline.ingest()
@@ -47,16 +48,16 @@ def test_while_one_try_takes_long(pipeline: Pipeline, monkeypatch: pytest.Monkey
     """The loop itself says nothing then: what it shows is asked by another thread."""
     seen: list[bool] = []
 
-    def slow(*_: object, **__: object) -> NoReturn:
+    def slow(_: object, __: object, full: Iterable[MemTable], ___: object) -> Mapping[Region, StoreUnavailable]:
         seen.append(progressing(pipeline))
         pipeline.clock.ahead_s += 6.0
         seen.append(progressing(pipeline))
-        raise StoreUnavailable("away")
+        return refuse(_, __, full, ___)
 
     for id in range(5):
         pipeline.upsert("r1", id, a=id)
     with monkeypatch.context() as patched:
-        patched.setattr(sealing, "seal_generation", slow)
+        patched.setattr(sealing, "seal_and_reanchor", slow)
         while not seen:
             pipeline._worker.step(0)
     assert seen[:2] == [True, False]

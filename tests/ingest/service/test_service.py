@@ -64,7 +64,7 @@ from lancewal_demo.stack import KafkaBroker
 from lancewal_flusher.define.create import create_table
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD
-from lancewal_ingest.regions.open import open_region
+from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.service import service
 from lancewal_ingest.service.metric_table import IngestMetricTable
@@ -334,14 +334,14 @@ def test_ready_is_who_has_opened_its_partitions_or_has_none_and_says_so(
     settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
     create_table(settings)
     may_open = threading.Event()
-    opens = open_region
+    opens = open_regions
 
-    def held_back(*arguments: Any) -> Any:
+    def held_back(context: Any, writer: Any, regions: Any, offsets: Any) -> Any:
         if not may_open.is_set():
-            raise StoreInconsistent("not yet")
-        return opens(*arguments)
+            return {region: StoreInconsistent("not yet") for region in regions}
+        return opens(context, writer, regions, offsets)
 
-    monkeypatch.setattr("lancewal_ingest.regions.partitions.open_region", held_back)
+    monkeypatch.setattr("lancewal_ingest.regions.partitions.open_regions", held_back)
     with serving(settings) as first:
         assert get(first.port, "/readyz")[0] == 503
         until(lambda: "store_inconsistent: partition 0 cannot be opened: not yet" in get(first.port, "/readyz")[1])

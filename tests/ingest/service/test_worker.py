@@ -4,7 +4,7 @@ Kafka driven by hand."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ from lancewal_core.errors import (
     ActionNeeded,
     DeadLetterRefused,
     KafkaUnavailable,
+    LancewalError,
     OwnershipLost,
     RetentionLost,
     StoreInconsistent,
@@ -126,6 +127,8 @@ class Source:
     member: bool = True
     commits: list[dict[int, Position]] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
+    asked_together: list[tuple[int, ...]] = field(default_factory=list)
+    """For offsets, at once."""
     polls: int = 0
 
     def subscribe(self, listener: Listener) -> None: ...
@@ -158,6 +161,10 @@ class Source:
             raise found
         return found
 
+    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
+        self.asked_together.append(tuple(partitions))
+        return {p: self.ends.get(p, Offsets(Position(0), Position(10**9))) for p in partitions}
+
     def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
         done(self.commit(positions))
 
@@ -171,9 +178,10 @@ class Source:
 class Place:
     """Everything around one worker."""
 
-    def __init__(self, partitions: int = 1) -> None:
+    def __init__(self, partitions: int = 1, regions_per_page: int = 32) -> None:
         self.contract = Contract(
             table_uuid="table", topic="orders", topic_id="topic-id-1", partitions=partitions, primary_key=("k",),
+            regions_per_page=regions_per_page,
             region_key=("k",), start=tuple([0] * partitions), history_window_s=60, grace_s=60, on_bad_record="stop",
             columns=(Column(name="k", type="int64", field_ids=(0,)), Column(name="a", type="string", field_ids=(1,))),
         )  # fmt: skip
@@ -376,7 +384,7 @@ def test_a_fenced_member_without_partitions_goes_on() -> None:
     index = place.context.indexes.read([place.region()]).get(place.region())
     assert index is not None
     newest = index.generations[-1]
-    end_log(place.store, AtOnce(), place.clock, newest.log, Number(0), OTHER, place.region())
+    end_log(place.store, AtOnce(), place.clock, newest.log, {place.region(): Number(0)}, OTHER)
     place.source.coming = [place.records(3, 3)]
     for _ in range(2):
         worker.step()

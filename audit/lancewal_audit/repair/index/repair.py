@@ -214,7 +214,7 @@ def repair_index(
         return _fill(context, plan, plan.versions.newest, None)
     for log, found in survey_logs(context, [region]).items():
         if found.fence is None:
-            end_log(context.store, context.tasks, context.clock, log, found.behind, OwnerId("repair"), region)
+            end_log(context.store, context.tasks, context.clock, log, {region: found.behind}, OwnerId("repair"))
     again = plan_index(context, region, low, before_gap=before_gap, above=above)
     if again.index is None or again.versions != plan.versions:
         raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")

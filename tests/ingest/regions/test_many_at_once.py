@@ -1,0 +1,253 @@
+"""What is due of many regions goes to the store together: a swap a page, and each region goes its own way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import KafkaUnavailable
+from lancewal_core.ids import Page, Region, Sequence
+from lancewal_core.region.index import State
+from lancewal_core.region.indexes import page_family
+from lancewal_core.region.pages.state_page import decode_page, encode_page
+from lancewal_core.wal.segment import Trailer, decode_trailer
+from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.observer import Claim
+from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
+from tests.ingest.service.test_worker import Place
+from tests.support.silent_observer import SilentObserver
+
+NOT_YET = SealPolicy(rows=10**9, age_s=1e9, log_distance=10**9)
+AT_ONCE = SealPolicy(rows=1, log_distance=1)
+
+
+class Told(SilentObserver):
+    """What failed."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[str, object]] = []
+        self.claims: list[tuple[int, Claim]] = []
+
+    def failed(self, act: str, cause: object) -> None:
+        self.failures.append((act, cause))
+
+    def claimed(self, region: Region, outcome: Claim) -> None:
+        self.claims.append((region.partition, outcome))
+
+
+def opened(place: Place, rows: Seq[int], told: Told | None = None) -> IngestWorker:
+    """A worker that has all partitions, with a durable record in each of ``rows``."""
+    limits = WorkerLimits(linger_s=0.0, idle_position_s=1e9, retry_s=1e9, damaged_s=1e9)
+    worker = place.worker(NOT_YET, limits, observer=told)
+    worker.assigned(range(place.contract.partitions))
+    came = [place.records(0, 1, partition) for partition in rows]
+    records = {p: found for polled in came for p, found in polled.records.items()}
+    place.source.coming = [Polled({}, {}), Polled(records, {p: n for polled in came for p, n in polled.next.items()})]
+    for _ in range(3):
+        worker.step()
+    assert worker.durable == {p: int(p in rows) for p in range(place.contract.partitions)}
+    return worker
+
+
+def pages(place: Place) -> int:
+    """Versions of pages that were put so far."""
+    return len(place.bucket.listing(paths.pages_prefix()))
+
+
+def states(place: Place) -> dict[int, list[State]]:
+    indexes = place.context.indexes.read(place.contract.regions)
+    return {region.partition: [r.state for r in index.generations] for region, index in indexes.items()}
+
+
+def damage(place: Place, partition: int) -> str:
+    """Another process swaps the page, in which the partition's record is damaged by now; the key of this version."""
+    family = page_family(Page.of(place.region(partition), place.contract.regions_per_page))
+    numbers = [number for info in place.bucket.listing(family.prefix) if (number := family.parse(info.key))]
+    before, following = family.key(max(numbers)), family.key(max(numbers) + 1)
+    page = decode_page(place.bucket.get(before) or b"", before)
+    record = page.records[partition]
+    harmed = page.with_records({partition: replace(record, data=record.data[:-1] + b"?")})
+    place.bucket.put(following, encode_page(replace(harmed, write_id="another")), 0)
+    return following
+
+
+def test_what_is_due_in_a_turn_is_a_swap_a_page() -> None:
+    place = Place(4, regions_per_page=2)
+    worker = opened(place, [0, 1, 3])
+    before = pages(place)
+    worker._sealing._policy = AT_ONCE
+    worker._sealing.advance(worker._writer)
+    sealed = [State.SEALED, State.OPEN]
+    assert states(place) == {0: sealed, 1: sealed, 2: [State.OPEN], 3: sealed}
+    assert worker.memtables[2].first_sequence == 1
+    assert pages(place) - before == 2
+    worker._flushes.advance()
+    flushed = [State.FLUSHED, State.OPEN]
+    assert states(place) == {0: flushed, 1: flushed, 2: [State.OPEN], 3: flushed}
+    assert pages(place) - before == 4
+
+
+def test_a_region_that_cannot_be_sealed_stops_no_other() -> None:
+    place, told = Place(4, regions_per_page=2), Told()
+    worker = opened(place, [0, 1, 2, 3], told)
+    damaged = damage(place, 1)
+    worker._sealing._policy = AT_ONCE
+    worker._sealing.advance(worker._writer)
+    assert sorted(worker.durable) == [0, 2, 3]
+    assert {p: (error.kind, error.where["object"]) for p, error in worker.refused.items()} == {
+        1: ("object_corrupt", damaged)
+    }
+    assert [act for act, _ in told.failures] == ["seal"]
+    assert {m.generation for m in worker.memtables.values()} == {2}
+
+
+def test_a_store_that_fails_for_a_page_is_told_once_and_the_other_page_is_sealed() -> None:
+    place, told = Place(4, regions_per_page=2), Told()
+    worker = opened(place, [0, 1, 2, 3], told)
+    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2))
+    worker._sealing._policy = AT_ONCE
+    worker._sealing.advance(worker._writer)
+    assert {p: m.generation for p, m in worker.memtables.items()} == {0: 1, 1: 1, 2: 2, 3: 2}
+    assert [act for act, _ in told.failures] == ["seal"]
+    place.store.silent = None
+    worker._sealing.advance(worker._writer)
+    assert {m.generation for m in worker.memtables.values()} == {2}
+
+
+def test_what_is_handed_over_goes_side_by_side() -> None:
+    place, told = Place(4, regions_per_page=2), Told()
+    worker = opened(place, [0, 1, 3], told)
+    before = pages(place)
+    worker.revoked([0, 1, 2, 3])
+    assert pages(place) - before == 2
+    assert states(place) == {p: [State.SEALED] for p in range(4)}
+    assert worker.durable == {}
+    worker._flushes.advance()
+    assert states(place) == {p: [State.FLUSHED] for p in range(4)}
+    assert pages(place) - before == 4
+    assert told.failures == []
+
+
+def test_a_page_that_fails_leaves_its_regions_to_their_next_owner() -> None:
+    place, told = Place(4, regions_per_page=2), Told()
+    worker = opened(place, [0, 1, 3], told)
+    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2))
+    assert not worker.drain(60.0)
+    place.store.silent = None
+    assert states(place) == {0: [State.OPEN], 1: [State.OPEN], 2: [State.FLUSHED], 3: [State.FLUSHED]}
+    assert [act for act, _ in told.failures] == ["hand-over"]
+
+
+def test_a_flush_that_fails_holds_up_none_beside_it() -> None:
+    place, told = Place(3, regions_per_page=2), Told()
+    worker = opened(place, [0, 1, 2], told)
+    worker._sealing._policy = AT_ONCE
+    worker._sealing.advance(worker._writer)
+    place.store.silent = paths.snapshots_prefix(place.region(1))
+    worker._flushes.advance()
+    worker._flushes.advance()
+    place.store.silent = None
+    assert {p: found[0] for p, found in states(place).items()} == {0: State.FLUSHED, 1: State.SEALED, 2: State.FLUSHED}
+    assert [act for act, _ in told.failures] == ["flush"]
+    worker._flushes._again_at = 0.0
+    worker._flushes.advance()
+    assert {p: found[0] for p, found in states(place).items()} == dict.fromkeys(range(3), State.FLUSHED)
+    assert len(worker._flushes) == 1  # what it said is taken at the next turn
+    worker._flushes.advance()
+    assert len(worker._flushes) == 0
+
+
+def reads_of(place: Place, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each object is asked for from now on."""
+    asked = Counter[str]()
+    get = place.store.get
+
+    def counted(key: str) -> bytes | None:
+        asked[key] += 1
+        return get(key)
+
+    monkeypatch.setattr(place.store, "get", counted)
+    return asked
+
+
+def heir(place: Place, told: Told) -> IngestWorker:
+    """Another worker, which has opened what it could."""
+    limits = WorkerLimits(linger_s=0.0, idle_position_s=1e9, retry_s=1.0, damaged_s=1.0)
+    worker = place.worker(NOT_YET, limits, observer=told)
+    worker.assigned(range(place.contract.partitions))
+    worker.step()
+    return worker
+
+
+def spoil(place: Place, key: str, partition: int) -> bytes:
+    """Damage the rows of a partition's entry in a segment; what it was."""
+    whole = place.bucket.get(key) or b""
+    trailer = decode_trailer(whole, key, len(whole))
+    assert isinstance(trailer, Trailer)
+    (batch,) = [b for b in trailer.batches if any(e.region.partition == partition for e in b.entries)]
+    at = batch.section.start + batch.section.length - 1
+    place.bucket.delete(key)
+    place.bucket.put(key, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], 0)
+    return whole
+
+
+def test_what_is_opened_together_asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlushQueue, "advance", lambda _: None)
+    place, told = Place(4, regions_per_page=2), Told()
+    gone = opened(place, [0, 1, 3])
+    before, asked = pages(place), reads_of(place, monkeypatch)
+    worker = heir(place, told)
+    assert worker.durable == {0: 1, 1: 1, 2: 0, 3: 1}
+    assert told.failures == []
+    assert pages(place) - before == 2
+    assert place.source.asked_together == [(0, 1, 2, 3), (0, 1, 2, 3)]  # once by each worker
+    log = [asked[paths.wal_segment(gone._writer.log, Sequence(number))] for number in range(3)]
+    assert log == [1, 1, 1]  # its segment, the number of the fence, and one behind it
+    assert worker.memtables[3].generation == 2
+
+
+def test_a_damaged_entry_is_its_region_s_alone() -> None:
+    place, told = Place(4, regions_per_page=2), Told()
+    opened(place, [0])
+    (key,) = [info.key for info in place.bucket.listing(paths.wal_prefix())]
+    whole = spoil(place, key, 0)
+    worker = heir(place, told)
+    assert worker.durable == {1: 0, 2: 0, 3: 0}
+    assert {p: (error.kind, error.where["object"]) for p, error in worker.refused.items()} == {
+        0: ("object_corrupt", key)
+    }
+    place.bucket.delete(key)
+    place.bucket.put(key, whole, 0)
+    place.clock.sleep(1.0)
+    worker.step()
+    assert worker.durable == {0: 1, 1: 0, 2: 0, 3: 0}
+
+
+def test_a_damaged_state_and_a_partition_without_a_leader_hold_up_no_other() -> None:
+    place, told = Place(4, regions_per_page=2), Told()
+    opened(place, [0, 1, 2, 3])
+    damaged = damage(place, 0)
+    place.source.ends[2] = KafkaUnavailable("leader not available")
+    worker = heir(place, told)
+    assert worker.durable == {1: 1, 3: 1}
+    assert {p: error.kind for p, error in worker.refused.items()} == {0: "object_corrupt", 2: "kafka_unavailable"}
+    assert worker.refused[0].where["object"] == damaged
+    assert sorted(told.claims) == [(0, "failed"), (1, "won"), (2, "failed"), (3, "won")]
+
+
+def test_a_page_without_a_verdict_holds_up_its_regions_alone() -> None:
+    place, told = Place(4, regions_per_page=2), Told()
+    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2))
+    worker = heir(place, told)
+    assert worker.durable == {2: 0, 3: 0}
+    assert [act for act, _ in told.failures] == ["open"]
+    place.store.silent = None
+    place.clock.sleep(1.0)
+    worker.step()
+    assert worker.durable == dict.fromkeys(range(4), 0)
