@@ -304,7 +304,7 @@ def test_garbage_is_collected_while_something_always_waits(tmp_path: Path, monke
 
     def behind(*arguments: Any) -> Any:
         table.generation(0, upserts(range(3)))
-        return merge_next(*arguments)
+        return merge_next(*arguments[:4])  # and look
 
     monkeypatch.setattr(rounds, "merge_next", behind)
     with serving(settings_of(table)) as port:
