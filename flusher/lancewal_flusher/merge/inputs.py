@@ -105,15 +105,17 @@ def read_inputs(
         keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
         ages = first_seen.ages_s(keys_waiting, context.clock.monotonic())
     # Step 2
-    snapshots, damaged = _snapshots(context, waiting, _named if rebuild else _intact, rebuild)
+    snapshots, damaged, raced = _snapshots(context, waiting, _named if rebuild else _intact, rebuild)
     taken = _take(context, ages, limits, snapshots, damaged)
     if isinstance(taken, ObjectMissing) and rebuild:
-        snapshots, damaged = _snapshots(context, waiting, _intact, rebuild)
+        snapshots, damaged, raced = _snapshots(context, waiting, _intact, rebuild)
         taken = _take(context, ages, limits, snapshots, damaged)
     if isinstance(taken, ObjectMissing):
         # The next look says what that means.
         return Refused(f"gone since the merge looked at it: {taken}", Why.CLEANED_UP)
-    return MergeInputs(in_force, indexes, *taken, damaged)
+    region_inputs, waited_s = taken
+    # What somebody else has rebuilt may have waited for longer than all others: nothing is put off then.
+    return MergeInputs(in_force, indexes, region_inputs, math.inf if raced else waited_s, damaged)
 
 
 def _take(
@@ -156,12 +158,12 @@ def _snapshots(
     waiting: Mapping[Region, Sequence[GenerationRecord]],
     read: Callable[[FlusherContext, GenerationRecord], Snapshot | Corrupt | None],
     rebuild: bool,
-) -> tuple[dict[Region, list[Snapshot]], dict[Region, Corrupt]]:
-    """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else is rebuilding; and
-    what is wrong with those that are damaged."""
+) -> tuple[dict[Region, list[Snapshot]], dict[Region, Corrupt], bool]:
+    """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else has rebuilt; what is
+    wrong with those that are damaged; and whether one is left since somebody else was faster."""
     named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
     if not named:
-        return {}, {}
+        return {}, {}, False
     # What the key index has is asked for at the same time.
     intact, _ = together(
         context.tasks,
@@ -182,7 +184,7 @@ def _snapshots(
         ended.add(region)  # the next round reads what somebody else has written, or repaired
         if snapshot is not None:
             damaged[region] = snapshot
-    return found, damaged
+    return found, damaged, rebuild and bool(ended - damaged.keys())
 
 
 def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
