@@ -82,7 +82,7 @@ class Proven:
     indexes: Mapping[Region, RegionIndex]
     """Those that it went on: what it took is in them."""
     missing: frozenset[str]
-    """Of the files that it has added, those that were not there behind the commit."""
+    """Of the files that it has added, those that were not there behind the commit, though the newest version needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Merged:
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
     """Regions that it has left where something they need is damaged or lost (``inputs``)."""
     proven: Proven | None = None
-    """For ``finish``; None where the version is not at hand."""
+    """For ``finish``; None where the version is not at hand, and in reports, which would hold on to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +198,8 @@ def merge_next(
             lambda: context.watermarks.record(landed, version, "merge"),
             lambda: missing_files(context, () if sent.pinned is None else plan.facts.files),
         )
+        if missing:  # others may have replaced them since, and a clean-up has come: then nobody misses them
+            missing &= {name for f in context.table.newest().fragments() for name in f.files}
         # Step 8
         if version != pinned.version + 1:
             check_table(sent.pinned or context.table.at(version), context.contract)

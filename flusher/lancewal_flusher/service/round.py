@@ -19,7 +19,7 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
@@ -120,7 +120,7 @@ def run_round(
                 refused.append(result)
                 in_a_row += 1
             case Merged():
-                merges.append(result)
+                merges.append(replace(result, proven=None))
                 proven = result.proven
                 in_a_row = 0
             case _:

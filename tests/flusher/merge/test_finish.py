@@ -16,7 +16,7 @@ from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import FailpointError
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.lance import table as table_lance
-from lancewal_core.table.protocol import TransactionInfo, fragment_files
+from lancewal_core.table.protocol import CommitOutcome, TableCommit, TransactionInfo, fragment_files
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_WATERMARKS, InForce
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
@@ -418,6 +418,27 @@ def test_lost_files_that_nothing_explains_stop(table: FlusherTable) -> None:
     with pytest.raises(ObjectMissing, match="data files that are gone"):
         table.round(COMBINE, context)
     assert table.states(0) == ["MERGED", "FLUSHED", "FLUSHED"]
+
+
+def test_files_that_nobody_needs_any_more_are_not_missed(table: FlusherTable) -> None:
+    """The flusher slept right behind its commit; meanwhile a user has deleted the merge's rows, and a clean-up has come."""
+
+    class Slow(ScriptedTable):
+        def commit(self, commit: TableCommit) -> CommitOutcome:
+            outcome = super().commit(commit)
+            if PROPERTY_WATERMARKS in commit.properties:
+                table.dataset.delete("region = 'r0' and id in (5, 6)")
+                table.clean_up()
+            return outcome
+
+    table.generation(0, [upsert(5, a=1)])
+    table.generation(0, [upsert(6, a=1)])
+    report = table.round(COMBINE, table.context(Slow(table.uri)))
+    assert [f.rows_hidden for f in report.finished] == [0]
+    assert table.states(0) == ["MERGED", "MERGED", "MERGED"]
+    for id in (5, 6):
+        del table.model[table.key(0, id)]
+    table.check()
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------

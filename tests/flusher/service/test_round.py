@@ -65,6 +65,13 @@ def test_sealed_generations_are_left_to_their_ingest_for_a_while(table: FlusherT
     assert state.sealed.seen == {}
 
 
+def test_a_report_holds_no_version_of_the_table(table: FlusherTable) -> None:
+    """Rounds of a thousand merges are reported: each version has a list of fragments and caches of its own."""
+    table.generation(0, upserts(range(5)))
+    report = run_round(table.context(), OPEN_ROWS, RoundState(), 60)
+    assert [merge.proven for merge in report.merges] == [None]
+
+
 def test_a_quiet_round_asks_once_for_the_newest_version(table: FlusherTable) -> None:
     """It is a listing."""
 

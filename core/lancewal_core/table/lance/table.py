@@ -372,8 +372,9 @@ class LanceTable:
     def _pinned(self, opened: Any) -> LancePinnedTable:
         if self._base_paths == "refuse":
             check_base_paths(opened, self.uri)
-        self._opened = LancePinnedTable(opened, self._deletion_files, self._options)
-        return self._opened
+        pinned = LancePinnedTable(opened, self._deletion_files, self._options)
+        self._opened = pinned  # another thread may set another one at once
+        return pinned
 
     def versions(self) -> Sequence[TableVersion]:
         opened = self.newest().dataset
