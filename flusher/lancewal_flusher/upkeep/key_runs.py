@@ -99,10 +99,13 @@ def keep_up(
 def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, rows_max: int) -> UpkeepReport:
     """Steps 2 to 4."""
     fragments = fragments_by_file(pinned, context.contract.primary_key)
-    catalog = context.keys.catalogs.recent()
-    if isinstance(context.keys.catalogs.problem, FormatUnknown):
-        return UpkeepReport()
     origins = origins_of(context)
+    # A compaction waits for the runs of its files, so what is read behind the version pinned has them, and both regions of
+    # a key that had two; what was read before may have one.
+    catalogs = context.keys.catalogs
+    catalog = catalogs.read() if origins.in_old_runs else catalogs.recent()
+    if isinstance(catalogs.problem, FormatUnknown):
+        return UpkeepReport()
     origins.check()  # after the reading: nothing in it was merged under a newer one
     broken = len(context.keys.broken)
     # Step 2

@@ -392,6 +392,24 @@ def test_a_compaction_waits_for_the_index(table: FlusherTable) -> None:
     table.check()
 
 
+def test_a_flusher_that_knows_an_older_catalog_concludes_nothing_from_it(table: FlusherTable) -> None:
+    """It has looked some seconds ago; since then another one has merged, indexed and compacted."""
+    late = table.context()
+    table.generation(0, upserts(range(10)))
+    table.round(context=late)
+    table.generation(0, [delete(3)])
+    table.round(context=late)
+    table.generation(1, upserts([3], a=4), of=0)
+    merge(table)
+    finish(table)
+    index(table)
+    compact(table, 1_000)
+    keep_up(late, UpkeepState())
+    table.generation(1, upserts([3], a=5), of=0)
+    assert merge(table).set_aside == 0
+    table.check()
+
+
 def test_an_index_that_begins_anew_concludes_nothing_from_its_first_half(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
