@@ -67,6 +67,8 @@ class Refused:
 
     reason: str
     why: Why = Why.CONFLICT
+    perhaps_landed: bool = False
+    """Its fate went with the version read: what it has brought shows in the newest version, where it has landed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> La
             except CommitUnknown as error:
                 if version_exists(context.table, commit.read_version):
                     raise
-                return Refused(f"the version read was cleaned up: {error}", Why.CLEANED_UP)
+                return Refused(f"the version read was cleaned up: {error}", Why.CLEANED_UP, perhaps_landed=True)
             if landed is None:
                 return Refused(f"the commit did not land: {cause}", Why.LOST)
         case _:

@@ -22,14 +22,14 @@ Steps of ``load_part``, for a part of the rows with distinct keys
  5. ONE commit from V with the sentinel, unchanged, and no watermarks: it conflicts with every merge, follow-up and load in
     between, and they with it.  A table without fragments: a strict commit.
  6. Committed: go on.  Conflict: again from step 1; the files are taken as they are if the same rows are left.  Unknown: look
-    for the part's uuid in the versions above V.
+    for the part's uuid in the versions above V; where these are gone, ``CommitUnknown``: step 7 would be left out.
  7. Landed above V + 1: somebody may have appended the same keys.  Keys with a live row in two of the fragments that are newer
     than V: ours is hidden, in a commit with the sentinel.  Then prove that no merge came in between unseen (a clean-up can
     hide one from Lance), else ``MergeUnproven``; and a column may have been renamed or dropped: ``ContractMismatch``.
  8. Look whether the files exist: a clean-up with ``delete_unverified`` may have taken them before the commit.
 
-A crash between 5 and 7 leaves a key that somebody appended meanwhile twice, until Kafka's next row for it; ``lancewal
-verify`` names it.
+A crash between 5 and 7, or ``CommitUnknown``, leaves a key that somebody appended meanwhile twice, until Kafka's next row
+for it; ``lancewal verify`` names it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import ObjectMissing, PlanRetriesExhausted, VersionGone
+from lancewal_core.errors import CommitUnknown, ObjectMissing, PlanRetriesExhausted, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.live import find_live
@@ -139,6 +139,8 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
         # Steps 5 and 6
         landed = send_load(context, plan.pinned, deletes.name, written[1], Hidden())
         if isinstance(landed, Refused):
+            if landed.perhaps_landed:
+                raise CommitUnknown(landed.reason)
             reason = landed.reason
             continue
         # Step 7

@@ -17,6 +17,7 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import (
+    CommitUnknown,
     DuplicateKeys,
     InvalidInput,
     InvalidSchema,
@@ -353,6 +354,25 @@ def test_the_same_where_a_compaction_has_moved_both(filled: World) -> None:
     filled.merged |= {key_of(r): r for r in filled.table.user_rows(0, [50]).to_pylist()}
     filled.expect(rows)
     filled.check()
+
+
+def test_a_commit_whose_fate_is_cleaned_away_is_no_refusal(filled: World) -> None:
+    """It has landed over a row that somebody appended: that nothing of ours is to be hidden is not said."""
+
+    class Lost(ScriptedTable):
+        def commit(self, commit: TableCommit) -> CommitOutcome:
+            assert isinstance(super().commit(commit), Committed)
+            filled.table.clean_up()
+            return CommitLost("timed out")
+
+    def append() -> None:
+        filled.table.user_append(0, [50], in_model=False)
+        filled.table.round()  # notes what is merged: of two versions in a row it is not known else
+
+    raced = Lost(filled.table.uri)
+    raced.before = [append]
+    with pytest.raises(CommitUnknown, match="the fate of commit"):
+        filled.load([filled.write(rows_of(0, range(50, 54)))], table=raced)
 
 
 def test_merges_that_always_win(filled: World, monkeypatch: pytest.MonkeyPatch) -> None:
