@@ -10,8 +10,9 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -29,14 +30,16 @@ from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.decode.decoder import Decoder, Together
 from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.formats import value_decoder
 from lancewal_kafka.records import Records
 
 R = TypeVar("R", Rejected, RejectedOffset)
 
-TOGETHER_RECORDS = 2_048
 TOGETHER_BYTES = 2 << 20
-"""What is decoded together is no more: its rows are in memory twice."""
+"""What is decoded together weighs no more, or is of one region: its rows are in memory twice."""
+_RECORD_BYTES = 1 << 10
+"""As much as a record counts for that at least: from some thousand on nothing is gained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +101,21 @@ class Preparer:
         (outcome,) = self.prepare_all([consumed])
         return outcome
 
-    def prepare_all(self, consumed: Sequence[Consumed]) -> Iterator[Outcome]:
+    def prepare_all(self, consumed: Sequence[Consumed]) -> list[Outcome]:
         """An outcome for each, in their order."""
-        for group in _groups(consumed):
+        outcomes: list[Outcome] = []
+        weights = np.array([max(c.nbytes, _RECORD_BYTES * len(c.records)) for c in consumed], np.int64)
+        for begin, end in pairwise([0, *pieces(weights, TOGETHER_BYTES)]):
+            group = consumed[begin:end]
             records = group[0].records if len(group) == 1 else Records.joined([c.records for c in group])
             decoded = self._decoder.decode_together(records)
             belongs = self._routing.partitions(records, decoded)
-            begin = first_row = 0
+            at = row = 0
             for one in group:
-                own = decoded if len(group) == 1 else decoded.part(begin, begin + len(one.records), first_row)
-                yield self._outcome(one, own, belongs[first_row : first_row + own.rows.num_rows])
-                begin, first_row = begin + len(one.records), first_row + own.rows.num_rows
+                own = decoded if len(group) == 1 else decoded.part(at, at + len(one.records), row)
+                outcomes.append(self._outcome(one, own, belongs[row : row + own.rows.num_rows]))
+                at, row = at + len(one.records), row + own.rows.num_rows
+        return outcomes
 
     def _outcome(self, consumed: Consumed, decoded: Together, belongs: Partitions) -> Outcome:
         next_, region = consumed.next, consumed.region
@@ -180,21 +187,6 @@ class Preparer:
                 topic=region.topic, partition=region.partition, offset=bad.offset,
             )  # fmt: skip
         return Position(0), None
-
-
-def _groups(consumed: Sequence[Consumed]) -> Iterator[list[Consumed]]:
-    """What is decoded together: in their order, as many as fit, and one at least."""
-    group: list[Consumed] = []
-    records = nbytes = 0
-    for one in consumed:
-        records += len(one.records)
-        nbytes += one.nbytes
-        if group and (records > TOGETHER_RECORDS or nbytes > TOGETHER_BYTES):
-            yield group
-            group, records, nbytes = [], len(one.records), one.nbytes
-        group.append(one)
-    if group:
-        yield group
 
 
 def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:

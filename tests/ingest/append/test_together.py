@@ -68,8 +68,8 @@ def test_it_comes_to_the_same(
     for seed in range(25):
         rng = random.Random(seed)
         consumed = consumed_of(rng)
-        monkeypatch.setattr(prepare, "TOGETHER_RECORDS", rng.choice([1, 20, 2_048]))
-        together = list(preparer.prepare_all(consumed))
+        monkeypatch.setattr(prepare, "TOGETHER_BYTES", rng.choice([1, 20 << 10, 2 << 20]))
+        together = preparer.prepare_all(consumed)
         alone = [preparer.prepare(one) for one in consumed]
         for one, other in zip(together, alone, strict=True):
             assert (one.entry, one.letters) == (other.entry, other.letters)
