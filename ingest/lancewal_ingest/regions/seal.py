@@ -79,6 +79,8 @@ def _swap(
     *,
     hand_over: bool,
 ) -> dict[Region, Moved | LancewalError]:
+    if not full and not empty:
+        return {}
     # Step 1
     _check_settled(writer)
     claimant = Claimant(writer.owner, writer.log, writer.next_unsent)

@@ -374,8 +374,8 @@ def test_a_stop_found_while_leaving_does_not_stay() -> None:
     assert worker.ready
 
 
-def test_a_fenced_member_without_partitions_goes_on() -> None:
-    place = Place()
+def fenced(place: Place) -> IngestWorker:
+    """One whose log another has ended, as the segment behind the fence has told it."""
     worker = place.worker(SealPolicy(rows=1))
     worker.assigned([0])
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
@@ -388,6 +388,20 @@ def test_a_fenced_member_without_partitions_goes_on() -> None:
     place.source.coming = [place.records(3, 3)]
     for _ in range(2):
         worker.step()
+    return worker
+
+
+def test_a_fenced_member_that_is_told_to_end_has_nothing_to_hand_over() -> None:
+    place = Place()
+    worker = fenced(place)
+    assert worker.has_partitions
+    assert worker.durable == {}
+    assert worker.drain(10)
+
+
+def test_a_fenced_member_without_partitions_goes_on() -> None:
+    place = Place()
+    worker = fenced(place)
     place.source.member = False
     for _ in range(3):
         place.clock.sleep(1)
