@@ -327,10 +327,10 @@ _MISSED = """
   freed in the last minutes and passes it over (a profile of the kernel shows it). Right behind other runs, which delete
   their tables, a merge of 10,000 rows with its flush took up to 60 ms, and 35 without deletions before it; on an ext4
   with a journal it took 34 to 38. Let five minutes pass before measuring where files were deleted.
-* **A store 30 ms away** (distance). Each region has an index of its own: an act asks for as many objects as there are
-  partitions, and marks and claims are swapped one partition after the other, two requests each: of a merge round of 64
-  partitions that is 4 s of its time. Lance opens the table anew for each commit, in rounds of its own. Measured on a machine
-  that others used at the same time: requests and rounds are what they are, seconds an upper bound.
+* **A store 30 ms away** (distance). What waits for one another costs 30 ms each: a strong read behind a merge is 8 rounds, and
+  planning and the opening of files between them. 200 segments that nobody has read are four rounds of 64 behind the listing
+  that shows them, and each is decoded. A merge is 8 rounds to its commit, five requests of which are Lance's own in a
+  commit by address, beside the reading and writing of rows; each partition's flush has a manifest and a file of its own.
 * **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by
   column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`
   leaves the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them.
