@@ -65,6 +65,10 @@ class _FutureTask(Generic[T]):
         return self._future.result()
 
 
+def _begin_thread(in_: threading.local) -> None:
+    in_.map = True
+
+
 class ThreadTasks:
     """Threads of this process, which several of its threads may give calls to.
 
@@ -81,7 +85,10 @@ class ThreadTasks:
         self._io_threads = io_threads
         self._caller_helps = caller_helps
         self._in = threading.local()
-        self._io = ThreadPoolExecutor(io_threads, thread_name_prefix="lancewal-io", initializer=self._begin_thread)
+        # A method would keep these tasks, and their threads, for as long as one of the threads runs, which is for ever.
+        self._io = ThreadPoolExecutor(
+            io_threads, thread_name_prefix="lancewal-io", initializer=_begin_thread, initargs=(self._in,)
+        )
 
     def start(self, call: Callable[[], T]) -> Task[T]:
         return _FutureTask(self._workers.submit(call))
@@ -97,9 +104,6 @@ class ThreadTasks:
         # One that has not begun has nothing left to do; its thread may wait for a ``map`` itself.
         wait([helper for helper in helpers if not helper.cancel()])
         return shared.results()
-
-    def _begin_thread(self) -> None:
-        self._in.map = True
 
     def close(self) -> None:
         """Wait for started calls and end the threads."""

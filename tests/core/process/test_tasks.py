@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
-from threading import Barrier, Event, Thread
+from threading import Barrier, Event, Thread, current_thread
 
 import pytest
 
@@ -122,3 +123,21 @@ def test_a_caller_that_does_not_help_hears_signals_at_once() -> None:
         signal.signal(signal.SIGALRM, before)
         held.set()
         tasks.close()
+
+
+def test_threads_of_tasks_that_nobody_has_any_more_end() -> None:
+    """As those of a table that was opened and dropped, and never closed."""
+    tasks = ThreadTasks(io_threads=3)
+    together, threads = Barrier(3), list[Thread]()
+
+    def note(_: int) -> None:
+        threads.append(current_thread())
+        together.wait(WAIT_S)
+
+    tasks.map(note, range(3))
+    assert len(set(threads)) == 3
+    del tasks
+    gc.collect()
+    for thread in threads:
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
