@@ -28,7 +28,7 @@ Promises:
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -40,6 +40,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, FormatUnknown, InvalidInput, InvalidSchema, LancewalError, ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.proto import wal_segment_pb2
+from lancewal_core.rows.own_rows import own_rows
 from lancewal_core.rows.record_times import RecordTimes, times_of_parts
 from lancewal_core.rows.schema import SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
@@ -275,17 +276,29 @@ def decode_segment(data: bytes, where: str, regions: Collection[Region] | None =
     trailer = decode_trailer(data, where, len(data))
     if isinstance(trailer, Fence):
         return trailer
+    entries = tuple(_entries(trailer, data, where, regions))
+    return Segment(trailer.log, trailer.sequence, trailer.writer, entries, trailer.written_at_ms)
+
+
+def decode_sound_trailer(data: bytes, where: str, regions: Collection[Region]) -> Trailer | Fence:
+    """The trailer of an object in which these regions' entries are sound; raises what ``decode_segment`` does of them."""
+    trailer = decode_trailer(data, where, len(data))
+    if isinstance(trailer, Trailer):
+        for _ in _entries(trailer, data, where, regions):
+            pass
+    return trailer
+
+
+def _entries(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None) -> Iterator[Entry]:
     buffer = pa.py_buffer(data)
     body_end = trailer.batches[-1].section if trailer.batches else trailer.schema
     end = buffer.slice(body_end.start + body_end.length, len(END_OF_STREAM))
     if end.to_pybytes() != END_OF_STREAM:
         raise _corrupt(where, "the Arrow stream has no end mark")
     schema = decode_schema(_slice(buffer, trailer.schema), trailer.schema, where)
-    entries: list[Entry] = []
     for header in trailer.batches:
         if regions is None or any(entry.region in regions for entry in header.entries):
-            entries += decode_batch(_slice(buffer, header.section), header, schema, where, regions)
-    return Segment(trailer.log, trailer.sequence, trailer.writer, tuple(entries), trailer.written_at_ms)
+            yield from decode_batch(_slice(buffer, header.section), header, schema, where, regions)
 
 
 def trailer_length(tail: bytes, where: str) -> int:
@@ -481,7 +494,7 @@ def decode_batch(
         if want:
             own = rows.slice(at, entry.row_count)
             if 2 * wanted_rows < rows.num_rows:
-                own = pa.concat_batches([own, own.slice(0, 0)])  # a copy: a slice would keep all of the batch
+                own = own_rows(own)
             entries.append(Entry(entry.region, entry.first, entry.next, entry.contract_version, own, entry.rejected))
         at += entry.row_count
     return entries

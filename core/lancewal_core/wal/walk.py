@@ -31,7 +31,15 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
-from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer, encode_fence
+from lancewal_core.wal.segment import (
+    Fence,
+    Segment,
+    Trailer,
+    decode_segment,
+    decode_sound_trailer,
+    decode_trailer,
+    encode_fence,
+)
 
 _WINDOW = 32
 """Most segments that one step of a walk asks for at the same time, where it does not know that they are there."""
@@ -323,8 +331,7 @@ def _sound(
     data = store.get(key)
     if data is None:
         return None
-    decode_segment(data, key, [region for region, start in starts.items() if start <= sequence])
-    return decode_trailer(data, key, len(data))
+    return decode_sound_trailer(data, key, [region for region, start in starts.items() if start <= sequence])
 
 
 def end_log(

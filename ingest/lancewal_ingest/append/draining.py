@@ -25,7 +25,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.decode.decoder import Together
+from lancewal_ingest.decode.outcomes import Decoded
 from lancewal_ingest.kafka.source import DescribedTopic
 from lancewal_kafka.records import Records
 
@@ -84,7 +84,7 @@ class DrainLimit:
         self._new = routing_of(contract.model_copy(update={"partitions": drain.partitions}))
 
     def end(
-        self, region: Region, next_: Position, records: Records, decoded: Together, belongs: Partitions
+        self, region: Region, next_: Position, records: Records, decoded: Decoded, belongs: Partitions
     ) -> End | None:
         """Where the records below ``next_``, whose rows belong so by the contract, go too far; None: nowhere."""
         partition = region.partition

@@ -28,8 +28,8 @@ from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
-from lancewal_ingest.decode.decoder import Decoder, Together
-from lancewal_ingest.decode.outcomes import Rejected
+from lancewal_ingest.decode.decoder import Decoder
+from lancewal_ingest.decode.outcomes import Decoded, Rejected
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.formats import value_decoder
 from lancewal_kafka.records import Records
@@ -108,7 +108,7 @@ class Preparer:
         for begin, end in pairwise([0, *pieces(weights, TOGETHER_BYTES)]):
             group = consumed[begin:end]
             records = group[0].records if len(group) == 1 else Records.joined([c.records for c in group])
-            decoded = self._decoder.decode_together(records)
+            decoded = self._decoder.decode(records)
             belongs = self._routing.partitions(records, decoded)
             at = row = 0
             for one in group:
@@ -117,7 +117,7 @@ class Preparer:
                 at, row = at + len(one.records), row + own.rows.num_rows
         return outcomes
 
-    def _outcome(self, consumed: Consumed, decoded: Together, belongs: Partitions) -> Outcome:
+    def _outcome(self, consumed: Consumed, decoded: Decoded, belongs: Partitions) -> Outcome:
         next_, region = consumed.next, consumed.region
         rows, rejected = decoded.rows, decoded.rejected
         stop: Stop | None = None

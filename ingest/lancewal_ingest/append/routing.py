@@ -17,7 +17,7 @@ import pyarrow as pa
 from lancewal_core.rows.murmur2 import PartitionChecker, partitions_of
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.table.contract import Contract
-from lancewal_ingest.decode.decoder import Together
+from lancewal_ingest.decode.outcomes import Decoded
 from lancewal_kafka.records import Records
 
 Partitions = npt.NDArray[np.int32]
@@ -29,7 +29,7 @@ class Routing(Protocol):
     subject: str
     cause: str
 
-    def partitions(self, records: Records, decoded: Together) -> Partitions:
+    def partitions(self, records: Records, decoded: Decoded) -> Partitions:
         """Where each row belongs of what ``records`` came to; -1: in no partition."""
 
 
@@ -50,7 +50,7 @@ class _ByRegionKey:
             f"canonical encoding of ({', '.join(rows.region_key)}); see the reference page on region keys"
         )
 
-    def partitions(self, records: Records, decoded: Together) -> Partitions:
+    def partitions(self, records: Records, decoded: Decoded) -> Partitions:
         return self._checker.partitions([decoded.rows.column(name) for name in self._region_key])
 
 
@@ -63,7 +63,7 @@ class _ByRecordKey:
             "sends records without a key (-1); see the reference page on region keys"
         )
 
-    def partitions(self, records: Records, decoded: Together) -> Partitions:
+    def partitions(self, records: Records, decoded: Decoded) -> Partitions:
         belongs = partitions_of(pa.array(records.keys, pa.binary()), self._partitions)
         found: Partitions = belongs if decoded.is_row.all() else belongs[decoded.is_row]
         return found

@@ -8,13 +8,13 @@
 5. A row that no segment can hold is none: its record is ``too_large``, whatever lies around it.
 6. Records with no header but ``lancewal.op`` cost no Python code of their own.
 
-Records of several regions may come together (``Together``): what becomes of one has nothing to do with its neighbours.
+Records of several regions may come together: what becomes of one has nothing to do with its neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -46,26 +46,6 @@ _PLAIN_HEADER = {(OP_HEADER, name): int(op) for name, op in OPS.items()}
 _PLAIN_HEADER_BYTES = max(record_bytes(None, None, [header]) for header in _PLAIN_HEADER)
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """What some records come to: each is a row or rejected."""
-
-    rows: pa.RecordBatch
-    """In the order of the records."""
-    is_row: npt.NDArray[np.bool_]
-    """Of each record."""
-    rejected: tuple[Rejected, ...]
-    """Those of all others, in their order."""
-
-    def part(self, begin: int, end: int, first_row: int) -> Together:
-        """Of the records from ``begin`` on, before ``end``; the rows, of which ``first_row`` is the first one, are a copy."""
-        is_row, first_rejected = self.is_row[begin:end], begin - first_row
-        rows = self.rows.slice(first_row, int(np.count_nonzero(is_row)))
-        rejected = self.rejected[first_rejected : first_rejected + len(is_row) - rows.num_rows]
-        # Of one batch alone there is no copy.
-        return Together(pa.concat_batches([rows, rows.slice(0, 0)]), is_row, rejected)
-
-
 class Decoder:
     """Decoder of one table's records.
 
@@ -90,12 +70,7 @@ class Decoder:
         self._key_decoder = key_decoder
 
     def decode(self, records: Records) -> Decoded:
-        """Rows and rejected records of ``records``, those of one region, both in offset order."""
-        found = self.decode_together(records)
-        return Decoded(found.rows, found.rejected)
-
-    def decode_together(self, records: Records) -> Together:
-        """The same of records of any regions."""
+        """Rows and rejected records of ``records``, of any regions."""
         ops = self._plain_ops(records)
         rejected: dict[int, Rejected] = {}
         deleted: dict[int, tuple[object, ...]] = {}
@@ -130,7 +105,7 @@ class Decoder:
             rejected |= {index: Rejected(records.offsets[index], TOO_LARGE, expected) for index in large}
             is_row[large] = False
             rows = rows.filter(pa.array(fits))
-        return Together(rows, is_row, tuple(rejected[index] for index in sorted(rejected)))
+        return Decoded(rows, is_row, tuple(rejected[index] for index in sorted(rejected)))
 
     def _pieces(self, records: Records, indexes: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         if len(indexes) == 0 or self.weights.fit(records, PIECE_BYTES):

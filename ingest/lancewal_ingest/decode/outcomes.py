@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+
+from lancewal_core.rows.own_rows import own_rows
 
 TOO_LARGE = "too_large"
 
@@ -40,10 +44,20 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
+    """What some records come to: each is a row or rejected."""
+
     rows: pa.RecordBatch
-    """``RowSchema.wal``, in offset order."""
+    """``RowSchema.wal``, in the order of the records."""
+    is_row: npt.NDArray[np.bool_]
+    """Of each record."""
     rejected: tuple[Rejected, ...]
-    """In offset order."""
+    """Those of all others, in their order."""
+
+    def part(self, begin: int, end: int, first_row: int) -> Decoded:
+        """Of the records from ``begin`` on, before ``end``; the rows, of which ``first_row`` is the first one, are a copy."""
+        is_row, first_rejected = self.is_row[begin:end], begin - first_row
+        rows = own_rows(self.rows.slice(first_row, int(np.count_nonzero(is_row))))
+        return Decoded(rows, is_row, self.rejected[first_rejected : first_rejected + len(is_row) - rows.num_rows])
 
 
 class Refusal(Exception):
