@@ -7,6 +7,8 @@ So an interleaving is written down as it is: "before A puts its segment, B takes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
@@ -27,6 +29,7 @@ from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPo
 from lancewal_ingest.service.worker import IngestWorker
 from tests.simulation import oracle
 from tests.simulation.calm import Alone, AtOnce, First
+from tests.simulation.checker import require
 from tests.simulation.ingest_side import DeadLetters, ingest_worker
 from tests.simulation.memory_kafka import MemorySource
 from tests.simulation.reading import Reading
@@ -130,6 +133,17 @@ class Stage(World):
         """Records with new keys are produced, and the member makes them durable."""
         self.send(partition, records)
         self.step(member, 2)
+
+    @contextmanager
+    def without(self, *keys: str) -> Iterator[None]:
+        """These objects are lost, and then put back: nobody has put another in the place of one."""
+        lost = {key: self.bucket.get(key) or b"" for key in keys}
+        for key in lost:
+            self.bucket.delete(key)
+        yield
+        for key, data in lost.items():
+            require(self.bucket.get(key) is None, "there is something in the place of", key)
+            self.bucket.put(key, data, 0)
 
     def seal(self, member: Member) -> None:
         """The member seals what has entries, re-anchors what has none, and flushes."""
