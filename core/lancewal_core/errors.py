@@ -16,7 +16,9 @@ The branch also says with which code a command ends.
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
 
 ASKS_FOR_A_PERSON = 2
 MAY_PASS = 3
@@ -56,6 +58,13 @@ class LancewalError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Spark executors): keep ``where``.
         return (_rebuild, (type(self), str(self), self.where))
+
+
+def or_raised(answer: T | LancewalError) -> T:
+    """What of many has an answer of its own; its error is raised."""
+    if isinstance(answer, LancewalError):
+        raise answer
+    return answer
 
 
 def _rebuild(cls: type[LancewalError], message: str, where: dict[str, object]) -> LancewalError:

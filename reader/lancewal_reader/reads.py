@@ -91,8 +91,8 @@ class Newest:
 
     def check(self, plan: ReadPlan, claims: bool) -> None:
         """Raise ``StoreInconsistent`` where the plan is older."""
-        cut = plan.cut if claims else {}
-        back = [r.name for r, p in self.positions.items() if claims and cut.get(r, Position(0)) < p]
+        cut = plan.cut if claims else self.positions
+        back = [r.name for r, p in self.positions.items() if cut.get(r, Position(0)) < p]
         if plan.version < self.version or back:
             raise StoreInconsistent(
                 f"the store shows an older state than an earlier read did: version {plan.version} after {self.version}, "

@@ -183,14 +183,6 @@ def _index_gone(stage: Stage) -> None:
     stage.restart("flusher")
 
 
-def _keys_at_odds(stage: Stage) -> None:
-    stage.set_keys_at_odds()
-
-
-def _settled(stage: Stage) -> None:
-    stage.settle_keys()
-
-
 def _broker_gone(stage: Stage) -> None:
     stage.traffic.off()
     stage.broker.kill()
@@ -355,8 +347,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "keys_at_odds",
         "a primary key of the table keyed by others comes through two partitions; ended by `lancewal conflict settle`",
-        _keys_at_odds,
-        _settled,
+        Stage.set_keys_at_odds,
+        Stage.settle_keys,
         ("LancewalKeysInConflict",),
     ),
     Fault(

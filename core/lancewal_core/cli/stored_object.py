@@ -220,11 +220,8 @@ def _generation(record: GenerationRecord) -> Content:
 
 
 def _record_times(of: EntryHeader | GenerationRecord | Snapshot) -> Content:
-    times = of.record_times
-    return {
-        "record_time_min_ms": None if times is None else times.min_ms,
-        "record_time_max_ms": None if times is None else times.max_ms,
-    }
+    low, high = of.record_times or (None, None)
+    return {"record_time_min_ms": low, "record_time_max_ms": high}
 
 
 def show_key_catalog(stored: Stored) -> tuple[str, Content]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from lancewal_core.errors import Corrupt, LancewalError, ObjectMissing, OwnershipLost, StoreInconsistent
+from lancewal_core.errors import Corrupt, LancewalError, ObjectMissing, OwnershipLost, StoreInconsistent, or_raised
 from lancewal_core.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -44,11 +44,10 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
         if newest is None or newest.state is not State.OPEN:
             return
         # Step 2
-        ended = end_generations(opened, ender, {region: newest})[region]
-        if isinstance(ended, OwnershipLost):
+        try:
+            ended = or_raised(end_generations(opened, ender, {region: newest})[region])
+        except OwnershipLost:
             continue
-        if isinstance(ended, LancewalError):
-            raise ended
 
         # Step 3
         def decide(found: RegionIndex | None, ended: Ended = ended) -> RegionIndex | None:
@@ -88,11 +87,11 @@ def _end(
         return {region: _went_on(opened, region, record, error) for region, record in records.items()}
     # Step 2
     behind = {region: record for region, record in records.items() if record.first_sequence > walked.end}
+    if len(records) == 1:
+        behind = {}  # by itself already
     now_ms = opened.clock.now_ms()
-    ended = {
-        r: ended_at(r, record, walked, now_ms) for r, record in records.items() if r not in behind or len(records) == 1
-    }
-    return ended | (_end_each(opened, ender, behind, settled) if len(records) > 1 else {})
+    ended = {r: ended_at(r, record, walked, now_ms) for r, record in records.items() if r not in behind}
+    return ended | _end_each(opened, ender, behind, settled)
 
 
 def _end_each(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import LOG_LOST, Corrupt, LancewalError, ObjectMissing, PlanStale
+from lancewal_core.errors import LOG_LOST, Corrupt, LancewalError, ObjectMissing, PlanStale, or_raised
 from lancewal_core.ids import Region, Sequence
 from lancewal_core.process.failpoints import points
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -112,9 +112,7 @@ def flush_generation(
     Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
     """
     (found,) = flush_generations(opened, [Flushable(region, record, content)], new_id)
-    if isinstance(found, LancewalError):
-        raise found
-    return found
+    return or_raised(found)
 
 
 def flush_generations(

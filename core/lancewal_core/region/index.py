@@ -308,7 +308,7 @@ def _message(
 
 
 def _encode_generation(region: Region, record: GenerationRecord) -> _Message.MemWal:
-    times = record.record_times
+    low, high = record.record_times or (None, None)
     return _Message.MemWal(
         id=_Message.MemWalId(region=region.name, generation=record.generation),
         mem_table_location=record.snapshot or "",
@@ -323,8 +323,8 @@ def _encode_generation(region: Region, record: GenerationRecord) -> _Message.Mem
         merged_at_ms=record.merged_at_ms,
         sealed_at_ms=record.sealed_at_ms,
         flushed_at_ms=record.flushed_at_ms,
-        record_time_min_ms=None if times is None else times.min_ms,
-        record_time_max_ms=None if times is None else times.max_ms,
+        record_time_min_ms=low,
+        record_time_max_ms=high,
     )
 
 

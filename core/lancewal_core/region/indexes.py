@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NamedTuple, TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError, ObjectCorrupt, ObjectTooLarge, StoreInconsistent
+from lancewal_core.errors import LancewalError, ObjectCorrupt, ObjectTooLarge, StoreInconsistent, or_raised
 from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
@@ -119,7 +119,7 @@ class RegionIndexes:
 
     def read(self, regions: Collection[Region]) -> dict[Region, RegionIndex]:
         """The newest index of each, but for regions that nobody has claimed yet; in their order."""
-        found = {region: _or_raised(answer) for region, answer in self.read_each(regions).items()}
+        found = {region: or_raised(answer) for region, answer in self.read_each(regions).items()}
         return {region: index for region, index in found.items() if index is not None}
 
     def read_each(self, regions: Collection[Region]) -> dict[Region, RegionIndex | LancewalError | None]:
@@ -134,7 +134,7 @@ class RegionIndexes:
 
         ``ObjectTooLarge`` where a generation would be opened in a page that is too large for that.
         """
-        return {region: _or_raised(answer) for region, answer in self.swap_each(decisions).items()}
+        return {region: or_raised(answer) for region, answer in self.swap_each(decisions).items()}
 
     def swap_each(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
         """``swap`` that answers each by itself.  An error without a verdict leaves its region undecided."""
@@ -294,12 +294,6 @@ def _each(
         return answers()
     except LancewalError as error:
         return dict.fromkeys(regions, error)
-
-
-def _or_raised(answer: T | LancewalError) -> T:
-    if isinstance(answer, LancewalError):
-        raise answer
-    return answer
 
 
 def _too_large(page: Page, size: int) -> ObjectTooLarge:

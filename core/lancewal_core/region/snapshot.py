@@ -282,6 +282,7 @@ def read_folded(store: ObjectStore, table: Table, snapshot: Snapshot, schema: Ro
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """``snapshot.json`` as bytes."""
+    low, high = snapshot.record_times or (None, None)
     content = {
         "format": FORMAT,
         "region": snapshot.region.name,
@@ -297,8 +298,8 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         "keys_crc32c": snapshot.keys_crc32c,
         "wal_entries": base64.b64encode(encode_u64_segment(snapshot.wal_entries)).decode(),
         "sealed_at_ms": snapshot.sealed_at_ms,
-        "record_time_min_ms": None if snapshot.record_times is None else snapshot.record_times.min_ms,
-        "record_time_max_ms": None if snapshot.record_times is None else snapshot.record_times.max_ms,
+        "record_time_min_ms": low,
+        "record_time_max_ms": high,
         **({"repaired": True} if snapshot.repaired else {}),
     }
     return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(_canonical(content))}, indent=1).encode()

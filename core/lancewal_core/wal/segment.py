@@ -226,6 +226,7 @@ def _write_stream(
 
 
 def _encode_header(entry: Entry, times: RecordTimes | None) -> _Table.Entry:
+    low, high = times or (None, None)
     return _Table.Entry(
         region=entry.region.name,
         first_position=entry.first,
@@ -233,8 +234,8 @@ def _encode_header(entry: Entry, times: RecordTimes | None) -> _Table.Entry:
         contract_version=entry.contract_version,
         rows=entry.row_count,
         rejected=[_Table.Rejected(offset=r.offset, kind=r.kind) for r in entry.rejected],
-        record_time_min_ms=None if times is None else times.min_ms,
-        record_time_max_ms=None if times is None else times.max_ms,
+        record_time_min_ms=low,
+        record_time_max_ms=high,
     )
 
 

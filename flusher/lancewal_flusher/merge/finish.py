@@ -15,8 +15,8 @@ Steps of ``finish_newest``
     Of a merge that this process has just made, both is done, and what 1, 2 and 4 ask is known (``Proven``).
  3. Pin the newest version; a restore or an overwrite since then stops here.  Right behind a merge of this process its own
     version will do: what others have done to a fragment since then makes the follow-up conflict, and what they have brought
-    since then is theirs to keep.  If the merge landed above its read version
-    + 1: find the rows with its keys that others added in between (``foreign_rows``).
+    since then is theirs to keep.  If the merge landed above its read version + 1: find the rows with its keys that others
+    added in between (``foreign_rows``).
  4. Check the files of the fragments that the merge added.
  5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
     ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import LancewalError, or_raised
 from lancewal_core.ids import Region
 from lancewal_core.process.tasks import together
 from lancewal_core.region.index import RegionIndex
@@ -35,9 +35,7 @@ class Look:
 
     @property
     def indexes(self) -> Indexes:
-        if isinstance(self.found, LancewalError):
-            raise self.found
-        return self.found
+        return or_raised(self.found)
 
 
 def look(context: FlusherContext) -> Look:

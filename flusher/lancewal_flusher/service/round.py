@@ -9,11 +9,10 @@ Steps
  2. Record the watermarks in force for the newest version too, so that a clean-up never opens a gap in the walk.
  3. Mark generations MERGED that a finished merge has put into the table (repairs a crash before the marking).
  4. Flush generations that stayed SEALED for long: their ingester is gone.
- 5. Merge what the look has shown; after each merge finish it and mark it, keep the key index up, which needs nothing of
-    that, beside, and look again.  Too many
-    refusals in a row end the round: whoever keeps changing the table gets a pause to be done with it.  So does ``enough``
-    after a merge: where generations come as fast as they are merged, something always waits, and garbage and figures must
-    have their turn.
+ 5. Merge what the look has shown; after each merge finish it and mark it, keep the key index up beside that, which needs
+    nothing of it, and look again.  Too many refusals in a row end the round: whoever keeps changing the table gets a pause
+    to be done with it.  So does ``enough`` after a merge: where generations come as fast as they are merged, something
+    always waits, and garbage and figures must have their turn.
 """
 
 from __future__ import annotations

@@ -34,8 +34,11 @@ def export_memwal(context: FlusherContext) -> bytes:
     regions = sorted({*context.contract.regions, *in_force.regions})
     histories = read_histories(context, regions, in_force)
     records = [(region, record) for region, history in histories.items() for record in history.generations]
-    entries = iter(context.tasks.map(lambda one: _entries(context, *one), records))
-    return encode_specified((region, zip(h.generations, entries, strict=False)) for region, h in histories.items())
+    entries = dict(zip(records, context.tasks.map(lambda one: _entries(context, *one), records), strict=True))
+    return encode_specified(
+        (region, [(record, entries[region, record]) for record in history.generations])
+        for region, history in histories.items()
+    )
 
 
 def _entries(context: FlusherContext, region: Region, record: GenerationRecord) -> U64Segment:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, StoreUnavailable
+from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, StoreUnavailable, or_raised
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import Tasks
@@ -85,11 +85,7 @@ class SparkRunner:
         finally:
             # Step 3
             self._discard(parcel)
-        results = []
-        for _, outcome in sorted(outcomes.items()):
-            if isinstance(outcome, LancewalError):
-                raise outcome
-            results.append(outcome)
+        results = [or_raised(outcome) for _, outcome in sorted(outcomes.items())]
         if len(results) != len(tasks):
             raise SparkJobFailed(f"Spark gave {len(results)} results for {len(tasks)} tasks of a {work}")
         return results

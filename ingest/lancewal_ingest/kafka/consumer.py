@@ -33,7 +33,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
-from lancewal_core.errors import Fenced, KafkaUnavailable, LancewalError, TopicTruncated
+from lancewal_core.errors import Fenced, KafkaUnavailable, LancewalError, TopicTruncated, or_raised
 from lancewal_core.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_ingest.event_table import IngestEvents
@@ -209,10 +209,7 @@ class ConfluentSource:
         self._inspector.check_right_on_group(self._topic, self._group, AclOperation.READ)
 
     def offsets(self, partition: int) -> Offsets:
-        found = self.offsets_of_each([partition])[partition]
-        if isinstance(found, LancewalError):
-            raise found
-        return found
+        return or_raised(self.offsets_of_each([partition])[partition])
 
     def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
         limits = self._inspector.limits(self._topic, partitions)

@@ -19,7 +19,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from lancewal_core.errors import OwnershipLost, StoreUnavailable
+from lancewal_core.errors import OwnershipLost, StoreUnavailable, or_raised
 from lancewal_core.ids import LogId, OwnerId, Position, Region
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
@@ -27,7 +27,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.open import open_region
-from lancewal_ingest.regions.seal import seal_generation
+from lancewal_ingest.regions.seal import hand_over
 
 _SETTLE_S = 30.0
 _RETRY_S = 0.5
@@ -54,7 +54,7 @@ def write_entry(
     finally:
         # Step 3
         if writer.settled:
-            seal_generation(context, writer, memtable, hand_over=True)
+            or_raised(hand_over(context, writer, [memtable])[region])
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -48,6 +48,7 @@ from lancewal_core.errors import (
     TableMissing,
     TableRestored,
     TopicTruncated,
+    or_raised,
 )
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.failpoints import points
@@ -105,10 +106,9 @@ class _Opening:
 
 def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
     """``open_regions`` of one, whose error is raised."""
-    opened = open_regions(context, writer, [region], lambda partitions: {p: offsets() for p in partitions})[region]
-    if isinstance(opened, LancewalError):
-        raise opened
-    return opened
+    return or_raised(
+        open_regions(context, writer, [region], lambda partitions: {p: offsets() for p in partitions})[region]
+    )
 
 
 def open_regions(
@@ -172,10 +172,9 @@ def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _
     except LancewalError as error:
         return dict.fromkeys(regions, error)
     found: dict[Region, _Opening | LancewalError] = {}
-    for region, index in indexes.items():
+    for region, answer in indexes.items():
         try:
-            if isinstance(index, LancewalError):
-                raise index
+            index = or_raised(answer)
             if in_force is not None:
                 check_reaches(region, index, in_force)
             found[region] = _Opening(region, index)

@@ -61,16 +61,6 @@ def hand_over(
     return _swap(context, writer, memtables, (), hand_over=True)
 
 
-def seal_generation(context: IngestContext, writer: LogWriter, memtable: MemTable, *, hand_over: bool) -> Moved:
-    """One alone; raises what its answer is."""
-    return _or_raised(_swap(context, writer, [memtable], (), hand_over=hand_over)[memtable.region])
-
-
-def reanchor_generation(context: IngestContext, writer: LogWriter, memtable: MemTable) -> None:
-    """One alone; raises what its answer is."""
-    _or_raised(seal_and_reanchor(context, writer, (), [memtable])[memtable.region])
-
-
 def _swap(
     context: IngestContext,
     writer: LogWriter,
@@ -147,12 +137,6 @@ def _moved(memtable: MemTable, answer: Swap, claimant: Claimant) -> Moved | Lanc
         return _lost(memtable)
     memtable.first_sequence = newest.first_sequence
     return Moved(newest, newest)
-
-
-def _or_raised(answer: Moved | LancewalError) -> Moved:
-    if isinstance(answer, LancewalError):
-        raise answer
-    return answer
 
 
 def _lost(memtable: MemTable) -> OwnershipLost:

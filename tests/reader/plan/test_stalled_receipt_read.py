@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.errors import OutsideHistoryWindow
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_ingest.regions.seal import reanchor_generation
+from lancewal_ingest.regions.seal import Moved, seal_and_reanchor
 from lancewal_reader import open_table, receipt_of
 from lancewal_reader.plan import at_receipt as plan_at
 from tests.audit.repair.test_segment import index_of
@@ -26,7 +26,9 @@ def test_what_was_trimmed_is_not_called_lost(tmp_path: Path, monkeypatch: pytest
         pipeline.upsert(zero, id)
         pipeline.ingest()
     worker = pipeline._worker
-    reanchor_generation(worker._context, worker._writer, worker._partitions.open[1].memtable)
+    empty = worker._partitions.open[1].memtable
+    (moved,) = seal_and_reanchor(worker._context, worker._writer, (), [empty]).values()
+    assert isinstance(moved, Moved)
     for id in range(2):
         pipeline.upsert(one, id)
         pipeline.ingest()
