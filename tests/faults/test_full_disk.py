@@ -15,7 +15,7 @@ import lance
 import pytest
 
 from lancewal_core.errors import LancewalError, StoreUnavailable
-from lancewal_core.region.pages import page_chain
+from lancewal_core.store import versioned
 from lancewal_core.table.protocol import CommitOutcome, TableCommit
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
@@ -48,7 +48,7 @@ def pipeline(tmp_path: Path, failures: Failures, monkeypatch: pytest.MonkeyPatch
     """Merged rows, snapshots that are not merged, and an OPEN generation."""
     # Without a verdict a claim gives up after 15 s.
     monkeypatch.setattr("lancewal_core.wal.walk._FENCE_TRIES", 2)
-    monkeypatch.setattr("lancewal_core.region.pages.page_chain._UNKNOWN_TRIES", 2)
+    monkeypatch.setattr("lancewal_core.store.versioned._UNKNOWN_TRIES", 2)
     made = Pipeline(tmp_path, seed=7, observer=failures)
     made.produce(100)
     made.merge_all()
@@ -143,7 +143,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
 def test_the_disk_fills_in_the_midst_of_a_merge(
     table: FlusherTable, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_chain, "_UNKNOWN_PAUSE_S", 0.001)  # a put without a verdict is tried for half a minute
+    monkeypatch.setattr(versioned, "_UNKNOWN_PAUSE_S", 0.001)  # a put without a verdict is tried for half a minute
     table.generation(0, [upsert(3, a=1), delete(4), patch(55, a=7), upsert(170)])
     version = table.dataset.version
     filling = Filling(table.uri, when)

@@ -1,4 +1,4 @@
-"""Versioned objects: a family of immutable objects, one per version, and the one compare-and-swap loop.
+"""Versioned objects: a family of immutable objects, one per version, and the compare-and-swap loop over them.
 
 Version n + 1 is made by put-if-absent; whoever stores it has swapped n for n + 1.  Object names hold the inverted
 version, so a store that lists in key order shows the newest first.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, TypeVar
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.process.clock import Clock
@@ -130,21 +130,19 @@ def swap(
         guessed = False
         version = FIRST_VERSION if current is None else current.version + 1
         data = encode(value)
-        cause = ""
-        began = clock.monotonic()
-        for attempt in range(_UNKNOWN_TRIES):
-            if clock.monotonic() - began > _UNKNOWN_S:
-                raise no_verdict(family.key(version), cause)
-            outcome = put_once(store, family.key(version), data)
-            match outcome:
-                case Done():
-                    return Swapped(Version(version, data), value)
-                case Lost():
-                    break
-                case Unknown(cause=why):
-                    cause = why
-                    clock.sleep(_UNKNOWN_PAUSE_S * 2**attempt)
-                case _:
-                    assert_never(outcome)
-        else:
-            raise no_verdict(family.key(version), cause)
+        if isinstance(put_until_told(store, family.key(version), clock, lambda data=data: data), Done):  # type: ignore[misc] # bound now
+            return Swapped(Version(version, data), value)
+
+
+def put_until_told(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> Done | Lost:
+    """``put_once`` of what ``encode`` gives at each try, until one has a verdict; ``StoreUnavailable`` if none got any."""
+    cause, began = "", clock.monotonic()
+    for attempt in range(_UNKNOWN_TRIES):
+        if clock.monotonic() - began > _UNKNOWN_S:
+            break
+        outcome = put_once(store, key, encode())
+        if not isinstance(outcome, Unknown):
+            return outcome
+        cause = outcome.cause
+        clock.sleep(_UNKNOWN_PAUSE_S * 2**attempt)
+    raise no_verdict(key, cause)

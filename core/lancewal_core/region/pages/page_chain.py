@@ -34,12 +34,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar, assert_never
+from typing import Generic, TypeVar
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.process.clock import Clock
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
-from lancewal_core.store.versioned import FIRST_VERSION, Family, Version, decided_if
+from lancewal_core.store.object_store import Done, ObjectStore
+from lancewal_core.store.versioned import FIRST_VERSION, Family, Version, decided_if, put_until_told
 
 V = TypeVar("V")
 
@@ -48,10 +48,6 @@ _STEPS = 3
 """From one version to the next before a listing is asked how far it goes."""
 _LISTINGS = 4
 """Times that a listing which cannot be right is asked again."""
-_UNKNOWN_TRIES = 8
-_UNKNOWN_PAUSE_S = 0.1
-_UNKNOWN_S = 15.0
-"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
 _LOST_BEFORE_PAUSE = 3
 _LOST_PAUSE_S = 0.05
 
@@ -157,24 +153,15 @@ class _Race:
 def _put(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> bytes | _Race:
     """Our bytes that lie there, of whichever try."""
     tried: list[bytes] = []
-    cause = ""
-    began = clock.monotonic()
-    for attempt in range(_UNKNOWN_TRIES):
-        if clock.monotonic() - began > _UNKNOWN_S:
-            break
+
+    def encoded() -> bytes:
         tried.append(encode())
-        outcome = put_once(store, key, tried[-1])
-        match outcome:
-            case Done():
-                return tried[-1]
-            case Lost(found=found):
-                return found if found in tried else _Race(found, tried[-1])
-            case Unknown(cause=why):
-                cause = why
-                clock.sleep(_UNKNOWN_PAUSE_S * 2**attempt)
-            case _:
-                assert_never(outcome)
-    raise no_verdict(key, cause)
+        return tried[-1]
+
+    outcome = put_until_told(store, key, clock, encoded)
+    if isinstance(outcome, Done):
+        return tried[-1]
+    return outcome.found if outcome.found in tried else _Race(outcome.found, tried[-1])
 
 
 def _forward(store: ObjectStore, family: Family, clock: Clock, base: Known, version: Version) -> Known | None:
