@@ -11,6 +11,7 @@ import pytest
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.region.pages import page_chain
 from lancewal_core.region.pages.page_chain import SLOW_S, Moment
+from lancewal_core.store import versioned
 from lancewal_core.store.object_store import Done, Unknown, put_once
 from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_flusher.garbage import find
@@ -93,7 +94,7 @@ def a_lost_reply_is_done(patch: pytest.MonkeyPatch) -> None:
         outcome = put_once(store, key, data)
         return Done() if isinstance(outcome, Unknown) else outcome
 
-    patch.setattr(page_chain, "put_once", put)
+    patch.setattr(versioned, "put_once", put)
 
 
 def the_next_number_is_taken_blindly(patch: pytest.MonkeyPatch) -> None:
