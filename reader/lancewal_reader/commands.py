@@ -17,6 +17,7 @@ import typer
 from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, json_text, one_line, say
 from lancewal_core.errors import InvalidInput
+from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_reader.left_out import left_out_of
 from lancewal_reader.plain_rows import plain_rows
 
@@ -58,6 +59,9 @@ def command(
             metavar="POINT",
         ),
     ] = "",
+    max_staleness: Annotated[
+        str, typer.Option(help="Allowed for what other surfaces take too; here it equals strong.", metavar="DURATION")
+    ] = "",
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows, whichever; all by default.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="Form of the rows.")] = Output.TEXT,
     conflicts: Annotated[
@@ -77,6 +81,7 @@ def command(
 
     Example: lancewal read -t s3://lake/orders --columns id,total --filter "total > 10" -o csv
     """
+    from lancewal_reader.point.read_options import Read
     from lancewal_reader.point.receipt import receipt_of
     from lancewal_reader.table import open_table
 
@@ -91,7 +96,10 @@ def command(
         base_paths=settings.table.base_paths,
         conflicts=conflicts.value,
     )
-    rows = opened.to_batches(names, filter or None, limit, consistency=consistency.value, at=at or None)
+    read = Read(
+        consistency=consistency.value, at=at or None, max_staleness_s=_seconds("--max-staleness", max_staleness)
+    )
+    rows = opened.to_batches(names, filter or None, limit, **read)
     left = left_out_of(rows.schema)
     if left:
         text = f"left out: {left.waiting} keys in conflict wait for a decision"
@@ -107,6 +115,15 @@ def command(
         except OSError as error:
             raise InvalidInput(f"--to {to}: {error.strerror or error}") from error
     say(f"receipt: {receipt_of(rows.schema)}", err=True)
+
+
+def _seconds(option: str, text: str) -> float | None:
+    if not text:
+        return None
+    seconds = duration_s(text)
+    if seconds is None:
+        raise InvalidInput(f"{option} {text!r}: {EXPECTED}")
+    return seconds
 
 
 def _write(

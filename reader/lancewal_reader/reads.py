@@ -6,6 +6,8 @@ Guarantees
  2. What is planned is read again as it was, or a named error says why it cannot be: what vanished is planned anew at the
     receipt, never newer.
  3. The contract is taken up anew where a newer one is met; the caches hold what is immutable.
+ 4. A read that allows some staleness takes the newest strong plan that was made here, if that was begun less long ago and is
+    not older than any that has ended (1 holds).  Where an object of it has vanished, it plans anew like any other.
 
 A read that is begun with its plan (``begin``) is planned anew, newer, where the plan's objects have vanished before the first
 row: nobody has its receipt yet.
@@ -17,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Lock
-from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -40,11 +41,11 @@ from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
 from lancewal_reader.point.at import Point
+from lancewal_reader.point.read_options import Consistency, ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.scan import left_out, result_schema, scan_plan
 from lancewal_reader.unmerged import DeltaContext
 
-Consistency = Literal["strong", "eventual"]
 _LOOKS_MAX = 3
 """Plans made anew because what conflicts may be merged by now."""
 _VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
@@ -56,8 +57,7 @@ class Wanted:
 
     columns: tuple[str, ...]
     filter: str | None
-    consistency: Consistency
-    at: Point | None
+    read: ReadOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,11 @@ class Newest:
                 f"partitions {back[:3]}"
             )
 
+    def reached_by(self, plan: ReadPlan) -> bool:
+        """Whether a strong plan is not older."""
+        cut = plan.cut
+        return plan.version >= self.version and all(cut.get(r, Position(0)) >= p for r, p in self.positions.items())
+
     def with_plan(self, plan: ReadPlan, claims: bool) -> Newest:
         """The newer of both: another thread's read may have come in between."""
         if not claims:
@@ -106,6 +111,15 @@ class Newest:
         cut = plan.cut
         both = {r: max(cut.get(r, Position(0)), self.positions.get(r, Position(0))) for r in cut | dict(self.positions)}
         return Newest(max(plan.version, self.version), both)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A strong plan, when it was begun, on the monotonic clock, and the contract by which it was made."""
+
+    plan: ReadPlan
+    began: float
+    contract: Contract
 
 
 class Reads:
@@ -118,6 +132,7 @@ class Reads:
         """Of the fields below, which are values; held for no call outside."""
         self._contexts = _Contexts(plan, delta)
         self._newest: dict[Consistency, Newest] = {}
+        self._kept: _Kept | None = None
         self._told = LeftOut()
         """Said last: a reader that looks again says it once."""
 
@@ -154,13 +169,13 @@ class Reads:
         raise _exhausted(reason)
 
     def _make(self, wanted: Wanted, *, begin: bool) -> tuple[Planned, Iterator[pa.RecordBatch]]:
-        asked = wanted.at
+        asked = wanted.read.at
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
             plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
             contexts = self._contexts
             try:
-                plan = earlier or self._plan_newest(contexts, wanted.consistency)
+                plan = earlier or self._plan_newest(contexts, wanted.read, attempt)
                 rows: Iterator[pa.RecordBatch] = iter(())
                 pinned = contexts.plan.versions.get(plan.version) or contexts.plan.table.at(plan.version)
                 if begin:
@@ -199,15 +214,24 @@ class Reads:
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)
 
-    def _plan_newest(self, contexts: _Contexts, consistency: Consistency) -> ReadPlan:
+    def _plan_newest(self, contexts: _Contexts, read: ReadOptions, attempt: int) -> ReadPlan:
+        """Steps of a ``max_staleness_s`` that was given: the plan kept, where it is young enough and the first to be tried."""
+        consistency = read.consistency
         with self._lock:
-            before = self._newest.get(consistency, Newest())
+            before, kept = self._newest.get(consistency, Newest()), self._kept
+        began = contexts.plan.clock.monotonic()
+        if kept is not None and read.max_staleness_s is not None and not attempt:
+            young = began - kept.began < read.max_staleness_s
+            if young and kept.contract is contexts.contract and before.reached_by(kept.plan):
+                return kept.plan
         plan = plan_strong(contexts.plan) if consistency == "strong" else plan_eventual(contexts.plan)
         # A table that a user has restored shows what it shows: nothing is claimed that could have gone back.
         claims = consistency == "strong" or bool(plan.cut)
         before.check(plan, claims)
         with self._lock:
             self._newest[consistency] = self._newest.get(consistency, Newest()).with_plan(plan, claims)
+            if consistency == "strong" and (self._kept is None or self._kept.began <= began):
+                self._kept = _Kept(plan, began, contexts.contract)
         return plan
 
     def _may_be_settled(self, plan: ReadPlan, asked: Point | None) -> bool:
@@ -242,17 +266,13 @@ class Reads:
             left.warn(self.contract.topic)
 
 
-def wanted_of(schema: pa.Schema, columns: object, filter: object, consistency: str, at: Point | None) -> Wanted:
+def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOptions) -> Wanted:
     """What was asked for; ``InvalidInput`` where that cannot be."""
-    if consistency not in get_args(Consistency):
-        raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
     if filter is not None and not isinstance(filter, str):
         raise InvalidInput(
             f"filter: expected a condition in Lance's SQL as text, such as 'a > 3', not {type(filter).__name__}"
         )
-    if at is not None and consistency != "strong":
-        raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
-    return Wanted(_columns(schema, columns), filter, "strong" if consistency == "strong" else "eventual", at)
+    return Wanted(_columns(schema, columns), filter, read)
 
 
 def _columns(schema: pa.Schema, columns: object) -> tuple[str, ...]:

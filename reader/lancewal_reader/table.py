@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Unpack, get_args
 
 import pyarrow as pa
 
@@ -20,9 +20,9 @@ from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.filter import check_filter
 from lancewal_reader.left_out import OnConflict
 from lancewal_reader.plan.strong import PlanContext
-from lancewal_reader.point.at import Point, point_of
+from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.reads import Consistency, Reads, Wanted, wanted_of
+from lancewal_reader.reads import Reads, Wanted, wanted_of
 from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_polars
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 
@@ -79,7 +79,8 @@ class Table:
     Every read takes ``consistency``: ``strong`` sees every row that was durable before the call; ``eventual`` the merged table
     alone, also one that a user has restored: its receipt then has no positions.  Or it takes ``at``, a point: a receipt, its
     text or its JSON, for exactly the rows of the read that gave it; ``At.version(412)`` or ``version:412`` for the merged
-    table as it was.  Reads without ``at`` never go back: none is older than one that was planned before it began.
+    table as it was.  Reads without ``at`` never go back: none is older than one that was planned before it began.  With
+    ``max_staleness_s`` the newest strong plan of this open table is used again while it is younger, without a request.
 
     ``columns``: names, in the order wanted (default all).  ``filter``: a Lance SQL condition.  ``limit``: at most so many
     rows, whichever.  As an Arrow PyCapsule (``__arrow_c_stream__``) a table is ``scan()`` of that moment.
@@ -111,26 +112,22 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: str | None = None,
         limit: int | None = None,
-        *,
-        consistency: Consistency = "strong",
-        at: Point | str | bytes | None = None,
+        **read: Unpack[Read],
     ) -> Rows:
         """A planned read, which can be used again: its receipt is fixed."""
         check_limit(limit)
-        return Rows(self._reads, self._reads.plan(self._wanted(columns, filter, consistency, at)), limit)
+        return Rows(self._reads, self._reads.plan(self._wanted(columns, filter, **read)), limit)
 
     def to_batches(
         self,
         columns: Sequence[str] | None = None,
         filter: str | None = None,
         limit: int | None = None,
-        *,
-        consistency: Consistency = "strong",
-        at: Point | str | bytes | None = None,
+        **read: Unpack[Read],
     ) -> pa.RecordBatchReader:
         """The rows batch by batch; the reader's schema has the receipt in its metadata."""
         check_limit(limit)
-        planned, batches = self._reads.begin(self._wanted(columns, filter, consistency, at))
+        planned, batches = self._reads.begin(self._wanted(columns, filter, **read))
         return reader_of(planned.schema, batches, limit)
 
     def to_arrow(
@@ -138,36 +135,30 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: str | None = None,
         limit: int | None = None,
-        *,
-        consistency: Consistency = "strong",
-        at: Point | str | bytes | None = None,
+        **read: Unpack[Read],
     ) -> pa.Table:
         """The rows as one table in memory; its schema has the receipt in its metadata."""
-        return self.to_batches(columns, filter, limit, consistency=consistency, at=at).read_all()
+        return self.to_batches(columns, filter, limit, **read).read_all()
 
     def to_pandas(
         self,
         columns: Sequence[str] | None = None,
         filter: str | None = None,
         limit: int | None = None,
-        *,
-        consistency: Consistency = "strong",
-        at: Point | str | bytes | None = None,
+        **read: Unpack[Read],
     ) -> pandas.DataFrame:
         """The rows as a DataFrame of pandas."""
-        return to_pandas(self.to_arrow(columns, filter, limit, consistency=consistency, at=at))
+        return to_pandas(self.to_arrow(columns, filter, limit, **read))
 
     def to_polars(
         self,
         columns: Sequence[str] | None = None,
         filter: str | None = None,
         limit: int | None = None,
-        *,
-        consistency: Consistency = "strong",
-        at: Point | str | bytes | None = None,
+        **read: Unpack[Read],
     ) -> polars.DataFrame:
         """The rows as a DataFrame of Polars."""
-        return to_polars(self.to_arrow(columns, filter, limit, consistency=consistency, at=at))
+        return to_polars(self.to_arrow(columns, filter, limit, **read))
 
     def to_duckdb(
         self,
@@ -176,38 +167,33 @@ class Table:
         limit: int | None = None,
         *,
         connection: duckdb.DuckDBPyConnection | None = None,
-        consistency: Consistency = "strong",
-        at: Point | str | bytes | None = None,
+        **read: Unpack[Read],
     ) -> duckdb.DuckDBPyRelation:
         """The rows as a relation of DuckDB, which reads the same ones at each query: see ``Rows.to_duckdb``."""
-        return self.scan(columns, filter, limit, consistency=consistency, at=at).to_duckdb(connection)
+        return self.scan(columns, filter, limit, **read).to_duckdb(connection)
 
     def head(
         self,
         n: int = 10,
         columns: Sequence[str] | None = None,
         filter: str | None = None,
-        *,
-        consistency: Consistency = "strong",
-        at: Point | str | bytes | None = None,
+        **read: Unpack[Read],
     ) -> pa.Table:
         """``n`` rows, whichever."""
-        return self.to_arrow(columns, filter, n, consistency=consistency, at=at)
+        return self.to_arrow(columns, filter, n, **read)
 
     def count_rows(
         self,
         filter: str | None = None,
-        *,
-        consistency: Consistency = "strong",
-        at: Point | str | bytes | None = None,
+        **read: Unpack[Read],
     ) -> int:
         """How many rows there are, or pass ``filter``."""
         key = [self.contract.primary_key[0]]
-        return sum(batch.num_rows for batch in self.to_batches(key, filter, consistency=consistency, at=at))
+        return sum(batch.num_rows for batch in self.to_batches(key, filter, **read))
 
-    def receipt(self, *, consistency: Consistency = "strong", at: Point | str | bytes | None = None) -> Receipt:
+    def receipt(self, **read: Unpack[Read]) -> Receipt:
         """What a read would see; no row is read.  Several reads of one state take it as their ``at``."""
-        return self._reads.plan(self._wanted([self.contract.primary_key[0]], None, consistency, at)).receipt
+        return self._reads.plan(self._wanted([self.contract.primary_key[0]], None, **read)).receipt
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """All rows of now as an Arrow PyCapsule."""
@@ -220,13 +206,7 @@ class Table:
     def __repr__(self) -> str:
         return f"<lancewal.Table at {self.uri}>"
 
-    def _wanted(
-        self,
-        columns: Sequence[str] | None,
-        filter: str | None,
-        consistency: Consistency,
-        at: Point | str | bytes | None,
-    ) -> Wanted:
-        wanted = wanted_of(self.schema, columns, filter, consistency, point_of(at))
+    def _wanted(self, columns: Sequence[str] | None, filter: str | None, **read: Unpack[Read]) -> Wanted:
+        wanted = wanted_of(self.schema, columns, filter, read_options(**read))
         check_filter(self.schema, wanted.filter)
         return wanted

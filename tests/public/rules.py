@@ -34,10 +34,13 @@ NOT_IN_TEXT: Mapping[str, str] = {
 """What a person should not meet in a page or in ``--help``, as a pattern of whole words, and the word that is there for it."""
 _AVOIDED = {word: re.compile(rf"\b(?:{word})\b", re.IGNORECASE) for word in NOT_IN_TEXT}
 
+_STALENESS = "max_staleness"
+"""The term for what a reader allows, as Spanner's users know it."""
+
 
 def wrong_with_name(name: str) -> Iterator[str]:
     """What a setting's, an option's or a field's name in snake case has that the rules do not allow."""
-    words = name.split("_")
+    words = name.replace(_STALENESS, "staleness").split("_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         yield "is not snake case"
     if avoided := NOT_IN_NAMES & set(re.sub(r"region_key", "", name).split("_")):

@@ -22,6 +22,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import At, Receipt, Rows, open_table, receipt_of
 from lancewal_reader import reads as reads_module
 from lancewal_reader import scan as scan_module
+from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 from lancewal_reader.reads import Planned, Reads
 from lancewal_reader.scan import scan_plan
 from tests.support.pipeline import EVERY_TYPE, KEY, Key, Pipeline, Row, by_key
@@ -294,3 +295,41 @@ def test_arguments_of_open_table_are_checked(pipeline: Pipeline) -> None:
     assert isinstance(table.scan(), lancewal.Rows)
     assert isinstance(table.receipt(), Receipt)
     assert by_key(table.to_arrow()) == {}
+
+
+def test_a_plan_is_used_again_while_it_is_young(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a request, whatever came since; never where another read has shown more, or its objects are gone."""
+    pipeline.produce(40)
+    pipeline.merge_all()
+    pipeline.produce(20)
+    pipeline.ingest()
+    before, table = dict(pipeline.oracle), open_table(pipeline.uri)
+    receipt = table.receipt()
+    pipeline.produce(40)
+    pipeline.ingest()
+    after = dict(pipeline.oracle)
+    assert before != after
+    plans: list[ReadPlan] = []
+
+    def planned(context: PlanContext) -> ReadPlan:
+        plans.append(plan_strong(context))
+        return plans[-1]
+
+    monkeypatch.setattr(reads_module, "plan_strong", planned)
+    assert by_key(table.to_arrow(max_staleness_s=3600)) == before
+    assert table.receipt(max_staleness_s=3600) == receipt
+    assert plans == []
+    assert by_key(table.to_arrow(max_staleness_s=0)) == after
+    assert by_key(table.to_arrow(max_staleness_s=3600)) == after
+    assert len(plans) == 1
+    pipeline.produce(40)
+    pipeline.merge_all(MergeLimits(adopt_rows=1))
+    clean_up(pipeline)
+    pipeline.collect()
+    assert by_key(open_table(pipeline.uri).to_arrow(max_staleness_s=3600)) == pipeline.oracle
+    with pytest.raises(InvalidInput, match="max_staleness_s=-1: expected a number of seconds from 0 on"):
+        table.scan(max_staleness_s=-1)
+    with pytest.raises(InvalidInput, match="max_staleness_s is of strong reads"):
+        table.scan(max_staleness_s=1, consistency="eventual")
+    with pytest.raises(InvalidInput, match="max_staleness_s cannot be asked for as well"):
+        table.scan(max_staleness_s=1, at=receipt)

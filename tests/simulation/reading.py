@@ -12,8 +12,9 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Region
 from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.plan.strong import PlanContext
+from lancewal_reader.point.read_options import Consistency
 from lancewal_reader.point.receipt import Receipt, receipt_of
-from lancewal_reader.reads import Consistency, Reads
+from lancewal_reader.reads import Reads
 from lancewal_reader.table import Table
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 from tests.simulation import oracle

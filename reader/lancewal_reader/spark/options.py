@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import split_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.left_out import OnConflict
-from lancewal_reader.point.at import Point, point_of
+from lancewal_reader.point.read_options import ReadOptions, read_options
 
 OPTIONS: dict[str, str] = {
     "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same)",
@@ -23,6 +24,7 @@ OPTIONS: dict[str, str] = {
     "columns": "comma-separated names of the columns to read (default all)",
     "filter": "a Lance SQL condition; only rows that pass it are read",
     "at": "a point: the receipt of an earlier read (lw1...), for its rows again, or version:412",
+    "max_staleness_s": "seconds, such as 5 or 5s: allowed, and equal to strong, since a DataFrame is planned once",
     "base_paths": "refuse (default) or allow a table whose files lie in other folders too, as a shallow clone's do",
     "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
 }
@@ -37,11 +39,10 @@ _CREDENTIAL = re.compile(
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
     table: str
-    consistency: Literal["strong", "eventual"]
+    read: ReadOptions
     columns: tuple[str, ...] | None
     """None: all."""
     filter: str | None = None
-    at: Point | None = None
     base_paths: BasePaths = "refuse"
     on_conflict: OnConflict = "leave-out"
 
@@ -59,9 +60,6 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         found[name] = value
     if not found.get("table"):
         raise InvalidInput(f"option 'table' is missing: {OPTIONS['table']}")
-    consistency = found.get("consistency", "strong").lower()
-    if consistency not in ("strong", "eventual"):
-        raise InvalidInput(f"option consistency={found['consistency']!r} is unknown: use 'strong' or 'eventual'")
     base_paths = found.get("base_paths", "refuse").lower()
     if base_paths not in ("refuse", "allow"):
         raise InvalidInput(f"option base_paths={found['base_paths']!r} is unknown: use 'refuse' or 'allow'")
@@ -69,9 +67,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     if conflicts not in get_args(OnConflict):
         raise InvalidInput(f"option conflicts={found['conflicts']!r} is unknown: use 'leave-out' or 'fail'")
     split_address(found["table"])
-    at = point_of(found.get("at"))
-    if at is not None and consistency != "strong":
-        raise InvalidInput(f"option at says what is read; consistency={consistency!r} cannot be asked for as well")
+    read = read_options(found.get("consistency", "strong").lower(), found.get("at"), _seconds(found, "max_staleness_s"))
     columns = None
     if "columns" in found:
         columns = tuple(name.strip() for name in found["columns"].split(","))
@@ -79,13 +75,24 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
             raise InvalidInput(f"option columns={found['columns']!r}: expected names separated by commas")
     return SparkOptions(
         found["table"],
-        cast('Literal["strong", "eventual"]', consistency),
+        read,
         columns,
         found.get("filter"),
-        at,
         cast("BasePaths", base_paths),
         cast("OnConflict", conflicts),
     )
+
+
+def _seconds(found: Mapping[str, str], name: str) -> float | None:
+    text = found.get(name)
+    if text is None:
+        return None
+    seconds = float(text) if text.strip().replace(".", "", 1).isdecimal() else duration_s(text)
+    if seconds is None:
+        raise InvalidInput(
+            f"option {name}={text!r}: expected a number of seconds, or a duration such as 500ms, 5s or 2m"
+        )
+    return seconds
 
 
 def _plain(name: str) -> str:

@@ -118,11 +118,12 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
 
 
 def _plan(wanted: SparkOptions, context: PlanContext) -> ReadPlan:
-    if wanted.at is None:
-        return plan_strong(context) if wanted.consistency == "strong" else plan_eventual(context)
-    plan = plan_at_point(context, wanted.at, place_of(wanted.table))
-    if isinstance(wanted.at, Receipt) and plan.version != wanted.at.version and _may_leave_out(context.contract, plan):
-        raise order_not_told(wanted.at, plan)
+    at = wanted.read.at
+    if at is None:
+        return plan_strong(context) if wanted.read.consistency == "strong" else plan_eventual(context)
+    plan = plan_at_point(context, at, place_of(wanted.table))
+    if isinstance(at, Receipt) and plan.version != at.version and _may_leave_out(context.contract, plan):
+        raise order_not_told(at, plan)
     return plan
 
 

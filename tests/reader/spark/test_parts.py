@@ -65,11 +65,13 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def test_options_ignore_case_and_know_an_alias() -> None:
     parsed = parse_options({"Path": "/t", "COLUMNS": "a, b", "Consistency": "Eventual"})
-    assert (parsed.table, parsed.columns, parsed.consistency) == ("/t", ("a", "b"), "eventual")
+    assert (parsed.table, parsed.columns, parsed.read.consistency) == ("/t", ("a", "b"), "eventual")
     assert parse_options({"table": "/t", "path": "/t"}).table == "/t"
     assert parse_options({"table": "/t", "basePaths": "allow"}).base_paths == "allow"
-    assert parse_options({"table": "/t", "FILTER": "a > 1", "At": "version:7"}).at == At.version(7)
-    wanted = "table, columns, filter, consistency, at, base_paths, conflicts"
+    assert parse_options({"table": "/t", "FILTER": "a > 1", "At": "version:7"}).read.at == At.version(7)
+    for text, seconds in (("5", 5.0), ("2.5", 2.5), ("500ms", 0.5), ("2m", 120.0)):
+        assert parse_options({"table": "/t", "maxStalenessS": text}).read.max_staleness_s == seconds
+    wanted = "table, columns, filter, consistency, at, max_staleness_s, base_paths, conflicts"
     assert set(OPTIONS) == set(wanted.split(", "))
     assert not [name for name in OPTIONS if re.search("token|secret|password|credential|url", name)], (
         "Spark hides these"
@@ -87,6 +89,11 @@ def test_options_ignore_case_and_know_an_alias() -> None:
         ({"table": "/t", "limit": "7"}, r"option 'limit' is unknown: use limit\(\) of the DataFrame"),
         ({"table": "/t", "at": "yesterday"}, "not a receipt, nor another point"),
         ({"table": "/t", "at": "version:7", "consistency": "eventual"}, "cannot be asked for as well"),
+        (
+            {"table": "/t", "maxStalenessS": "soon"},
+            "max_staleness_s='soon': expected a number of seconds, or a duration",
+        ),
+        ({"table": "/t", "max_staleness_s": "5s", "at": "version:7"}, "max_staleness_s cannot be asked for as well"),
         ({"table": "/t", "base__paths_": "no"}, "use 'refuse' or 'allow'"),
         ({"table": "/t", "conflicts": "leave_out"}, "use 'leave-out' or 'fail'"),
     ],

@@ -1,0 +1,59 @@
+"""What every read takes besides columns and filter: which state of the table it reads.  One value, passed on as it is.
+
+``Read`` names the arguments as users write them; ``read_options`` checks them, once, and makes ``ReadOptions`` of them.
+A function that reads takes ``**read: Unpack[Read]``, and hands it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypedDict, get_args
+
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.point.at import Point, point_of
+
+Consistency = Literal["strong", "eventual"]
+
+
+class Read(TypedDict, total=False):
+    """Arguments that say which state is read; all may be left out."""
+
+    consistency: Consistency
+    at: Point | str | bytes | None
+    max_staleness_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The state to read; checked."""
+
+    consistency: Consistency = "strong"
+    at: Point | None = None
+    max_staleness_s: float | None = None
+    """The newest plan of an open table may be used again while it is younger."""
+
+
+NOW = ReadOptions()
+
+
+def read_options(
+    consistency: str = "strong", at: Point | str | bytes | None = None, max_staleness_s: float | None = None
+) -> ReadOptions:
+    """The options that were given; ``InvalidInput`` where one is wrong, or two contradict each other."""
+    if consistency not in get_args(Consistency):
+        raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
+    point = point_of(at)
+    if point is not None and consistency != "strong":
+        raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
+    if max_staleness_s is not None:
+        _check_seconds("max_staleness_s", max_staleness_s)
+        if point is not None:
+            raise InvalidInput("at=... says what is read; max_staleness_s cannot be asked for as well")
+        if consistency != "strong":
+            raise InvalidInput(f"max_staleness_s is of strong reads; consistency {consistency!r} is cheaper, and older")
+    return ReadOptions("strong" if consistency == "strong" else "eventual", point, max_staleness_s)
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise InvalidInput(f"{name}={value!r}: expected a number of seconds from 0 on")
