@@ -28,7 +28,7 @@ import lancewal_reader.unmerged
 from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.ids import Page, Position, Region, Sequence
-from lancewal_core.region.history import History, read_histories
+from lancewal_core.region.history import History, read_sound_histories
 from lancewal_core.region.transitions import claim, trim
 from lancewal_core.store.object_store import Done, Unknown, put_once
 from lancewal_core.table.watermarks import InForce
@@ -181,9 +181,9 @@ def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
     def of_listing(opened: Any, regions: Any, in_force: Any) -> Any:
         per_page = opened.contract.regions_per_page
         listed = [region for region in regions if opened.store.list(paths.page_prefix(Page.of(region, per_page)))]
-        return read_histories(opened, listed, in_force)
+        return read_sound_histories(opened, listed, in_force)
 
-    patch.setattr(lancewal_flusher.garbage.find, "read_histories", of_listing)
+    patch.setattr(lancewal_flusher.garbage.find, "read_sound_histories", of_listing)
 
 
 def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:

@@ -311,7 +311,7 @@ class FlusherTable:
             self.store.put_if_absent(key, data)
 
     def index(self, partition: int) -> RegionIndex:
-        found = newest_index(self.store, self._clock, self.regions[partition])
+        found = newest_index(self.store, self._clock, self.regions[partition], self.contract.regions_per_page)
         assert found is not None
         return found
 

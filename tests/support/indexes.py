@@ -16,22 +16,31 @@ REGIONS_PER_PAGE = 32
 """Of tables that tests make, but for those that say otherwise."""
 
 
-def newest_index(store: ObjectStore, clock: Clock, region: Region) -> RegionIndex | None:
-    return RegionIndexes(store, clock, REGIONS_PER_PAGE).read([region]).get(region)
+def newest_index(
+    store: ObjectStore, clock: Clock, region: Region, regions_per_page: int = REGIONS_PER_PAGE
+) -> RegionIndex | None:
+    return RegionIndexes(store, clock, regions_per_page).read([region]).get(region)
 
 
-def page_versions(store: ObjectStore, folder: str, region: Region) -> list[Path]:
+def page_versions(
+    store: ObjectStore, folder: str, region: Region, regions_per_page: int = REGIONS_PER_PAGE
+) -> list[Path]:
     """The objects of the page that has the region, the newest first."""
-    family = page_family(Page.of(region, REGIONS_PER_PAGE))
+    family = page_family(Page.of(region, regions_per_page))
     listed = sorted({v for info in store.list(family.prefix) if (v := family.parse(info.key)) is not None})
     return [Path(folder) / family.key(version) for version in reversed(listed)]
 
 
 def flip_record(path: Path, partition: int) -> None:
     """Change bytes of one region's record in a page."""
-    page = decode_page(path.read_bytes(), path.name)
+    path.write_bytes(with_flipped_record(path.read_bytes(), partition))
+
+
+def with_flipped_record(page_bytes: bytes, partition: int) -> bytes:
+    """The page as it is when bytes of one region's record have changed."""
+    page = decode_page(page_bytes, "there")
     record = page.records[partition]
     data = bytearray(record.data)
     for at in range(len(data) // 2, min(len(data), len(data) // 2 + 8)):
         data[at] ^= 0xFF
-    path.write_bytes(encode_page(page.with_records({partition: replace(record, data=bytes(data))})))
+    return encode_page(page.with_records({partition: replace(record, data=bytes(data))}))

@@ -305,6 +305,22 @@ class Pipeline:
                 return True
         return False
 
+    def ingest_of(self, partition: int, timeout_s: float = 240) -> bool:
+        """Run the worker until this partition's records are durable, and what was sealed is flushed; whether they are."""
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            self._worker.step(0)
+            if self._worker.durable.get(partition, 0) == len(self._messages[partition]) and not len(
+                self._worker._flushes
+            ):
+                return True
+        return False
+
+    def merged(self) -> dict[Region, Position]:
+        """Up to where the newest version of the table has each region."""
+        in_force = Watermarks(self.store, self.table).newest()[1]
+        return {region: in_force.position(region) or Position(0) for region in self.contract.regions}
+
     def replace_worker(self) -> None:
         """Go on with another worker; the old one is simply not called again."""
         self._worker = self._new_worker()

@@ -6,6 +6,7 @@ or it was read first, and merged since.  ``check_reaches`` refuses it, for all w
 Guarantees
  1. ``read_histories`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.  Pages are
     found by a listing, which is a hint; generations are numbered without holes, so a page that it leaves out shows.
+    ``read_sound_histories`` does the same region by region: damage of one's state or pages is that region's alone.
  2. ``generations_behind`` names every generation above the given one, oldest first, without a gap up to the newest, or raises.
 
 Steps of ``generations_behind``
@@ -17,12 +18,12 @@ Steps of ``generations_behind``
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 from lancewal_core import paths
-from lancewal_core.errors import INDEX_LOST, OutsideHistoryWindow, PlanStale, StoreInconsistent
+from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
 from lancewal_core.ids import Generation, Region
 from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
 from lancewal_core.region.opened_table import OpenedTable
@@ -49,6 +50,14 @@ class History:
         return tuple(r for _, r in sorted(known.items()) if r.generation > self.index.trimmed_generation)
 
 
+@dataclass(frozen=True, slots=True)
+class SoundHistories:
+    """Of regions that somebody has claimed; of ``damaged`` ones nothing is known."""
+
+    of: Mapping[Region, History]
+    damaged: Mapping[Region, Corrupt]
+
+
 def check_reaches(region: Region, index: RegionIndex | None, in_force: InForce) -> None:
     """``StoreInconsistent`` where the region's index, None if none is found, ends below ``in_force``.
 
@@ -70,14 +79,34 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
 
     ``StoreInconsistent`` where an index ends below ``in_force``, read before, or generations are missing.
     """
+    found = read_sound_histories(opened, regions, in_force)
+    for error in found.damaged.values():
+        raise error
+    return dict(found.of)
+
+
+def read_sound_histories(opened: OpenedTable, regions: Collection[Region], in_force: InForce) -> SoundHistories:
+    """The same, but where something of a region is damaged, that is its answer alone."""
     asked = list(regions)
-    indexes = opened.indexes.read(asked)
+    sound = opened.indexes.read_sound(asked)
+    damaged = dict(sound.damaged)
+    asked = [region for region in asked if region not in damaged]
     # After the indexes: see step 2 of ``generations_behind``.
     listed = list_regions(opened.store, opened.tasks, asked, paths.history_prefix)
-    found = opened.tasks.map(
-        lambda region: _history(opened, region, indexes.get(region), in_force, listed[region]), asked
-    )
-    return {region: history for region, history in zip(asked, found, strict=True) if history is not None}
+
+    def one(region: Region) -> History | Corrupt | None:
+        try:
+            return _history(opened, region, sound.indexes.get(region), in_force, listed[region])
+        except Corrupt as error:
+            return error
+
+    histories: dict[Region, History] = {}
+    for region, found in zip(asked, opened.tasks.map(one, asked), strict=True):
+        if isinstance(found, Corrupt):
+            damaged[region] = found
+        elif found is not None:
+            histories[region] = found
+    return SoundHistories(histories, damaged)
 
 
 def _history(

@@ -24,7 +24,7 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 
 from lancewal_core import paths
-from lancewal_core.errors import ActionNeeded, FormatUnknown, ObjectCorrupt
+from lancewal_core.errors import ActionNeeded, Corrupt, FormatUnknown, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.u64_segment import U64Segment, encode_u64_segment
@@ -236,7 +236,12 @@ def decode_index(data: bytes, where: str, region: Region | None = None) -> Regio
 
     Raises ``ObjectCorrupt`` (also when it is not that of ``region``), or ``FormatUnknown``.
     """
-    message = _unseal(data, where, _Message.INDEX)
+    try:
+        message = _unseal(data, where, _Message.INDEX)
+    except Corrupt as error:  # of all that lie in the object, this region's alone
+        if region is not None:
+            raise type(error)(f"region {region.name}: {error}", region=region.name, **error.where) from error
+        raise
     index = RegionIndex(
         region=_region(message, where, region),
         contract_version=message.contract_version,

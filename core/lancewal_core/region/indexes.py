@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError, ObjectCorrupt, ObjectTooLarge, StoreInconsistent, or_raised
+from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, ObjectTooLarge, StoreInconsistent, or_raised
 from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
@@ -67,6 +67,15 @@ class Swap(NamedTuple):
     found: RegionIndex | None
 
 
+class Sound(NamedTuple):
+    """What could be read of several regions, and what could not."""
+
+    indexes: dict[Region, RegionIndex]
+    """Of those that somebody has claimed."""
+    damaged: dict[Region, Corrupt]
+    """Where the record, or its page, is not what was written, and nothing is known of the region."""
+
+
 @dataclass(frozen=True, slots=True)
 class _PageRead:
     """A page as its newest version was, and the indexes that were looked for in it."""
@@ -76,10 +85,20 @@ class _PageRead:
     where: str
     indexes: dict[Region, RegionIndex]
     """Decoded so far."""
+    damaged: set[Region] = field(default_factory=set)
+    """Met so far.  Somebody may put the very object back as it was: it is read again, which else is never done."""
+
+    @property
+    def known_whole(self) -> Known | None:
+        return None if self.damaged else self.known
 
     def index(self, region: Region) -> RegionIndex | None:
         if region not in self.indexes:
-            index = index_in(self.content, region, self.where)
+            try:
+                index = index_in(self.content, region, self.where)
+            except Corrupt:
+                self.damaged.add(region)
+                raise
             if index is None:
                 return None
             self.indexes[region] = index
@@ -129,6 +148,17 @@ class RegionIndexes:
         answers = {region: answer for part in read for region, answer in part.items()}
         return {region: answers[region] for region in regions}
 
+    def read_sound(self, regions: Collection[Region]) -> Sound:
+        """As ``read``, but damage is the answer of its regions alone; any other error is raised."""
+        indexes: dict[Region, RegionIndex] = {}
+        damaged: dict[Region, Corrupt] = {}
+        for region, answer in self.read_each(regions).items():
+            if isinstance(answer, Corrupt):
+                damaged[region] = answer
+            elif (index := or_raised(answer)) is not None:
+                indexes[region] = index
+        return Sound(indexes, damaged)
+
     def swap(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
         """Compare-and-swap of each; an answer for each, in their order.  A ``Decide`` may be asked several times.
 
@@ -169,7 +199,7 @@ class RegionIndexes:
     def _read(self, page: Page) -> _PageRead | None:
         with self._lock:
             before = self._known.get(page)
-        found = newest(self._store, page_family(page), self._clock, None if before is None else before.known)
+        found = newest(self._store, page_family(page), self._clock, None if before is None else before.known_whole)
         _check_not_older(page, found, before)
         return None if found is None else self._remember(page, found)
 
@@ -186,7 +216,7 @@ class RegionIndexes:
         def encode(content: StatePage) -> bytes:
             return encode_page(replace(content, write_id=self._new_id()))
 
-        known = None if before is None else before.known
+        known = None if before is None else before.known_whole
         outcome = swap(self._store, page_family(page), self._clock, decide, encode, known)
         if isinstance(outcome, Swapped):
             self._remember(page, outcome.known)

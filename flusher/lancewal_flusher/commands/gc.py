@@ -18,7 +18,7 @@ from lancewal_core.cli.options import (
     read_settings,
 )
 from lancewal_core.cli.output import aligned, one_line, say, say_json
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import DAMAGED, InvalidInput
 
 if TYPE_CHECKING:
     from lancewal_flusher.garbage.collect_all import GarbageSummary
@@ -68,6 +68,8 @@ def command(
         say_json(asdict(summary))
     else:
         say(summary_text(summary, dry_run))
+    if summary.damaged:
+        raise typer.Exit(DAMAGED)
 
 
 def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
@@ -88,11 +90,15 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
         ]
         if len(summary.orphans) > ORPHANS_SHOWN:
             lines.append(f"  and {len(summary.orphans) - ORPHANS_SHOWN} more: --output json lists them")
+    for partition, error in summary.damaged.items():
+        lines.append(f"of {partition}, and of logs, nothing is deleted until it is repaired: {one_line(error)}")
     if summary.expired_rows is not None:
         lines.append(f"rows that have expired, which the flusher hides: {summary.expired_rows}")
     unnamed = summary.loose_data
     if unnamed is None:
-        lines.append("data files: not counted, since a flush that is to be merged cannot be read")
+        lines.append(
+            "data files: not counted, since a flush that is to be merged, or its region's state, cannot be read"
+        )
     elif unnamed.files:
         lines.append(
             f"data files older than a day that neither the newest version nor a flush names: {unnamed.files}, "

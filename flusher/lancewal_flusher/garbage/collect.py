@@ -5,14 +5,16 @@ This module acts; what it acts on is found by ``find``.
 Guarantees
  1. Nothing is deleted that a table version in force, an index or a history page above the trimmed boundary names.
     What cannot be seen whole (an index below the table's watermark, a page missing from a listing, a newer contract)
-    ends the round.
+    ends the round.  Where the state or a history page of one region is damaged, that region's boundary stays, and nothing of
+    it is deleted, nor what it may share with others without anybody knowing: segments of any log, and old versions of the page
+    that it lies in, which its repair goes by.
  2. The boundary moves forward in the index before anything below it is deleted.
  3. Only objects under ``_lancewal/`` are deleted, and of these only such kinds as ``object_kinds`` gives over to garbage
     collection; adopted data files are the table's.
  4. A running reader has the grace period: a free object is deleted by a later round, at least that long after it was
     first found free, if it still is.  The same rule covers an index change that is still on its way.
  5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
- 6. Any error while reading ends the round before anything is deleted.
+ 6. Any other error while reading ends the round before anything is deleted.
  7. Of each page of region indexes, and of the key catalog, what remains is version 1 and one run up to the newest: versions
     go oldest first, each once the one before is gone (``page_chain``).
 
@@ -37,9 +39,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lancewal_core import paths
+from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import History
@@ -67,6 +70,8 @@ class GarbageReport:
     deleted_keys: tuple[str, ...]
     waiting_keys: tuple[str, ...]
     trimmed: Mapping[Region, Generation]
+    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    """Regions of which nothing was deleted, since nobody knows what they need."""
 
     @property
     def deleted(self) -> int:
@@ -83,13 +88,13 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     # Step 1
     candidates = list_candidates(context)
     # Step 2
-    in_force, histories = claimed_histories(context)
+    in_force, kept = claimed_histories(context)
     # Step 3
-    changed = _shorten(context, histories, in_force, now)
-    histories |= changed
+    changed = _shorten(context, kept.histories, in_force, now)
+    kept = replace(kept, histories={**kept.histories, **changed})
     trimmed = {region: history.index.trimmed_generation for region, history in changed.items()}
     # Step 4, 5
-    found = find_garbage(context, candidates, histories, now)
+    found = find_garbage(context, candidates, kept, now)
     # Step 6
     monotonic = context.clock.monotonic()
     due = sorted(k for k in found.free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)
@@ -98,7 +103,7 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     for key in due:
         del state.free_since[key]
     _delete(context, found.old)
-    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed)
+    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed, kept.damaged)
 
 
 def _shorten(

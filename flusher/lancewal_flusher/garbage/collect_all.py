@@ -15,7 +15,7 @@ While an operator pauses the flusher no round begins, as in the service.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lancewal_core import paths
 from lancewal_core.errors import FlusherPaused
@@ -26,7 +26,7 @@ from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.control import ControlReader, Service, until_text
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
-from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_candidates, shortened
+from lancewal_flusher.garbage.find import Kept, claimed_histories, find_garbage, list_candidates, shortened
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
 from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
 from lancewal_flusher.upkeep.expiry import count_expired
@@ -58,6 +58,8 @@ class GarbageSummary:
     """Counted, never deleted."""
     expired_rows: int | None = None
     """Of a run that only looks: rows that have expired; None where rows never do."""
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    """Partitions of which nothing is deleted, and why: what they need is not known."""
 
 
 def look(context: FlusherContext) -> GarbageSummary:
@@ -67,11 +69,11 @@ def look(context: FlusherContext) -> GarbageSummary:
     candidates = list_candidates(context)
     in_force, before = claimed_histories(context)
     window_ms = context.contract.history_window_s * 1000
-    after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.items()}
-    histories = {region: history for region, (history, _) in after.items()}
-    found = find_garbage(context, candidates, histories, now, _swaps(context, after))
-    trimmed = _moved(_boundaries(before), _boundaries(histories))
-    looked = _summary(context, listed, found.old, found.free, trimmed, histories)
+    after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.histories.items()}
+    kept = replace(before, histories={region: history for region, (history, _) in after.items()})
+    found = find_garbage(context, candidates, kept, now, _swaps(context, after))
+    trimmed = _moved(_boundaries(before), _boundaries(kept))
+    looked = _summary(context, listed, (found.old, found.free), trimmed, kept)
     ttl = context.contract.ttl
     return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
 
@@ -118,20 +120,21 @@ def collect_to_the_end(
         if stopping():
             break
         _refuse_paused(control)
-    histories = claimed_histories(context)[1]
-    summary = _summary(context, listed, deleted, report.waiting_keys, _moved(before, trimmed), histories)
+    kept = claimed_histories(context)[1]
+    summary = _summary(context, listed, (deleted, report.waiting_keys), _moved(before, trimmed), kept)
     return replace(summary, rounds=rounds)
 
 
 def _summary(
     context: FlusherContext,
     listed: Iterable[ObjectInfo],
-    deleted: Iterable[str],
-    waiting: Iterable[str],
+    keys: tuple[Iterable[str], Iterable[str]],
     trimmed: tuple[Trimmed, ...],
-    histories: Mapping[Region, History],
+    kept: Kept,
 ) -> GarbageSummary:
+    """``keys``: deleted, and waiting."""
     now, sizes = context.clock.now_ms(), {info.key: info.size for info in listed}
+    deleted, waiting = keys
     return GarbageSummary(
         0,
         grouped(deleted, sizes),
@@ -139,7 +142,8 @@ def _summary(
         context.contract.grace_s,
         trimmed,
         orphans(listed, context.contract, now),
-        find_unnamed(context, histories.values(), now),
+        None if kept.damaged else find_unnamed(context, kept.histories.values(), now),
+        damaged={region.name: str(error) for region, error in kept.damaged.items()},
     )
 
 
@@ -149,8 +153,8 @@ def _moved(before: Mapping[Region, Generation], after: Mapping[Region, Generatio
     return tuple(Trimmed(region.name, start + 1, end) for region, (start, end) in ends.items() if end > start)
 
 
-def _boundaries(histories: Mapping[Region, History]) -> dict[Region, Generation]:
-    return {region: history.index.trimmed_generation for region, history in histories.items()}
+def _boundaries(kept: Kept) -> dict[Region, Generation]:
+    return {region: history.index.trimmed_generation for region, history in kept.histories.items()}
 
 
 def _refuse_paused(control: ControlReader) -> None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.errors import Corrupt, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Page, Region, Sequence
 from lancewal_core.keys.catalog import FAMILY
 from lancewal_core.process.tasks import together
-from lancewal_core.region.history import History, read_histories
+from lancewal_core.region.history import History, read_sound_histories
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.transitions import trim
@@ -59,6 +59,16 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What regions hold on to."""
+
+    histories: Mapping[Region, History]
+    """Of those that somebody has claimed."""
+    damaged: Mapping[Region, Corrupt]
+    """Nobody knows what these hold on to: of them, and of what they may share with others, nothing is free."""
+
+
+@dataclass(frozen=True, slots=True)
 class Garbage:
     """Object keys."""
 
@@ -80,31 +90,37 @@ def list_candidates(context: FlusherContext) -> Candidates:
     return Candidates(segments, key_parts, conflicts, [info for listed in of_regions.values() for info in listed])
 
 
-def claimed_histories(context: FlusherContext) -> tuple[InForce, dict[Region, History]]:
+def claimed_histories(context: FlusherContext) -> tuple[InForce, Kept]:
     """Step 2."""
     _, (_, in_force) = together(context.tasks, lambda: check_contract(context), context.watermarks.newest)
-    return in_force, read_histories(context, context.contract.regions, in_force)
+    found = read_sound_histories(context, context.contract.regions, in_force)
+    return in_force, Kept(found.of, found.damaged)
 
 
 def find_garbage(
     context: FlusherContext,
     candidates: Candidates,
-    histories: Mapping[Region, History],
+    kept_by: Kept,
     now: int,
     swaps: Mapping[Page, int] | None = None,
 ) -> Garbage:
     """Steps 4 and 5.  ``swaps``: versions of a page that step 3 would still have made."""
-    swaps = swaps or {}
+    swaps, histories = swaps or {}, kept_by.histories
+    per_page = context.contract.regions_per_page
     # Step 4
     looks: list[Callable[[], Collection[str]]] = [
-        lambda: _free_segments(context, candidates.segments, histories, now),
+        lambda: () if kept_by.damaged else _free_segments(context, candidates.segments, histories, now),
         lambda: _free_snapshots(candidates.snapshots, histories),
         lambda: _free_key_parts(context, candidates.key_parts),
         lambda: free_conflicts(context, candidates.conflicts),
     ]
     kinds = len(looks)
     # Step 5
-    for page in dict.fromkeys(Page.of(region, context.contract.regions_per_page) for region in histories):
+    # What older versions say of a region is what its repair goes by.
+    repaired = {Page.of(region, per_page) for region in kept_by.damaged}
+    for page in dict.fromkeys(Page.of(region, per_page) for region in histories):
+        if page in repaired:
+            continue
         is_old, kept = _page_is_old(now, page in swaps), VERSIONS_KEPT - swaps.get(page, 0)
         looks.append(partial(_old_versions, context, page_family(page), is_old, kept))
     looks.append(lambda: _old_versions(context, FAMILY, _catalog_is_old(now), VERSIONS_KEPT))

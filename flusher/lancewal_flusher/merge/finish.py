@@ -230,7 +230,7 @@ def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, Gen
 
     They are in the indexes: what is not finished is not marked MERGED, and only that is ever trimmed.
     """
-    indexes = context.read_indexes()
+    indexes = context.indexes.read(list(facts.generations))
     found = []
     for region, (first, last) in sorted(facts.generations.items()):
         records = {r.generation: r for r in (indexes[region].generations if region in indexes else ())}

@@ -2,8 +2,8 @@
 
 Guarantee: a region without an index, or with one that ends below the watermarks, has lost it; what a merge takes of each
 region is one generation, adopted or combined with those of other regions, or several to combine (``plan``).  Of a region,
-what follows a snapshot that is lost, or whose ``snapshot.json`` is damaged, is left; where the content of one is damaged, all
-of it is; by name, and every other region's is taken.
+what follows a snapshot that is lost, or whose ``snapshot.json`` is damaged, is left; where the content of one is damaged, or
+the index, all of it is; by name, and every other region's is taken.
 
 That a snapshot's objects and files are there is not asked, since reading them shows it.  Where one is missing, all are looked
 at, and what is not whole is rebuilt.
@@ -100,7 +100,8 @@ def read_inputs(
             return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
         indexes = seen.indexes
         for region in context.contract.regions:
-            check_reaches(region, indexes.get(region), in_force)
+            if region not in seen.damaged:
+                check_reaches(region, indexes.get(region), in_force)
         waiting = unmerged(indexes, in_force)
         keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
         ages = first_seen.ages_s(keys_waiting, context.clock.monotonic())
@@ -115,7 +116,8 @@ def read_inputs(
         return Refused(f"gone since the merge looked at it: {taken}", Why.CLEANED_UP)
     region_inputs, waited_s = taken
     # What somebody else has rebuilt may have waited for longer than all others: nothing is put off then.
-    return MergeInputs(in_force, indexes, region_inputs, math.inf if raced else waited_s, damaged)
+    left = {**seen.damaged, **damaged}
+    return MergeInputs(in_force, indexes, region_inputs, math.inf if raced else waited_s, left)
 
 
 def _take(

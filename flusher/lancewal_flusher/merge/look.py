@@ -4,7 +4,8 @@ Guarantee: the indexes are not older than the watermarks, so that one that ends 
 What a merge has put into the table was FLUSHED before its commit.  So indexes asked for after a merge was known to have
 landed are not older than its watermarks; where the version found has others, the indexes are asked for once more, behind it.
 
-What is wrong with the indexes is raised where they are needed: a merge is finished without them.
+What is wrong with the indexes is raised where they are needed: a merge is finished without them.  One that is damaged is its
+region's alone: the others are read, and nothing is known of that region.
 """
 
 from __future__ import annotations
@@ -12,16 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core.errors import LancewalError, or_raised
+from lancewal_core.errors import Corrupt, LancewalError, or_raised
 from lancewal_core.ids import Region
 from lancewal_core.process.tasks import together
 from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.indexes import Sound
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
-
-Indexes = Mapping[Region, RegionIndex]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,17 @@ class Look:
 
     pinned: PinnedTable
     in_force: InForce
-    found: Indexes | LancewalError
+    found: Sound | LancewalError
     """The indexes, or why they could not be read."""
 
     @property
-    def indexes(self) -> Indexes:
-        return or_raised(self.found)
+    def indexes(self) -> Mapping[Region, RegionIndex]:
+        """Those that are not ``damaged``."""
+        return or_raised(self.found).indexes
+
+    @property
+    def damaged(self) -> Mapping[Region, Corrupt]:
+        return or_raised(self.found).damaged
 
 
 def look(context: FlusherContext) -> Look:
@@ -51,8 +56,8 @@ def look(context: FlusherContext) -> Look:
     return Look(pinned, in_force, found)
 
 
-def _indexes(context: FlusherContext) -> Indexes | LancewalError:
+def _indexes(context: FlusherContext) -> Sound | LancewalError:
     try:
-        return context.read_indexes()
+        return context.read_sound_indexes()
     except LancewalError as error:
         return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,7 +20,7 @@ from lancewal_flusher.service.stored_times import StoredTimes
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """``waiting``: per region of the contract the generations above the watermark that have ended, oldest first;
-    ``rows``: changed keys in those of them that have a snapshot."""
+    ``rows``: changed keys in those of them that have a snapshot.  Regions whose index is damaged are in neither."""
 
     version: TableVersion
     in_force: InForce
@@ -40,26 +40,36 @@ def backlog_after(context: FlusherContext, report: RoundReport, times: StoredTim
     if report.left is None:
         return backlog_now(context, times, merged)
     left = report.left
-    return _backlog(context, left.version, left.in_force, dict(left.indexes), times, merged)
+    unknown = [region for region in left.damaged if region not in left.indexes]
+    return _backlog(context, left.version, left.in_force, _Known(left.indexes, unknown), times, merged)
 
 
 def backlog_now(context: FlusherContext, times: StoredTimes, merged: MergedPositions) -> Backlog:
     """The backlog by the newest state."""
     pinned, in_force = context.watermarks.newest()
-    return _backlog(context, pinned.version, in_force, context.read_indexes(), times, merged)
+    sound = context.read_sound_indexes()
+    return _backlog(context, pinned.version, in_force, _Known(sound.indexes, sound.damaged), times, merged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    indexes: Mapping[Region, RegionIndex]
+    damaged: Collection[Region]
 
 
 def _backlog(
     context: FlusherContext,
     version: TableVersion,
     in_force: InForce,
-    indexes: Mapping[Region, RegionIndex],
+    known: _Known,
     times: StoredTimes,
     merged: MergedPositions,
 ) -> Backlog:
-    waiting = {region: _ended(indexes.get(region), in_force) for region in context.contract.regions}
+    indexes = known.indexes
+    regions = [region for region in context.contract.regions if region not in known.damaged]
+    waiting = {region: _ended(indexes.get(region), in_force) for region in regions}
     rows = {region: sum(_rows(context, record) for record in records) for region, records in waiting.items()}
-    newest = {region: _newest_merged(indexes.get(region), in_force) for region in context.contract.regions}
+    newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
     oldest = {region: next(iter(records), None) for region, records in waiting.items()}
     times.keep({(of, r.generation) for found in (newest, oldest) for of, r in found.items() if r is not None})
     return Backlog(

@@ -92,9 +92,12 @@ class FlusherMetrics(ServiceMetrics):
             (str(of.partition),): ms / 1000 for of, ms in backlog.merged_ms.items()
         }
         show_only(self._shown.merged_timestamp_seconds, merged_s)
-        self._waits_since_ms = dict(backlog.waits_since_ms)
-        self._waiting = dict(backlog.waiting)
-        keys = {(region, r.generation) for region, records in backlog.waiting.items() for r in records}
+        # What is not known any more, as its state is damaged, stays as it was seen last.
+        old = {region for region in self._waiting if region not in backlog.waiting}
+        since = {region: ms for region, ms in self._waits_since_ms.items() if region in old}
+        self._waits_since_ms = {**since, **backlog.waits_since_ms}
+        self._waiting = {**{region: self._waiting[region] for region in old}, **backlog.waiting}
+        keys = {(region, r.generation) for region, records in self._waiting.items() for r in records}
         self._first_seen = {key: self._first_seen.get(key, now) for key in keys}
         for region, records in backlog.waiting.items():
             partition = str(region.partition)

@@ -1,8 +1,10 @@
 """One round of the flusher: finish, mark, merge until nothing waits.
 
 Guarantee: rounds of any number of flushers may run at the same time and stop anywhere; each step is decided by a
-compare-and-swap or by the table commit.  A region whose log or snapshot is damaged or lost holds up no other: the report
-names it, and every round tries it again.  A damaged index ends the round.
+compare-and-swap or by the table commit.  A region whose state, log or snapshot is damaged, or whose log or snapshot is lost,
+holds up no other: the report names it, and every round tries it again.  Where its state is damaged, nothing of it is flushed,
+merged or marked, and its watermark stands in the commits as it was.  Only to finish a merge that took generations of that very
+region its state may be needed: that ends the round.
 
 Steps
  1. Look (``merge.look``): check that the newest version is the contract's table, and finish the newest unfinished merge.
@@ -22,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from lancewal_core.errors import Corrupt
+from lancewal_core.errors import Corrupt, or_raised
 from lancewal_core.ids import Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
@@ -58,7 +60,7 @@ class RoundReport:
     left: NothingToMerge | None
     """What the last look found where nothing more was to be merged now; None if the round ended before that."""
     damaged: Mapping[Region, Corrupt]
-    """Regions that wait for a repair: what their generations need is damaged or lost."""
+    """Regions that wait for a repair: their state, or what their generations need, is damaged or lost."""
 
     def raise_damaged(self) -> None:
         """Raise what the first of ``damaged`` waits for, if there is one."""
@@ -136,7 +138,7 @@ def run_round(
     if left is None or left.version != state.upkeep.done_for:
         kept_up.append(keep_up(context, state.upkeep))
     last = left or next(reversed(merges), None)
-    damaged |= last.damaged if last is not None else {}
+    damaged |= first.damaged if last is None else last.damaged
     return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, damaged)
 
 
@@ -150,7 +152,8 @@ def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> Settled:
 def mark(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
     """Compare-and-swap to MERGED what the table has merged; ``in_force`` of a finished merge.
 
-    ``indexes`` say where to look: each is decided on the newest.
+    ``indexes`` say where to look: each is decided on the newest.  One that is damaged by now holds up no other; the next look
+    names it.
     """
     due = [
         region
@@ -166,7 +169,9 @@ def mark(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_forc
 
     if due:
         with point("merged.cas", regions=len(due)):
-            context.indexes.swap(dict.fromkeys(due, decide))
+            for answer in context.indexes.swap_each(dict.fromkeys(due, decide)).values():
+                if not isinstance(answer, Corrupt):
+                    or_raised(answer)
 
 
 def _orphans(

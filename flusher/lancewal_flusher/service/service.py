@@ -342,6 +342,10 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
             due_at=now + flusher.gc_interval_s,
             retry_s=min(PAUSE_S, flusher.gc_interval_s),
             retry_max_s=flusher.gc_interval_s,
+            problems_of=lambda report: [
+                Problem.of(error, f"gc keeps all of region {region.name} and of logs")
+                for region, error in sorted(report.damaged.items())
+            ],
             faults_are_problems=True,
         )
     ]

@@ -127,7 +127,7 @@ class FlusherStatus:
         facts = PartitionFacts(
             region.topic,
             region.partition,
-            claimed=index is not None,
+            claimed=index is not None or (None if region in self._damaged else False),
             owner=None if newest is None else newest.owner,
             durable=None if newest is None else newest.next,
             flushed=_flushed(index, merged),

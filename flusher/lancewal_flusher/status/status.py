@@ -212,17 +212,14 @@ def _look(stored: _Stored, segments: Sequence[Trailer]) -> Look:
 
 def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionIndex | None]:
     """Of the regions whose index could be read: None for one that nobody has claimed."""
-    regions = opened.contract.regions
-    try:
-        read = opened.read_indexes()
-        return {region: read.get(region) for region in regions}
-    except LancewalError:
-        pass  # of some region: those of the others are found one after another
     found: dict[Region, RegionIndex | None] = {}
-    for region in regions:
-        read_one = _try(lambda: opened.indexes.read([region]), problems)  # noqa: B023 # called now
-        if read_one is not None:
-            found[region] = read_one.get(region)
+    errors: dict[str, None] = {}  # a page that cannot be read is one problem
+    for region, answer in opened.indexes.read_each(opened.contract.regions).items():
+        if isinstance(answer, LancewalError):
+            errors[f"{answer.kind}: {answer}"] = None
+        else:
+            found[region] = answer
+    problems += errors
     return found
 
 

@@ -33,6 +33,7 @@ from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
 from lancewal_core.store.object_store import ObjectStore
@@ -54,7 +55,7 @@ from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.open import Opened, open_region
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of, load
-from tests.support.indexes import newest_index
+from tests.support.indexes import newest_index, with_flipped_record
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
 from tests.support.stored_parts import StoredParts
 
@@ -1105,3 +1106,75 @@ def test_a_strong_read_while_its_log_is_trimmed_plans_again(world: World) -> Non
     slow = ScriptedStore(world.clock, world.store.bucket)
     slow.before("get", paths.wal_segment(writer.log.log, Sequence(0)), meanwhile)
     assert plan_strong(PlanContext(*world.opened(slow).parts, None)).cut == {world.region(0): 1, world.region(1): 2}
+
+
+# -- damage of one region ----------------------------------------------------------------------------------------
+
+
+def damaged_beside_sound() -> tuple[World, bytes, str]:
+    """Two regions in one page and one log, merged; the record of the first is damaged, the second goes on."""
+    world = World(partitions=2)
+    writer = world.writer("a")
+    for partition in range(2):
+        world.open(writer, partition)
+        world.generation(writer, partition)
+        world.append(writer, partition)
+    key = paths.page_version(world.page(), world.versions()[-1])
+    whole = world.store.bucket.get(key) or b""
+    world.store.bucket.delete(key)
+    world.plain.put_if_absent(key, with_flipped_record(whole, 0))
+    world.indexes = RegionIndexes(
+        world.plain, world.clock, 32
+    )  # who remembers the page as it was writes what it remembers
+    for _ in range(VERSIONS_KEPT + 5):
+        world.touch(1)
+    world.generation(writer, 1)
+    return world, whole, key
+
+
+def test_of_a_damaged_region_nothing_goes_while_others_are_trimmed() -> None:
+    world, whole, _ = damaged_beside_sound()
+    versions, segments = world.versions(), world.segments("a")
+    world.clock.seconds += 30 * DAY_S
+    world.touch(1)
+    report = collect_garbage(world.context, world.state)
+    assert {region.partition for region in report.damaged} == {0}
+    assert {region.partition: boundary for region, boundary in report.trimmed.items()} == {1: 2}
+    world.collect_fully()
+    assert (world.snapshots(0), world.snapshots(1)) == ([1], [])
+    assert (world.segments("a"), set(world.versions()) >= set(versions)) == (segments, True)
+    # Once its record is repaired, all goes.
+    newest = paths.page_version(world.page(), world.versions()[-1])
+    page = decode_page(world.store.bucket.get(newest) or b"", newest)
+    world.store.bucket.delete(newest)
+    record = decode_page(whole, newest).records[0]
+    world.plain.put_if_absent(newest, encode_page(page.with_records({0: record})))
+    world.collect_fully()
+    world.touch(1)
+    world.clock.seconds += 8 * DAY_S
+    world.collect_fully()
+    assert (world.snapshots(0), world.index(0).trimmed_generation) == ([], 1)
+    assert len(world.segments("a")) < len(segments)
+    assert not set(world.versions()) >= set(versions)
+
+
+def test_a_damaged_history_page_is_its_region_s_alone() -> None:
+    world = World(partitions=2)
+    writer = world.writer("a")
+    for partition in range(2):
+        world.open(writer, partition)
+        for _ in range(PAGE_AT):
+            world.generation(writer, partition, segments=1)
+    world.collect()
+    (key,) = [info.key for info in world.plain.list(paths.history_prefix(world.region(0)))]
+    whole = world.store.bucket.get(key) or b""
+    world.store.bucket.delete(key)
+    world.plain.put_if_absent(key, whole[:-1] + b"?")
+    segments = world.segments("a")
+    world.clock.seconds += 30 * DAY_S
+    report = collect_garbage(world.context, world.state)
+    assert {region.partition for region in report.damaged} == {0}
+    assert {region.partition for region in report.trimmed} == {1}
+    world.collect_fully()
+    assert world.segments("a") == segments
+    assert len(world.snapshots(0)) == PAGE_AT

@@ -14,6 +14,7 @@ from lancewal_core.errors import MergeUnproven, ObjectMissing, StoreUnavailable
 from lancewal_core.ids import TableVersion
 from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import FailpointError
+from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.lance import table as table_lance
 from lancewal_core.table.protocol import CommitOutcome, TableCommit, TransactionInfo, fragment_files
@@ -282,22 +283,22 @@ def test_a_flusher_that_finishes_what_is_finished_and_trimmed(tmp_path: Path, kn
     table.generation(0, upserts(range(5, 15), a=1))
     slow = table.context(raced(table, lambda: table.user_append(0, [7], in_model=False)))
     assert isinstance(merge_next(slow, OPEN_ROWS), Merged)
-    read = type(slow).read_indexes
+    read = RegionIndexes.read
     garbage = GarbageState()
 
-    def late(context: Any) -> Any:
+    def late(indexes: RegionIndexes, regions: Any) -> Any:
         patched.undo()
-        seen = read(context)
+        seen = read(indexes, regions)
         table.round()
         table.generation(0, [upsert(1, a=9)])
         table.round()
         for _ in range(2):
             collect_garbage(table.context(), garbage)
         assert next(r.generation for r in table.index(0).generations) > 2
-        return seen if known else read(context)
+        return seen if known else read(indexes, regions)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(type(slow), "read_indexes", late)
+        patched.setattr(RegionIndexes, "read", late)
         assert finish_newest(slow).finished is None
     table.check()
     table.close()

@@ -15,6 +15,7 @@ from lancewal_core.paths import wal_prefix
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import flush
 from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.pages.state_page import Record, decode_page, encode_page
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.merge import inputs as merge_inputs
@@ -22,9 +23,13 @@ from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.merge.plan import MergeLimits, choose
 from lancewal_flusher.service import round as rounds
+from lancewal_flusher.service.backlog import backlog_after
+from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.service.stored_times import StoredTimes
 from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upsert, upserts
+from tests.support.indexes import flip_record, page_versions
 
 
 class TestClock:
@@ -420,3 +425,72 @@ def test_limits_and_combining(table: FlusherTable) -> None:
     report = table.round(MergeLimits(adopt_rows=1_000, combine_changes=20))
     assert [m.generations[table.regions[0]] for m in report.merges] == [(1, 2), (3, 4), (5,)]
     table.check()
+
+
+@pytest.mark.parametrize("harm", ["its record", "its record, lost", "the whole page"])
+def test_a_region_whose_state_is_damaged_holds_up_no_other(tmp_path: Path, harm: str) -> None:
+    """What follows is merged too: of a region in the same page, unless that is damaged, and of one in another."""
+    table = FlusherTable(tmp_path, partitions=3, regions_per_page=2)
+    damaged, neighbour, elsewhere = range(3)
+    for partition in range(3):
+        table.generation(partition, upserts(range(5)))
+    table.round()
+    for partition in range(3):
+        table.generation(partition, [upsert(3, a=30), delete(4)])
+    path = page_versions(table.store, table.uri, table.regions[damaged], 2)[0]
+    whole = path.read_bytes()
+    page = decode_page(whole, path.name)
+    match harm:
+        case "its record":
+            flip_record(path, damaged)
+        case "its record, lost":
+            path.write_bytes(encode_page(page.with_records({damaged: Record(b"", 1)})))
+        case _:
+            path.write_bytes(whole[:8])
+    left = {damaged, neighbour} if harm == "the whole page" else {damaged}
+    context, state = table.context(), RoundState()
+    report = run_round(context, OPEN_ROWS, state, 0)
+    assert {region.partition for region in report.damaged} == left
+    assert all(isinstance(error, ObjectCorrupt) for error in report.damaged.values())
+    assert harm == "the whole page" or f"region {table.regions[damaged].name}" in str(
+        report.damaged[table.regions[damaged]]
+    )
+    backlog = backlog_after(context, report, StoredTimes(), MergedPositions())
+    assert {region.partition for region in backlog.waiting} == {0, 1, 2} - left
+    going_on = {neighbour, elsewhere} - left
+    for partition in going_on:
+        assert table.states(partition)[-1] == "MERGED"
+        table.generation(partition, [upsert(7, a=70)])
+    report = run_round(context, OPEN_ROWS, state, 0)
+    assert {region.partition for region in report.damaged} == left
+    assert [sorted(r.partition for r in merge.generations) for merge in report.merges] == [sorted(going_on)]
+    in_force = context.watermarks.newest()[1]
+    assert [in_force.generation(region) for region in table.regions] == [1 if p in left else 3 for p in range(3)]
+    # The record as it was takes the place of the damaged one, in the newest version.
+    newest = page_versions(table.store, table.uri, table.regions[damaged], 2)[0]
+    if harm == "the whole page":
+        newest.write_bytes(whole)
+    else:
+        kept = decode_page(newest.read_bytes(), newest.name)
+        newest.write_bytes(encode_page(kept.with_records({damaged: page.records[damaged]})))
+    assert run_round(context, OPEN_ROWS, state, 0).damaged == {}
+    table.check()
+    assert all(table.states(partition)[-1] == "MERGED" for partition in range(3))
+
+
+def test_a_merge_of_other_regions_is_finished_without_the_damaged_one(table: FlusherTable) -> None:
+    """It looks for keys that a user has added beside them: for that it needs the generations that it took, and no more."""
+    table.generation(1, upserts(range(5)))
+    table.round()
+    table.generation(0, upserts(range(5)))
+    table.generation(1, upserts(range(5, 10)))
+    flip_record(page_versions(table.store, table.uri, table.regions[0])[0], 0)
+    merging = ScriptedTable(table.uri)
+    merging.before.append(lambda: table.user_append(1, [7], in_model=False))
+    context = table.context(merging)
+    result = merge_next(context, OPEN_ROWS)
+    assert isinstance(result, Merged)
+    assert set(result.damaged) == {table.regions[0]}
+    settled = finish_newest(table.context())
+    assert settled.finished is not None
+    assert settled.finished.rows_hidden == 1

@@ -28,7 +28,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import open_table
 from tests.audit.repair.test_segment import MemoryRecords
 from tests.support.indexes import flip_record, newest_index, page_versions
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import (
     Crash,
     CrashingStore,
@@ -179,6 +179,34 @@ def test_damage_that_others_have_copied(pipeline: Pipeline) -> None:
     known = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[PARTITION])
     assert known is not None
     assert known.generations[: len(before.generations) - 1] == before.generations[:-1]
+    goes_on(pipeline)
+
+
+def test_while_one_record_is_damaged_other_regions_go_on(pipeline: Pipeline) -> None:
+    """They are ingested, merged and trimmed.  Of the damaged one nothing is deleted, and reads that need it name it."""
+    damaged, other = pipeline.contract.regions[PARTITION], pipeline.contract.regions[1 - PARTITION]
+    flip_record(versions(pipeline)[0], PARTITION)
+    pipeline.produce(150)
+    pipeline.replace_worker()
+    with pytest.raises(ObjectCorrupt, match=f"region {damaged.name}: .* `lancewal repair region`"):
+        pipeline.ingest()
+    assert pipeline.ingest_of(other.partition)
+    before = pipeline.merged()
+    with pytest.raises(ObjectCorrupt, match=f"region {damaged.name}: "):
+        pipeline.merge(ADOPT)
+    after = pipeline.merged()
+    assert (after[damaged], after[other] > before[other]) == (before[damaged], True)
+    with pytest.raises(ObjectCorrupt, match=f"region {damaged.name}: "):
+        open_table(pipeline.uri).to_arrow()
+    assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == pipeline.fold_at(after)
+    kept = {key for key in content(pipeline.uri) if damaged.name in key or "/wal/" in key}
+    pipeline.clock.ahead_s += pipeline.contract.history_window_s
+    assert other in pipeline.collect().trimmed
+    pipeline.clock.ahead_s += pipeline.contract.grace_s
+    assert set(pipeline.collect().damaged) == {damaged}
+    assert kept <= content(pipeline.uri).keys()
+    repair(pipeline)
+    pipeline.crash()
     goes_on(pipeline)
 
 
