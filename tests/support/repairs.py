@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -113,3 +113,19 @@ class CrashingStore:
         if self._left == 0:
             raise Crash
         return outcome
+
+
+class HookedStore:
+    """A store that something happens to right before each put."""
+
+    def __init__(self, store: ObjectStore, before_put: Callable[[str], None]) -> None:
+        self._store = store
+        self._before_put = before_put
+        self.get = store.get
+        self.get_range = store.get_range
+        self.list = store.list
+        self.delete = store.delete
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        self._before_put(key)
+        return self._store.put_if_absent(key, data)

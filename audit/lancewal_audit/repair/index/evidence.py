@@ -49,14 +49,6 @@ def versions_of(context: RepairContext, region: Region) -> Versions:
     return Versions(newest, None, tuple(damaged), page)
 
 
-def is_readable(data: bytes, key: str, region: Region) -> bool:
-    try:
-        index_in(decode_page(data, key), region, key)
-    except Corrupt:
-        return False
-    return True
-
-
 def finished_mark(context: RepairContext, region: Region) -> Watermark:
     """What a finished merge has put into the table: an unfinished one needs its generations."""
     _, in_force = context.watermarks.newest()

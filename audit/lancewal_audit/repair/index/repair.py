@@ -10,10 +10,12 @@ Guarantees
     the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
  3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is ended
     by a fence before the logs are read.
- 4. One put-if-absent decides, of a version of the page well above every one that is known; a process that remembers a
-    version that is lost meets it, because the versions below it, down to the last that can be read, are filled up with the
-    same.
- 5. A crash before that put leaves fences, after it versions to fill up: repeating does the rest.
+ 4. The new index follows the versions that are there as any swap does: by a put-if-absent at the number behind the newest.
+    Whoever knows that one loses to it, or wins, and then the repair is refused.  The same goes to all numbers that are absent
+    between the last that can be read and one well above every one that is known, so that a process that remembers a version
+    that is lost meets it too.  In ascending order: were a later number put first, the newest so far would for a while have an
+    absent number behind it, and whoever knows it would take it for the newest still, and swap.
+ 5. A crash leaves fences, or some of these numbers; its write id says up to where they go: repeating does the rest.
  6. Other regions of the page keep their records as the newest version has them, damaged ones too.  Where that version cannot
     be read, or a later one is known to be lost, older ones say nothing of them that holds: they are marked as lost, for a
     repair of their own, and named.
@@ -23,7 +25,7 @@ Steps
  2. The watermark, of a finished merge; the snapshots of the region.
  3. Survey the logs; choose the generations.
  4. Nobody is at work (guarantee 3); end all logs; choose again.
- 5. Put the version that decides, then fill up.
+ 5. Put the new version at each of the numbers, in ascending order.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from dataclasses import dataclass, replace
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.generation_parts import behind_losses
 from lancewal_audit.repair.index.entry_chain import farthest_chain, runs
-from lancewal_audit.repair.index.evidence import Versions, finished_mark, is_readable, snapshots_of, versions_of
+from lancewal_audit.repair.index.evidence import Versions, finished_mark, snapshots_of, versions_of
 from lancewal_audit.repair.index.generations import (
     empty_generation,
     first_position,
@@ -63,6 +65,8 @@ MARGIN = 100
 """Versions above the newest that is listed that processes may remember."""
 MARGIN_BLIND = 1_000
 """The same where none is listed."""
+_FILLS = "repair-"
+"""A write id that begins so names the last number that the version goes to."""
 _SHOWN = 5
 """Versions that cannot be read, by name."""
 
@@ -211,7 +215,7 @@ def repair_index(
     check_quiet(context, members)
     plan = plan_index(context, region, low, before_gap=before_gap, above=above)
     if plan.index is None:
-        return _fill(context, plan, plan.versions.newest, None)
+        return _go_on(context, plan)
     for log, found in survey_logs(context, [region]).items():
         if found.fence is None:
             end_log(context.store, context.tasks, context.clock, log, {region: found.behind}, OwnerId("repair"))
@@ -223,12 +227,15 @@ def repair_index(
     margin = MARGIN if plan.versions.newest else MARGIN_BLIND
     top = max(plan.versions.newest, above) + margin
     page, lost = _page_with(context, again.versions, again.index, above)
-    data = encode_page(page)
-    outcome = put_new(context.store, paths.page_version(page.page, top), data, "run the command again")
-    if isinstance(outcome, Lost):
-        raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
-    written = told(f"version {top} of its state is written", **of_region(region), state_version=top)
-    done = [written, *_fill(context, again, top, data)]
+    page = replace(page, write_id=f"{_FILLS}{top}-{page.write_id}")
+    sound = again.versions.sound
+    done = _fill(
+        context,
+        region,
+        encode_page(page),
+        range((0 if sound is None else sound[0]) + 1, top + 1),
+        again.versions.newest,
+    )
     if lost:
         named = ", ".join(str(partition) for partition in lost)
         said = f"the states of these partitions lay in the same object and are lost too, repair each: {named}"
@@ -250,22 +257,30 @@ def _page_with(
     return StatePage(page, per_page, context.new_id(), {}).with_records({**marks, **record}), lost
 
 
-def _fill(context: RepairContext, plan: IndexPlan, top: int, data: bytes | None) -> list[Told]:
-    """Versions below ``top`` that are absent, downward to one that can be read: guarantee 4."""
-    page = Page.of(plan.region, context.contract.regions_per_page)
-    data = data or context.store.get(paths.page_version(page, top))
+def _go_on(context: RepairContext, plan: IndexPlan) -> list[Told]:
+    """Where a repair was cut short: guarantee 5."""
+    newest, page = plan.versions.newest, plan.versions.page
+    if page is None or not page.write_id.startswith(_FILLS):
+        return []
+    top = int(page.write_id.removeprefix(_FILLS).split("-")[0])
+    data = context.store.get(paths.page_version(page.page, newest))
+    return [] if data is None else _fill(context, plan.region, data, range(newest + 1, top + 1), newest)
+
+
+def _fill(context: RepairContext, region: Region, data: bytes, numbers: range, newest: int) -> list[Told]:
+    """Guarantee 4.  Up to ``newest`` there are versions, which stay."""
+    page = Page.of(region, context.contract.regions_per_page)
     filled = 0
-    at = top - 1
-    sound = plan.versions.sound
-    low = sound[0] if sound is not None and sound[0] < top else 0
-    while data is not None and at > low:
-        key = paths.page_version(page, at)
-        found = context.store.get(key)
-        if found is None:
-            put_new(context.store, key, data, "run the command again")
-            filled += 1
-        elif plan.index is None and found != data and is_readable(found, key, plan.region):
-            break  # below it, nothing is a hole of ours
-        at -= 1
-    said = f"{filled} versions below it are filled up"
-    return [told(said, **of_region(plan.region), filled=filled)] if filled else []
+    for number in numbers:
+        key = paths.page_version(page, number)
+        if number <= newest and context.store.get(key) is not None:
+            continue
+        outcome = put_new(context.store, key, data, "run the command again")
+        if isinstance(outcome, Lost) and outcome.found != data:
+            raise RepairRefused(f"region {region.name}: its index has changed meanwhile; run the command again")
+        filled += 1
+    if not filled:
+        return []
+    top = numbers[-1]
+    said = f"version {top} of its state is written, and the same as {filled - 1} versions below it"
+    return [told(said, **of_region(region), state_version=top, filled=filled - 1)]

@@ -17,7 +17,7 @@ from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, Re
 from lancewal_core.ids import Position
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import RegionIndex, State
-from lancewal_core.region.indexes import index_in
+from lancewal_core.region.indexes import Swap, index_in
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.region.snapshot import Content
@@ -32,6 +32,7 @@ from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import (
     Crash,
     CrashingStore,
+    HookedStore,
     check_merged,
     check_strong,
     content,
@@ -417,6 +418,32 @@ def test_a_crash_in_between_is_repeated_away(pipeline: Pipeline, at: int, after:
     assert repair(pipeline) == []
     assert len(versions(pipeline)) == listed
     goes_on(pipeline, another=False)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_swap_that_comes_while_it_writes_is_never_passed_over(pipeline: Pipeline, at: int) -> None:
+    """Of a process that slept: it wins against the repair, or follows its version."""
+    flip_record(versions(pipeline)[0], PARTITION)
+    other, region = pipeline.contract.regions[1 - PARTITION], pipeline.contract.regions[PARTITION]
+    newest = len(versions(pipeline))
+    swapped: list[Swap] = []
+    with repairing(pipeline) as slow:
+        slow.indexes.read([other])
+
+        def meanwhile(key: str) -> None:
+            found = paths.parse_page_version(key)
+            if found is not None and found[1] == newest + at and not swapped:
+                swapped.append(slow.indexes.swap({other: lambda it: it and replace(it, write_id="meanwhile")})[other])
+
+        with (
+            repairing(pipeline, HookedStore(pipeline.store, meanwhile)) as context,
+            pytest.raises(RepairRefused, match="has changed meanwhile"),
+        ):
+            repair_index(context, region, lambda: 0, kafka())
+    assert newest_index(pipeline.store, pipeline.clock, other) == swapped[0].found
+    repair(pipeline)
+    assert newest_index(pipeline.store, pipeline.clock, other) == swapped[0].found
+    goes_on(pipeline)
 
 
 def test_of_two_at_once_one_decides(pipeline: Pipeline) -> None:
