@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lancewal_reader.left_out import LeftOut, left_out_of
     from lancewal_reader.point.at import At
     from lancewal_reader.point.receipt import Receipt, receipt_of
+    from lancewal_reader.point.token import Token
     from lancewal_reader.rows import Rows
     from lancewal_reader.table import Table, open_table
 
@@ -27,6 +28,7 @@ __all__ = [
     "Receipt",
     "Rows",
     "Table",
+    "Token",
     "encode_region_key",
     "errors",
     "left_out_of",
@@ -47,6 +49,7 @@ _load = names_of(
         "Receipt": "lancewal_reader.point.receipt:Receipt",
         "Rows": "lancewal_reader.rows:Rows",
         "Table": "lancewal_reader.table:Table",
+        "Token": "lancewal_reader.point.token:Token",
         "encode_region_key": "lancewal_core.rows.region_key:encode_region_key",
         "errors": "lancewal.errors",
         "left_out_of": "lancewal_reader.left_out:left_out_of",

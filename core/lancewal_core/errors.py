@@ -92,6 +92,10 @@ class KafkaBehind(Retry):
     """The topic has lost its tail, a person has accepted that, and it has not grown beyond what is durable yet."""
 
 
+class TokenTimeout(Retry):
+    """What a token asks for is not durable yet; ``where`` has the positions reached and wanted."""
+
+
 class CommitUnknown(Retry):
     """A table commit was sent and its fate could not be learned yet."""
 
@@ -278,6 +282,10 @@ class OutsideHistoryWindow(ActionNeeded):
 
 class RecordsGivenUp(ActionNeeded):
     """A receipt covers records of a lost segment that a person has given up since, or had just given up."""
+
+
+class TokenRejected(ActionNeeded):
+    """The record of a token became a dead letter: no read will show it."""
 
 
 class StoreNotWritable(ActionNeeded):

@@ -9,7 +9,8 @@ are forms of values.
 from lancewal_reader.left_out import LeftOut, left_out_of
 from lancewal_reader.point.at import At
 from lancewal_reader.point.receipt import Receipt, receipt_of
+from lancewal_reader.point.token import Token
 from lancewal_reader.rows import Rows
 from lancewal_reader.table import Table, open_table
 
-__all__ = ["At", "LeftOut", "Receipt", "Rows", "Table", "left_out_of", "open_table", "receipt_of"]
+__all__ = ["At", "LeftOut", "Receipt", "Rows", "Table", "Token", "left_out_of", "open_table", "receipt_of"]

@@ -59,6 +59,14 @@ def command(
             metavar="POINT",
         ),
     ] = "",
+    at_least: Annotated[
+        str,
+        typer.Option(
+            help="What the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt.",
+            metavar="TOKEN",
+        ),
+    ] = "",
+    timeout: Annotated[str, typer.Option(help="How long --at-least waits.", metavar="DURATION")] = "30s",
     max_staleness: Annotated[
         str, typer.Option(help="Allowed for what other surfaces take too; here it equals strong.", metavar="DURATION")
     ] = "",
@@ -117,9 +125,7 @@ def command(
     say(f"receipt: {receipt_of(rows.schema)}", err=True)
 
 
-def _seconds(option: str, text: str) -> float | None:
-    if not text:
-        return None
+def _seconds(option: str, text: str) -> float:
     seconds = duration_s(text)
     if seconds is None:
         raise InvalidInput(f"{option} {text!r}: {EXPECTED}")

@@ -38,6 +38,7 @@ from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
+from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
 from lancewal_reader.point.at import Point
@@ -170,12 +171,13 @@ class Reads:
 
     def _make(self, wanted: Wanted, *, begin: bool) -> tuple[Planned, Iterator[pa.RecordBatch]]:
         asked = wanted.read.at
+        until = self.context.clock.monotonic() + wanted.read.timeout_s
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
             plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
             contexts = self._contexts
             try:
-                plan = earlier or self._plan_newest(contexts, wanted.read, attempt)
+                plan = earlier or self._plan_newest(contexts, wanted.read, attempt, until)
                 rows: Iterator[pa.RecordBatch] = iter(())
                 pinned = contexts.plan.versions.get(plan.version) or contexts.plan.table.at(plan.version)
                 if begin:
@@ -214,17 +216,24 @@ class Reads:
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)
 
-    def _plan_newest(self, contexts: _Contexts, read: ReadOptions, attempt: int) -> ReadPlan:
+    def _plan_newest(self, contexts: _Contexts, read: ReadOptions, attempt: int, until: float) -> ReadPlan:
         """Steps of a ``max_staleness_s`` that was given: the plan kept, where it is young enough and the first to be tried."""
         consistency = read.consistency
+        goal = None if read.at_least is None else Goal.of(read.at_least, contexts.contract, self._place)
         with self._lock:
             before, kept = self._newest.get(consistency, Newest()), self._kept
         began = contexts.plan.clock.monotonic()
         if kept is not None and read.max_staleness_s is not None and not attempt:
             young = began - kept.began < read.max_staleness_s
-            if young and kept.contract is contexts.contract and before.reached_by(kept.plan):
+            enough = goal is None or goal.reached_by(kept.plan)
+            if young and enough and kept.contract is contexts.contract and before.reached_by(kept.plan):
+                if goal is not None:
+                    check_rejected(contexts.plan, goal)
                 return kept.plan
-        plan = plan_strong(contexts.plan) if consistency == "strong" else plan_eventual(contexts.plan)
+        if goal is not None:
+            plan = plan_at_least(contexts.plan, goal, max(0.0, until - began))
+        else:
+            plan = plan_strong(contexts.plan) if consistency == "strong" else plan_eventual(contexts.plan)
         # A table that a user has restored shows what it shows: nothing is claimed that could have gone back.
         claims = consistency == "strong" or bool(plan.cut)
         before.check(plan, claims)

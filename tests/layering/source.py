@@ -41,7 +41,10 @@ RULES = {
     "lancewal_flusher": Rule(
         "flusher", CORE | {"lancewal_kafka"}, never=frozenset({KAFKA}), lazily=frozenset({SPARK, "lancewal_kafka"})
     ),
-    "lancewal_reader": Rule("reader", CORE, never=frozenset({KAFKA})),
+    # A token may be made from a topic's ends; nothing else of a reader asks brokers.
+    "lancewal_reader": Rule(
+        "reader", CORE | {"lancewal_kafka"}, never=frozenset({KAFKA}), lazily=frozenset({"lancewal_kafka"})
+    ),
     "pyspark_lancewal": Rule("reader", CORE | {"lancewal_reader"}, never=frozenset({KAFKA, "lance"})),
     # Verifying and repairing compare what the other parts make of the same records.
     "lancewal_audit": Rule(

@@ -37,7 +37,7 @@ class LogTail:
                 numbered[found[1]] = info
         met: set[Region] = set()
         for number in sorted(numbered, reverse=True):
-            trailer = self._trailer(numbered[number])
+            trailer = read_trailer(self._store, numbered[number])
             for entry in trailer.entries if isinstance(trailer, Trailer) else ():
                 met.add(entry.region)
                 self.reached[entry.region] = max(entry.next, self.reached.get(entry.region, entry.next))
@@ -46,14 +46,15 @@ class LogTail:
         if numbered:
             self._next = Sequence(max(numbered) + 1)
 
-    def _trailer(self, info: ObjectInfo) -> Trailer | Fence | None:
-        """None where it was trimmed meanwhile."""
-        wanted = min(TRAILER_HINT, info.size)
-        while True:
-            tail = self._store.get_range(info.key, info.size - wanted, info.size)
-            if tail is None:
-                return None
-            needed = trailer_length(tail, info.key)
-            if needed <= len(tail) or wanted == info.size:
-                return decode_trailer(tail, info.key, info.size)
-            wanted = min(needed, info.size)
+
+def read_trailer(store: ObjectStore, info: ObjectInfo) -> Trailer | Fence | None:
+    """The table of a segment that a listing shows, without its rows; None where it was trimmed meanwhile."""
+    wanted = min(TRAILER_HINT, info.size)
+    while True:
+        tail = store.get_range(info.key, info.size - wanted, info.size)
+        if tail is None:
+            return None
+        needed = trailer_length(tail, info.key)
+        if needed <= len(tail) or wanted == info.size:
+            return decode_trailer(tail, info.key, info.size)
+        wanted = min(needed, info.size)

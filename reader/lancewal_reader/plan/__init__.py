@@ -1,8 +1,9 @@
 """Which version, snapshots and entries make up one read.
 
-``strong`` plans a read of now, ``at_point`` one of a point: ``at_version`` of a version alone, ``at_receipt`` of a receipt, by
-a version that may ``stand_in`` for one that is gone; ``contract_eras`` says where a change of the contract forbids it.
-``open_versions`` are those that plans have pinned, ``log_entries`` what the walked logs hold by region.
+``strong`` plans a read of now, ``at_least`` one that waits for what it must see.  ``at_point`` plans one of a point:
+``at_version`` of a version alone, ``at_receipt`` of a receipt, by a version that may ``stand_in`` for one that is gone;
+``contract_eras`` says where a change of the contract forbids it.  ``open_versions`` are those that plans have pinned,
+``log_entries`` what the walked logs hold by region.
 
 May import: point.
 """

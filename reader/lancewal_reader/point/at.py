@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import TableVersion
 from lancewal_core.store.json_object import WHOLE_MAX, is_whole
+from lancewal_reader.point.checked_text import PREFIX
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.point.receipt_text import PREFIX
 
 _VERSION = "version:"
 _LATER = ("timestamp:", "record-time:", "positions:", "snapshot:")

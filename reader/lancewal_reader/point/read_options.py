@@ -11,7 +11,9 @@ from typing import Literal, TypedDict, get_args
 
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.point.at import Point, point_of
+from lancewal_reader.point.token import Least, least_of
 
+TIMEOUT_S = 30.0
 Consistency = Literal["strong", "eventual"]
 
 
@@ -20,7 +22,9 @@ class Read(TypedDict, total=False):
 
     consistency: Consistency
     at: Point | str | bytes | None
+    at_least: Least | str | bytes | None
     max_staleness_s: float | None
+    timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +33,40 @@ class ReadOptions:
 
     consistency: Consistency = "strong"
     at: Point | None = None
+    at_least: Least | None = None
+    """A strong read waits until it reaches this, or fails after ``timeout_s``."""
     max_staleness_s: float | None = None
     """The newest plan of an open table may be used again while it is younger."""
+    timeout_s: float = TIMEOUT_S
 
 
 NOW = ReadOptions()
 
 
 def read_options(
-    consistency: str = "strong", at: Point | str | bytes | None = None, max_staleness_s: float | None = None
+    consistency: str = "strong",
+    at: Point | str | bytes | None = None,
+    at_least: Least | str | bytes | None = None,
+    max_staleness_s: float | None = None,
+    timeout_s: float = TIMEOUT_S,
 ) -> ReadOptions:
     """The options that were given; ``InvalidInput`` where one is wrong, or two contradict each other."""
     if consistency not in get_args(Consistency):
         raise InvalidInput(f"consistency {consistency!r} is unknown: use 'strong' or 'eventual'")
-    point = point_of(at)
+    point, least = point_of(at), least_of(at_least)
     if point is not None and consistency != "strong":
         raise InvalidInput(f"at=... says what is read; consistency {consistency!r} cannot be asked for as well")
     if max_staleness_s is not None:
         _check_seconds("max_staleness_s", max_staleness_s)
-        if point is not None:
-            raise InvalidInput("at=... says what is read; max_staleness_s cannot be asked for as well")
-        if consistency != "strong":
-            raise InvalidInput(f"max_staleness_s is of strong reads; consistency {consistency!r} is cheaper, and older")
-    return ReadOptions("strong" if consistency == "strong" else "eventual", point, max_staleness_s)
+    _check_seconds("timeout_s", timeout_s)
+    for name, given in (("at_least", least), ("max_staleness_s", max_staleness_s)):
+        if given is not None and point is not None:
+            raise InvalidInput(f"at=... says what is read; {name} cannot be asked for as well")
+        if given is not None and consistency != "strong":
+            raise InvalidInput(f"{name} is of strong reads; consistency {consistency!r} sees the merged table alone")
+    return ReadOptions(
+        "strong" if consistency == "strong" else "eventual", point, least, max_staleness_s, float(timeout_s)
+    )
 
 
 def _check_seconds(name: str, value: object) -> None:

@@ -16,7 +16,7 @@ from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import split_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.left_out import OnConflict
-from lancewal_reader.point.read_options import ReadOptions, read_options
+from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
 
 OPTIONS: dict[str, str] = {
     "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same)",
@@ -24,6 +24,8 @@ OPTIONS: dict[str, str] = {
     "columns": "comma-separated names of the columns to read (default all)",
     "filter": "a Lance SQL condition; only rows that pass it are read",
     "at": "a point: the receipt of an earlier read (lw1...), for its rows again, or version:412",
+    "at_least": "what the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt; it waits for it",
+    "timeout_s": "how long at_least waits, in seconds (default 30)",
     "max_staleness_s": "seconds, such as 5 or 5s: allowed, and equal to strong, since a DataFrame is planned once",
     "base_paths": "refuse (default) or allow a table whose files lie in other folders too, as a shallow clone's do",
     "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
@@ -67,7 +69,14 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     if conflicts not in get_args(OnConflict):
         raise InvalidInput(f"option conflicts={found['conflicts']!r} is unknown: use 'leave-out' or 'fail'")
     split_address(found["table"])
-    read = read_options(found.get("consistency", "strong").lower(), found.get("at"), _seconds(found, "max_staleness_s"))
+    timeout_s = _seconds(found, "timeout_s")
+    read = read_options(
+        found.get("consistency", "strong").lower(),
+        found.get("at"),
+        found.get("at_least"),
+        _seconds(found, "max_staleness_s"),
+        TIMEOUT_S if timeout_s is None else timeout_s,
+    )
     columns = None
     if "columns" in found:
         columns = tuple(name.strip() for name in found["columns"].split(","))

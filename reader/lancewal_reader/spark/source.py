@@ -37,6 +37,7 @@ from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import Contract
 from lancewal_reader.filter import check_filter
 from lancewal_reader.left_out import LeftOut, check_waiting
+from lancewal_reader.plan.at_least import Goal, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import (
@@ -119,6 +120,9 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
 
 def _plan(wanted: SparkOptions, context: PlanContext) -> ReadPlan:
     at = wanted.read.at
+    if wanted.read.at_least is not None:
+        goal = Goal.of(wanted.read.at_least, context.contract, place_of(wanted.table))
+        return plan_at_least(context, goal, wanted.read.timeout_s)
     if at is None:
         return plan_strong(context) if wanted.read.consistency == "strong" else plan_eventual(context)
     plan = plan_at_point(context, at, place_of(wanted.table))

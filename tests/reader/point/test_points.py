@@ -13,8 +13,8 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, Region, TableUuid, TableVersion, TopicId
 from lancewal_core.store.json_object import WHOLE_MAX
 from lancewal_reader.point.at import At, point_of
+from lancewal_reader.point.checked_text import PREFIX
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.point.receipt_text import PREFIX
 from tests.support.fuzzing import fuzz
 
 TOPIC_ID = TopicId("AAAAAAAAQACAAAAAAAAAAQ")
@@ -99,7 +99,7 @@ SOUND = base64.urlsafe_b64decode(str(SMALL)[len(PREFIX) :] + "==")[:-4]
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"\x02" + SOUND[1:], "of another kind, or of a newer release"),
+        (b"\x09" + SOUND[1:], "of another kind, or of a newer release"),
         (SOUND + b"\x00", "not as a receipt is written"),
         (SOUND[:-1], "ends too early"),
         (b"\x01\x01/" + SOUND[38:], "its table uuid or its version is none"),

@@ -1,0 +1,212 @@
+"""A strong plan that reaches a token, or is not older than a receipt: it waits until what was produced is durable.
+
+Guarantees
+ 1. The plan holds every record below the positions that are asked for; of a receipt also what its table version shows.
+ 2. A record whose token it is and that became a dead letter is ``TokenRejected``, as long as the entry is kept that says so:
+    while it is not merged, and for the history window afterwards.  Later it counts as reached.  A record that the contract
+    passes over does too.
+ 3. What is not reached in time is ``TokenTimeout``, which names the positions reached and those wanted.
+
+Steps
+ 1. Plan.  What it reaches is enough: step 3.
+ 2. Wait, each time a little longer up to ``_PAUSE_MAX_S``, and look how far the logs of the partitions that lack something
+    reach: one read of their states, one listing of each of these logs and the tables of few new segments, however long the
+    logs are.  Where they reach what is wanted, step 1; a strong plan that begins now has it.
+ 3. Of each record that is asked for: the generation that holds it.  Trimmed: nothing more is known.  Else a listing of the
+    generation's segments and, by halving, the table of the one that holds the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput, TokenRejected, TokenTimeout
+from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.region.history import pages_of
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore
+from lancewal_core.store.place import same_place
+from lancewal_core.table.contract import Contract
+from lancewal_core.wal.segment import EntryHeader, Trailer
+from lancewal_core.wal.tail import LogTail, read_trailer
+from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.point.token import Least
+
+_PAUSE_S = 0.02
+_PAUSE_MAX_S = 1.0
+_GROWTH = 1.5
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a plan must reach, by the regions of a table."""
+
+    positions: Mapping[Region, Position]
+    records: frozenset[Region] = frozenset()
+    """Of these the record below the position was given by its producer."""
+    version: int = 0
+
+    @staticmethod
+    def of(least: Least, contract: Contract, place: str) -> Goal:
+        """``InvalidInput`` for a receipt of another table, or a token of another topic."""
+        if isinstance(least, Receipt):
+            if least.table_uuid != contract.uuid or not same_place(least.place, place):
+                raise InvalidInput(
+                    f"at_least: the receipt is of table {least.table_uuid} at {least.place}, this one is {contract.uuid} at "
+                    f"{place}"
+                )
+            return Goal(least.positions, version=least.version)
+        regions = {(region.topic, region.partition): region for region in contract.regions}
+        other = next((partition for partition in least.positions if partition not in regions), None)
+        if other is not None:
+            raise InvalidInput(
+                f"at_least names partition {other[1]} of topic {other[0]}; the table has topic {contract.topic} with "
+                f"partitions 0 to {contract.partitions - 1}"
+            )
+        return Goal(
+            {regions[partition]: position for partition, position in least.positions.items()},
+            frozenset(regions[partition] for partition in least.records),
+        )
+
+    def missing(self, reached: Mapping[Region, Position]) -> list[Region]:
+        return sorted(r for r, position in self.positions.items() if reached.get(r, 0) < position)
+
+    def reached_by(self, plan: ReadPlan) -> bool:
+        return plan.version >= self.version and not self.missing(plan.cut)
+
+
+def plan_at_least(context: PlanContext, goal: Goal, timeout_s: float) -> ReadPlan:
+    """See the module docstring; the errors of ``plan_strong`` besides."""
+    until = context.clock.monotonic() + timeout_s
+    pause = _PAUSE_S
+    plan = plan_strong(context)  # Step 1
+    tails = _Tails(context, plan)
+    while not goal.reached_by(plan):
+        reached = dict(plan.cut)
+        while missing := goal.missing(reached):  # Step 2
+            pause = _wait(context, goal, reached, pause, until)
+            for region, position in tails.look(missing).items():
+                reached[region] = max(position, reached.get(region, position))
+        if plan.version < goal.version:
+            pause = _wait(context, goal, reached, pause, until)
+        plan = plan_strong(context)
+    check_rejected(context, goal)
+    return plan
+
+
+def _wait(context: PlanContext, goal: Goal, reached: Mapping[Region, Position], pause: float, until: float) -> float:
+    """The next pause."""
+    left = until - context.clock.monotonic()
+    if left <= 0:
+        raise _timeout(goal, reached)
+    context.clock.sleep(min(pause, left))
+    return min(pause * _GROWTH, _PAUSE_MAX_S)
+
+
+def _timeout(goal: Goal, reached: Mapping[Region, Position]) -> TokenTimeout:
+    missing = goal.missing(reached)
+    said = [f"{r.topic}-{r.partition}: {reached.get(r, 0)} of {goal.positions[r]}" for r in missing]
+    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    return TokenTimeout(
+        f"what is asked for by at_least is not durable yet; positions reached: {', '.join(said[:_NAMED]) or 'all'}{more}. "
+        "Wait longer (timeout_s), or see why ingest is behind (`lancewal status`)",
+        reached={f"{r.topic}-{r.partition}": int(reached.get(r, 0)) for r in missing},
+        wanted={f"{r.topic}-{r.partition}": int(goal.positions[r]) for r in missing},
+    )
+
+
+class _Tails:
+    """The logs of regions that lack something, behind what a plan has gone over."""
+
+    def __init__(self, context: PlanContext, plan: ReadPlan) -> None:
+        self._context = context
+        self._seen: dict[LogId, int] = {}
+        for source in (source for delta in plan.deltas for source in delta.sources):
+            if isinstance(source, EntryRef):
+                self._seen[source.log] = max(source.sequence + 1, self._seen.get(source.log, 0))
+        self._logs: dict[LogId, LogTail] = {}
+
+    def look(self, regions: list[Region]) -> dict[Region, Position]:
+        """How far they reach now; those that nobody has claimed are left out."""
+        found: dict[Region, Position] = {}
+        by_log: dict[LogId, list[GenerationRecord]] = {}
+        open_in: dict[LogId, list[Region]] = {}
+        for region, index in self._context.indexes.read(regions).items():
+            newest = index.newest
+            if newest is None:
+                continue
+            found[region] = newest.first if newest.next is None else newest.next
+            if newest.state is State.OPEN:
+                by_log.setdefault(newest.log, []).append(newest)
+                open_in.setdefault(newest.log, []).append(region)
+        for log, records in by_log.items():
+            if log not in self._logs:
+                first = max(self._seen.get(log, 0), min(record.first_sequence for record in records))
+                self._logs[log] = LogTail(self._context.store, log, Sequence(first))
+            tail = self._logs[log]
+            tail.look(open_in[log])
+            for region in open_in[log]:
+                found[region] = max(found[region], tail.reached.get(region, found[region]))
+        return found
+
+
+def check_rejected(context: PlanContext, goal: Goal) -> None:
+    """Step 3."""
+    for region, index in context.indexes.read(sorted(goal.records)).items():
+        offset = goal.positions[region] - 1
+        record = _holder(context, region, index, offset)
+        header = None if record is None else _entry(context.store, region, record, offset)
+        for rejected in () if header is None else header.rejected:
+            if rejected.offset == offset and context.contract.policy_of(rejected.kind) != "ignore":
+                raise TokenRejected(
+                    f"record {region.topic}-{region.partition}-{offset} became a dead letter ({rejected.kind}): it is no row, "
+                    f"and will be none. It lies in topic {context.contract.dead_letters}",
+                    topic=region.topic,
+                    partition=region.partition,
+                    offset=offset,
+                )
+
+
+def _holder(context: PlanContext, region: Region, index: RegionIndex, offset: int) -> GenerationRecord | None:
+    """The generation with this offset, if its entries are kept."""
+    if offset < index.trimmed:
+        return None
+    records = list(index.generations)
+    if not records or records[0].first > offset:
+        records += [r for _, page in pages_of(context.store, region, above=index.trimmed_generation) for r in page]
+    return next((r for r in records if r.first <= offset and (r.next is None or offset < r.next)), None)
+
+
+def _entry(store: ObjectStore, region: Region, record: GenerationRecord, offset: int) -> EntryHeader | None:
+    """What the segment that holds the record says of its entry; None where it was trimmed meanwhile."""
+    after = paths.wal_segment(record.log, Sequence(record.first_sequence - 1)) if record.first_sequence else None
+    segments: list[ObjectInfo] = []
+    for info in store.list(paths.log_prefix(record.log), after=after):
+        parsed = paths.parse_wal_segment(info.key)
+        if parsed is not None and (record.end_sequence is None or parsed[1] < record.end_sequence):
+            segments.append(info)
+    segments.sort(key=lambda info: info.key)
+    low, high = 0, len(segments)
+    while low < high:  # what holds the offset lies in segments[low:high]; those between may hold nothing of the region
+        middle = at = (low + high) // 2
+        header = None
+        while at < high and (header := _header(store, segments[at], region)) is None:
+            at += 1
+        if header is None or offset < header.first:
+            high = middle
+        elif offset >= header.next:
+            low = at + 1
+        else:
+            return header
+    return None
+
+
+def _header(store: ObjectStore, info: ObjectInfo, region: Region) -> EntryHeader | None:
+    trailer = read_trailer(store, info)
+    entries = trailer.entries if isinstance(trailer, Trailer) else ()
+    return next((entry for entry in entries if entry.region == region), None)

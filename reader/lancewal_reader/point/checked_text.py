@@ -1,0 +1,83 @@
+"""One word for what is kept, sent and given back: ``lw1.`` and the base64url of bytes with their CRC-32C.
+
+The first byte is the kind of what is written: 1 a receipt, 2 a token.  Numbers are varints (7 bits a byte, the lowest first),
+texts have their length before them.  What was cut short, mistyped or made longer is an error that says so.
+"""
+
+from __future__ import annotations
+
+import base64
+
+import google_crc32c
+
+from lancewal_core.store.json_object import WHOLE_MAX
+
+PREFIX = "lw1."
+RECEIPT = 1
+TOKEN = 2
+_CHECKSUM_BYTES = 4
+
+
+def checked(data: bytes) -> str:
+    """The word of these bytes."""
+    whole = data + google_crc32c.value(data).to_bytes(_CHECKSUM_BYTES, "big")
+    return PREFIX + base64.urlsafe_b64encode(whole).rstrip(b"=").decode()
+
+
+def unchecked(text: str) -> bytes:
+    """The bytes of a word; ``ValueError`` where it is damaged."""
+    encoded = text.removeprefix(PREFIX)
+    try:
+        whole = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        raise ValueError("the text is damaged: it is no base64url") from None
+    data, checksum = whole[:-_CHECKSUM_BYTES], whole[-_CHECKSUM_BYTES:]
+    if google_crc32c.value(data) != int.from_bytes(checksum, "big") or len(checksum) < _CHECKSUM_BYTES:
+        raise ValueError("the text is damaged: its checksum does not agree")
+    return data
+
+
+def number(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def text(value: str) -> bytes:
+    data = value.encode()
+    return number(len(data)) + data
+
+
+class Bytes:
+    """Reads from the beginning; ``ValueError`` beyond the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def number(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if value > WHOLE_MAX or shift > 63:
+                raise ValueError("a number in it is too large")
+            if byte < 0x80:
+                return value
+
+    def text(self) -> str:
+        return self._take(self.number()).decode()
+
+    def _take(self, count: int) -> bytes:
+        if count > self.left:
+            raise ValueError("it ends too early")
+        self._at += count
+        return self._data[self._at - count : self._at]

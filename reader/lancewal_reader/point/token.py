@@ -1,0 +1,180 @@
+"""A token: records that a read must see, by topic and partition, made from what the producer was told.
+
+It names no version and no table: whoever has produced a record has its topic, partition and offset, and nothing else.  What
+it asks for is a position of each partition, the one behind its last record there; an earlier record of the same partition is
+asked for by it too.
+
+As text it is one word (``checked_text``), or the name of a record, ``orders-3-1841``, as messages and dead letters print it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import Position, position_after
+from lancewal_core.store.json_object import WHOLE_MAX, is_whole
+from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, checked, number, text, unchecked
+from lancewal_reader.point.receipt import Receipt
+
+Partition = tuple[str, int]
+"""Topic, and number."""
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_RECORD = re.compile(r"([a-zA-Z0-9._-]+)-([0-9]{1,9})-([0-9]{1,18})", re.ASCII)
+_PARTITION_MAX = (1 << 31) - 1
+_SHOWN = 60
+_RECORDS = "a delivery report, (topic, partition, offset), or text such as 'orders-3-1841'"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What a read must reach (``at_least``): of each partition a position, the one behind a record or an end of the topic.
+
+    ``Token.of`` makes it of records, ``Token.at_end`` of a topic's ends; ``a | b`` asks for both.  ``str()`` is its text.
+    """
+
+    positions: Mapping[Partition, Position]
+    records: frozenset[Partition] = frozenset()
+    """Partitions whose position is the one behind a record of whoever made the token: was that one rejected, he is told."""
+
+    @staticmethod
+    def of(*records: object) -> Token:
+        """The token of records that were produced, each given by the delivery report that any Kafka client hands out (with
+        topic, partition and offset, as attributes or methods), by ``(topic, partition, offset)``, or as ``orders-3-1841``.
+
+        ``InvalidInput`` for what names no record, such as the report of one that was not delivered.
+        """
+        if not records:
+            raise InvalidInput(f"Token.of(): give at least one record: {_RECORDS}")
+        return _joined([_of_one(record) for record in records])
+
+    @staticmethod
+    def at_end(topic: str, kafka_options: Mapping[str, str]) -> Token:
+        """The token of all records that are in the topic now (those of open transactions excepted), asked from the brokers.
+
+        ``kafka_options`` are a client's properties, ``bootstrap.servers`` among them.  It needs ``lancewal[kafka]``; no other
+        part of a reader asks brokers.  Raises ``KafkaUnavailable``, ``TopicMissing``, ``KafkaForbidden``, ``InvalidSettings``.
+        """
+        try:
+            from lancewal_kafka.topic import TopicInspector
+        except ImportError as error:
+            raise InvalidInput("Token.at_end() needs Kafka's client: pip install 'lancewal[kafka]'") from error
+        inspector = TopicInspector(kafka_options)
+        ends = inspector.ends(topic, range(inspector.identify(topic).partitions))
+        return Token({(topic, partition): end for partition, end in ends.items() if end > 0})
+
+    def __or__(self, other: object) -> Token:
+        return _joined([self, other]) if isinstance(other, Token) else NotImplemented
+
+    def __str__(self) -> str:
+        data = bytes([TOKEN])
+        topics = [(topic, list(some)) for topic, some in itertools.groupby(sorted(self.positions), key=lambda p: p[0])]
+        data += number(len(topics))
+        for topic, partitions in topics:
+            data += text(topic) + number(len(partitions))
+            for partition in partitions:
+                of_record = partition in self.records
+                data += number(partition[1]) + number(self.positions[partition]) + number(int(of_record))
+        return checked(data)
+
+    @staticmethod
+    def parse(word: str) -> Token:
+        """The token of a text; ``InvalidInput`` if it is none."""
+        stripped = word.strip()
+        if not stripped.startswith(PREFIX):
+            return _of_one(stripped)
+        try:
+            return _read(stripped)
+        except ValueError as error:
+            raise InvalidInput(f"not a token: {error}; give the whole text, from {PREFIX!r} on") from error
+
+
+Least = Token | Receipt
+
+
+def least_of(at_least: Least | str | bytes | None) -> Least | None:
+    """What a read must reach: a token, or a receipt, than which it may not be older; ``InvalidInput`` for what is neither."""
+    if at_least is None or isinstance(at_least, Token | Receipt):
+        return at_least
+    if not isinstance(at_least, str | bytes):
+        raise InvalidInput(
+            f"at_least={at_least!r:.{_SHOWN}} is no token: give Token.of(report), a receipt, or the text of one of them"
+        )
+    word = at_least.strip() if isinstance(at_least, str) else at_least.decode(errors="replace").strip()
+    return Receipt.parse(word) if word.startswith("{") or _is_receipt(word) else Token.parse(word)
+
+
+def _is_receipt(word: str) -> bool:
+    """Damaged text is neither: the error says what is damaged."""
+    try:
+        return word.startswith(PREFIX) and unchecked(word)[:1] == bytes([RECEIPT])
+    except ValueError:
+        return False
+
+
+def _joined(tokens: Iterable[Token]) -> Token:
+    positions: dict[Partition, Position] = {}
+    records: set[Partition] = set()
+    for token in tokens:
+        for partition, position in token.positions.items():
+            known = positions.get(partition, -1)
+            if position > known:
+                records.discard(partition)
+            if position >= known:
+                positions[partition] = position
+                records |= {partition} & token.records
+    return Token(positions, frozenset(records))
+
+
+def _of_one(record: object) -> Token:
+    topic: object
+    partition: object
+    offset: object
+    match record:
+        case str():
+            found = _RECORD.fullmatch(record)
+            if found is None:
+                raise InvalidInput(f"{record[:_SHOWN]!r} names no record: give {PREFIX}... or TOPIC-PARTITION-OFFSET")
+            topic, partition, offset = found[1], int(found[2]), int(found[3])
+        case (topic, partition, offset):
+            pass
+        case _:
+            topic, partition, offset = (_said(record, name) for name in ("topic", "partition", "offset"))
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic):
+        raise InvalidInput(f"topic {topic!r:.{_SHOWN}} of a token is no topic's name")
+    if not is_whole(partition) or not is_whole(offset) or partition > _PARTITION_MAX or offset >= WHOLE_MAX:
+        raise InvalidInput(
+            f"partition {partition!r:.{_SHOWN}}, offset {offset!r:.{_SHOWN}}: no record of topic {topic} that was delivered"
+        )
+    return Token({(topic, partition): position_after(offset)}, frozenset({(topic, partition)}))
+
+
+def _said(report: object, name: str) -> object:
+    found = getattr(report, name, None)
+    if found is None:
+        raise InvalidInput(f"a {type(report).__name__} without {name} is no record: give {_RECORDS}")
+    return found() if callable(found) else found
+
+
+def _read(word: str) -> Token:
+    reader = Bytes(unchecked(word))
+    if reader.number() != TOKEN:
+        raise ValueError("it is of another kind, or of a newer release")
+    positions: dict[Partition, Position] = {}
+    records = set()
+    for _ in range(reader.number()):
+        topic = reader.text()
+        if not _TOPIC.fullmatch(topic):
+            raise ValueError("a topic in it is none")
+        for _ in range(reader.number()):
+            partition = (topic, reader.number())
+            positions[partition] = Position(reader.number())
+            if reader.number():
+                records.add(partition)
+    token = Token(positions, frozenset(records))
+    if reader.left or str(token) != word or any(position < 1 for position in positions.values()):
+        raise ValueError("it is not as a token is written")
+    return token

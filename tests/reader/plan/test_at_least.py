@@ -1,0 +1,245 @@
+"""Reads that must see what was produced: they wait for it, say what is missing, and tell of records that are no rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lancewal_core.errors import InvalidInput, TokenRejected, TokenTimeout
+from lancewal_core.ids import Position
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_flusher.garbage import find as garbage
+from lancewal_reader import Table, Token, open_table
+from lancewal_reader.plan import at_least as at_least_module
+from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.spark.options import parse_options
+from lancewal_reader.spark.source import pin_read
+from lancewal_reader.table import table_of
+from tests.support.pipeline import NoDeadLetters, Pipeline, by_key
+
+
+class Waiting:
+    """A clock on which time passes by sleeping; something happens meanwhile."""
+
+    def __init__(self, happens: Callable[[int], None] = lambda slept: None) -> None:
+        self.slept: list[float] = []
+        self._happens = happens
+
+    def now_ms(self) -> int:
+        return int(1000 * self.monotonic())
+
+    def monotonic(self) -> float:
+        return sum(self.slept)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._happens(len(self.slept))
+
+
+class Counted:
+    """A store that counts requests."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.requests = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.requests += 1
+        return getattr(self._store, name)
+
+
+@contextmanager
+def opened(pipeline: Pipeline, clock: Waiting, store: ObjectStore | None = None) -> Iterator[Table]:
+    tasks = ThreadTasks()
+    made = OpenedTable.over(store or pipeline.store, pipeline.table, pipeline.contract, tasks, clock)
+    yield table_of(made, pipeline.uri)
+    tasks.close()
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
+    monkeypatch.setattr(NoDeadLetters, "send", lambda self, region, records, rejected: None)
+    made = Pipeline(tmp_path, seed=5, seal_rows=25, batch=15, grace_s=0, on_bad_record="dead-letter")
+    made.produce(60)
+    made.merge_all()
+    made.produce(30)
+    made.ingest()
+    yield made
+    made.close()
+
+
+def end(pipeline: Pipeline) -> Token:
+    """Of the last record of each partition."""
+    sent = {p: len(pipeline.messages(p)) for p in range(pipeline.contract.partitions)}
+    return Token.of(*(("orders", p, count - 1) for p, count in sent.items() if count))
+
+
+def bad(pipeline: Pipeline, partition: int) -> Token:
+    pipeline._messages[partition].append((b"x", b"no JSON", "upsert"))
+    return end(pipeline)
+
+
+def test_a_read_waits_for_what_was_produced(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[ReadPlan] = []
+
+    def planned(context: PlanContext) -> ReadPlan:
+        plans.append(plan_strong(context))
+        return plans[-1]
+
+    monkeypatch.setattr(at_least_module, "plan_strong", planned)
+    pipeline.produce(40)
+    clock = Waiting(lambda slept: pipeline.ingest() if slept == 7 else None)
+    with opened(pipeline, clock) as table:
+        rows = table.to_arrow(at_least=str(end(pipeline)))
+    assert by_key(rows) == pipeline.oracle
+    assert clock.slept == sorted(clock.slept)
+    assert len(clock.slept) == 7
+    assert len(plans) == 2  # the log alone was looked at while nothing came
+
+
+@pytest.mark.parametrize("how", ["crash", "hand_over", "merge_all"])
+def test_it_is_found_wherever_it_went(pipeline: Pipeline, how: str) -> None:
+    pipeline.produce(40)
+
+    def happens(slept: int) -> None:
+        if slept == 3:
+            pipeline.ingest()
+            getattr(pipeline, how)()
+
+    clock = Waiting(happens)
+    with opened(pipeline, clock) as table:
+        assert by_key(table.to_arrow(at_least=end(pipeline))) == pipeline.oracle
+
+
+def test_what_is_not_reached_in_time_is_named(pipeline: Pipeline) -> None:
+    reached = open_table(pipeline.uri).receipt().positions
+    partition = max(reached, key=lambda region: reached[region]).partition
+    had = len(pipeline.messages(partition))
+    clock = Waiting()
+    store = Counted(pipeline.store)
+    with opened(pipeline, clock, store) as table:
+        table.receipt()
+        before = store.requests
+        with pytest.raises(
+            TokenTimeout, match=f"positions reached: orders-{partition}: {had} of {had + 5}. Wait"
+        ) as found:
+            table.receipt(at_least=Token.of(("orders", partition, had + 4)), timeout_s=60)
+        assert sum(clock.slept) == pytest.approx(60)
+        assert store.requests - before < 4 * len(clock.slept)
+        assert found.value.where == {
+            "reached": {f"orders-{partition}": had},
+            "wanted": {f"orders-{partition}": had + 5},
+        }
+        slept = len(clock.slept)
+        with pytest.raises(TokenTimeout):
+            table.receipt(at_least=f"orders-{partition}-{had}", timeout_s=0)
+        assert len(clock.slept) == slept
+        assert table.receipt(at_least=f"orders-{partition}-{had - 1}", timeout_s=0).positions == reached
+
+
+def test_a_dead_letter_is_told_while_its_entry_is_kept(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    token = bad(pipeline, 1)
+    last = token.positions["orders", 1] - 1
+    table = open_table(pipeline.uri)
+    for _ in range(3):
+        pipeline.produce(30)
+    pipeline.ingest()
+    told = f"record orders-1-{last} became a dead letter .*: it is no row.*orders.dead-letters"
+    for stage in (lambda: None, pipeline.hand_over, pipeline.merge_all, pipeline.collect):
+        stage()
+        with pytest.raises(TokenRejected, match=told) as found:
+            table.receipt(at_least=token)
+        assert found.value.where == {"topic": "orders", "partition": 1, "offset": last}
+        with pytest.raises(TokenRejected):
+            table.receipt(at_least=token, max_staleness_s=3600)
+        table.receipt(at_least=Token(token.positions))  # by the topic's end: nobody's own record
+        table.receipt(at_least=Token.of(("orders", 1, last - 1), ("orders", 1, last + 1)))
+    for _ in range(6):  # its generation leaves the state of its partition for a page of the history
+        pipeline.produce(60)
+        pipeline.merge_all()
+        pipeline.collect()
+    with pytest.raises(TokenRejected, match=told):
+        table.receipt(at_least=token)
+    pipeline.clock.ahead_s += pipeline.contract.history_window_s + 3600
+    for _ in range(3):
+        pipeline.collect()
+    assert by_key(table.to_arrow(at_least=token)) == pipeline.oracle
+
+
+def test_each_of_many_records_is_found(pipeline: Pipeline) -> None:
+    """By halving, among entries of all partitions: rejected ones alone are told."""
+    marks: list[tuple[Token, bool]] = []
+    for step in range(30):
+        pipeline.produce(pipeline.rng.randrange(6))
+        rejected = step % 3 == 0
+        if rejected:
+            marks.append((Token.of(f"orders-2-{bad(pipeline, 2).positions['orders', 2] - 1}"), True))
+        elif pipeline.messages(0):
+            marks.append((Token.of(f"orders-0-{len(pipeline.messages(0)) - 1}"), False))
+        pipeline.ingest()
+        if step == 20:
+            pipeline.hand_over()
+    table = open_table(pipeline.uri)
+    for token, rejected in marks:
+        if rejected:
+            with pytest.raises(TokenRejected):
+                table.receipt(at_least=token)
+        else:
+            table.receipt(at_least=token)
+
+
+def test_a_read_is_not_older_than_a_receipt(pipeline: Pipeline) -> None:
+    other = open_table(pipeline.uri)
+    pipeline.produce(30)
+    clock = Waiting()
+    with opened(pipeline, clock) as table:
+        table.receipt()
+        pipeline.merge_all()
+        seen = other.receipt()
+        assert table.receipt(at_least=seen) == table.receipt(at_least=str(seen)) == seen
+        later = type(seen)(seen.table_uuid, type(seen.version)(seen.version + 3), seen.positions, seen.place)
+        with pytest.raises(TokenTimeout, match="positions reached: all"):
+            table.receipt(at_least=later, timeout_s=2)
+    for wrong in (
+        type(seen)(type(seen.table_uuid)("another"), seen.version, seen.positions, seen.place),
+        type(seen)(seen.table_uuid, seen.version, seen.positions, "/elsewhere"),
+    ):
+        with pytest.raises(InvalidInput, match="at_least: the receipt is of table"):
+            other.receipt(at_least=wrong)
+
+
+def test_a_token_of_another_topic_is_refused(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    for wrong in ("payments-0-7", "orders-3-7"):
+        with pytest.raises(InvalidInput, match="the table has topic orders with partitions 0 to 2"):
+            table.receipt(at_least=wrong)
+
+
+def test_a_young_plan_is_used_again_only_if_it_reaches(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    before = table.receipt()
+    assert table.receipt(at_least=Token({("orders", 0): Position(1)}), max_staleness_s=3600) == before
+    pipeline.produce(30)
+    pipeline.ingest()
+    assert table.receipt(max_staleness_s=3600) == before
+    after = table.receipt(at_least=end(pipeline), max_staleness_s=3600)
+    assert after.positions != before.positions
+    assert table.receipt(max_staleness_s=3600) == after
+
+
+def test_spark_takes_the_same(pipeline: Pipeline) -> None:
+    token = end(pipeline)
+    options = {"table": pipeline.uri, "atLeast": str(token), "timeoutS": "0"}
+    assert parse_options(options).read.at_least == token
+    found = pin_read(options).receipt.positions
+    assert {(r.topic, r.partition): p for r, p in found.items() if p} == dict(token.positions)
+    with pytest.raises(TokenTimeout):
+        pin_read({"table": pipeline.uri, "at_least": "orders-0-9999", "timeout_s": "0"})
