@@ -23,7 +23,7 @@ from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
-from lancewal_core.open import Folder
+from lancewal_core.open import Address, Folder
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generation
@@ -232,7 +232,7 @@ def _attach(store: ObjectStore, table: LanceTable) -> Contract:
     topic = TopicState("benchmark", "benchmark-id", 1, compacted=False)
     rows = existing_rows(pinned, settings)
     contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, (EARLIEST,))
-    return register(Folder(store, table), pinned, contract)
+    return register(Folder(store, table, Address(table.uri).way()), pinned, contract)
 
 
 class _TimedTable(LanceTable):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.store_proof import StoreWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Folder:
 
     store: ObjectStore
     table: LanceTable
+    way: StoreWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,10 @@ class Address:
         """The last part of it: what metrics and logs call the table."""
         return self.uri.rstrip("/").rpartition("/")[2]
 
+    def way(self) -> StoreWay:
+        """What this process sees of the store."""
+        return StoreWay.of(self.uri, self.options, os.environ)
+
     def store(self) -> ObstoreStore:
         """``TableMissing`` where the folder is not there."""
         return open_store(self.uri, self.options)
@@ -56,7 +63,7 @@ class Address:
         return LanceTable(self.uri, self.options, self.base_paths)
 
     def folder(self) -> Folder:
-        return Folder(self.store(), self.table())
+        return Folder(self.store(), self.table(), self.way())
 
     def contract(self) -> Contract:
         """The newest; ``NotALancewalTable`` if there is none."""

@@ -153,8 +153,20 @@ def parse_load_record(key: str) -> str | None:
     return match[1] if match and is_word(match[1]) else None
 
 
+def store_proof(way: str) -> str:
+    """Says that the store keeps put-if-absent on this way to it; ``way`` is the SHA-256 of what is seen of it."""
+    if re.fullmatch("[0-9a-f]{64}", way) is None:
+        raise InvalidInput(f"{way[:200]!r} is no SHA-256 in hex")
+    return f"{ROOT}store/{way}.json"
+
+
+def parse_store_proof(key: str) -> str | None:
+    match = re.fullmatch(rf"{ROOT}store/([0-9a-f]{{64}})\.json", key)
+    return None if match is None else match[1]
+
+
 def probe(name: str) -> str:
-    """An object that a process puts and deletes at its start, to see that it can."""
+    """An object that a process puts and deletes to see whether the store keeps put-if-absent."""
     return f"{ROOT}probe/{_word('probe', name)}"
 
 

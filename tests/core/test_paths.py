@@ -49,6 +49,7 @@ def test_the_keys_are_those_of_the_format() -> None:
     assert paths.merge_finished(TableVersion(5)) == "_lancewal/merges/18446744073709551610.finished.json"
     assert paths.load_record("orders-2026") == "_lancewal/loads/orders-2026.json"
     assert paths.probe("run-1") == "_lancewal/probe/run-1"
+    assert paths.store_proof("ab" * 32) == f"_lancewal/store/{'ab' * 32}.json"
     assert paths.parcel_part("a1", 3) == "_lancewal/parcels/a1/00003"
     assert paths.wal_segment(LogId("a1"), Sequence(3)) == "_lancewal/wal/a1/00000000000000000003.arrow"
     folder = "_lancewal/pages/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00003/"
@@ -124,6 +125,7 @@ PARSERS = [
     paths.parse_loss_record,
     paths.parse_snapshot_file,
     paths.parse_probe,
+    paths.parse_store_proof,
     paths.parse_load_record,
 ]
 ONE_OF_EACH = [
@@ -139,6 +141,7 @@ ONE_OF_EACH = [
     paths.loss_record(REGION, Position(1), 2),
     paths.snapshot_file(REGION, Generation(1), "00000000", paths.SnapshotFile.DELETES),
     paths.probe("a"),
+    paths.store_proof("0" * 64),
     paths.load_record("a"),
 ]
 
@@ -204,6 +207,7 @@ def test_hostile_names_are_refused(text: str) -> None:
         lambda: paths.log_prefix(LogId(text)),
         lambda: paths.wal_segment(LogId(text), Sequence(0)),
         lambda: paths.probe(text),
+        lambda: paths.store_proof(text),
         lambda: paths.load_record(text),
         lambda: paths.snapshot_prefix(REGION, Generation(1), text),
     )

@@ -27,6 +27,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.index import State
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.contract import Contract
+from lancewal_core.table.store_proof import prove_store
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.first_seen import FirstSeen
@@ -82,6 +83,8 @@ class Acts:
         yield "open and strong read", self._counted(lambda: self._open().to_arrow(["id"]))
         yield "merge round, nothing to merge", self._counted(self._merge)
         yield "garbage round, nothing to delete", self._counted(lambda: collect_garbage(self.context, self._garbage))
+        self._prove()
+        yield "what the store promises, at the start of an ingest", self._counted(self._prove)
         yield from self._acts_of_ingest()
 
     def _acts_of_ingest(self) -> Iterator[tuple[str, Counted]]:
@@ -100,6 +103,9 @@ class Acts:
         self._append()
         # Its owner is dead from here on.
         yield "open all partitions, of an owner that died", self._counted(self._assigned()._open_due)
+
+    def _prove(self) -> None:
+        prove_store(self.context.store, self._tasks, self._address.way(), self._address.uri, self.context.new_id)
 
     def _turns(self) -> None:
         """One to begin, one to take the result."""

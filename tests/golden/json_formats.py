@@ -20,6 +20,7 @@ from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.control import Control, encode_control
 from lancewal_core.table.drain import Drain, encode_drain
 from lancewal_core.table.load_record import LoadRecord, encode_load
+from lancewal_core.table.store_proof import StoreWay, encode_way
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks, encode_merge_record
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
@@ -88,6 +89,7 @@ LOST_SEGMENT = LossRecord(
     accepted_by="host-1-0a1b2c3d",
     segment=paths.wal_segment(LogId("00aa11bb"), Sequence(17)),
 )
+STORE_WAY = StoreWay(endpoint="https://minio.example:9000", bucket="bucket", addressing="path")
 LOAD = LoadRecord(began_at_ms=1_767_225_600_000, topic_id=NORTH.topic_id, merged={NORTH.name: 7, SOUTH.name: 0})
 CONTROL = Control(ingest=1_700_000_600_000, flusher="resumed", write_id="00112233445566778899aabbccddeeff")
 DRAIN = Drain(
@@ -147,6 +149,7 @@ def encoded() -> dict[str, bytes]:
         "loss_record_1_tombstones.json": encode_loss(LOST_DELETES),
         "loss_record_1_segment.json": encode_loss(LOST_SEGMENT),
         "load_record_1.json": encode_load(LOAD),
+        "store_proof_1.json": encode_way(STORE_WAY),
         "control_1.json": encode_control(CONTROL),
         "drain_1.json": encode_drain(DRAIN),
         "receipt_1.json": RECEIPT.to_json().encode(),

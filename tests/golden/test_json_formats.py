@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 
 from lancewal_core import paths
@@ -15,6 +17,7 @@ from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
+from lancewal_core.table.store_proof import decode_way
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
@@ -71,6 +74,11 @@ def test_the_loss_records_are_read() -> None:
 
 def test_the_beginning_of_a_load_is_read() -> None:
     assert decode_load(stored("load_record_1.json"), "here") == golden.LOAD
+
+
+def test_the_proof_of_a_store_is_read() -> None:
+    assert decode_way(stored("store_proof_1.json"), "here") == golden.STORE_WAY
+    assert golden.STORE_WAY.key == f"_lancewal/store/{sha256(stored('store_proof_1.json')).hexdigest()}.json"
 
 
 def test_the_control_is_read() -> None:

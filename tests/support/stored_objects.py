@@ -25,6 +25,7 @@ from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.control import encode_control
 from lancewal_core.table.drain import encode_drain
 from lancewal_core.table.load_record import encode_load
+from lancewal_core.table.store_proof import encode_way
 from lancewal_core.table.watermarks import encode_merge_record
 from lancewal_core.wal.segment import encode_segment
 from tests.golden import core_formats as core
@@ -96,5 +97,6 @@ SOUND: dict[str, Sound] = {
         paths.loss_record(core.NORTH, Position(1010)), (encode_loss(texts.LOSS), encode_loss(texts.LOST_SEGMENT))
     ),
     "beginning of a load": Sound(paths.load_record("nightly"), (encode_load(texts.LOAD),)),
+    "store proof": Sound(texts.STORE_WAY.key, (encode_way(texts.STORE_WAY),)),
     "probe": Sound(paths.probe("00aa"), (b"who",)),
 }  # fmt: skip

@@ -42,6 +42,7 @@ from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.protocol import fragment_files
+from lancewal_core.table.store_proof import decode_way
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.table.watermarks import kind_of as kind_of_record
 from lancewal_core.wal.segment import EntryHeader, Fence, decode_segment, decode_trailer
@@ -125,6 +126,10 @@ def show_control(stored: Stored) -> tuple[str, Content]:
 def show_drain(stored: Stored) -> tuple[str, Content]:
     version = paths.parse_drain_version(stored.key)
     return "drain", {"version": version, **decode_drain(stored.data, stored.key).model_dump(mode="json")}
+
+
+def show_store_proof(stored: Stored) -> tuple[str, Content]:
+    return "store proof", decode_way(stored.data, stored.key).model_dump(mode="json")
 
 
 def show_segment(stored: Stored) -> tuple[str, Content]:

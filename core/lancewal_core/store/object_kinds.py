@@ -155,6 +155,10 @@ KINDS: tuple[ObjectKind, ...] = (
         "beginning of a load", "beginnings of loads", paths.parse_load_record, 64 * _MIB, None, Collected.NEVER, "show_load",
     ),
     ObjectKind(
+        "store proof", "proofs of the store", paths.parse_store_proof, SMALL_BYTES_MAX, None, Collected.NEVER,
+        "show_store_proof",
+    ),
+    ObjectKind(
         "probe", "probes", paths.parse_probe, SMALL_BYTES_MAX, None, Collected.NEVER_BUT_SHOWN, None,
     ),
 )  # fmt: skip

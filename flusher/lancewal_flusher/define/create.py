@@ -67,7 +67,7 @@ def create_table(
     uri, table = address.uri, address.table()
     there, begun = _what_is_there(table, rows, settings)
     if there is not None and begun is not None:
-        return go_on(Folder(address.store(), table), there, begun, settings, look_only=look_only)
+        return go_on(Folder(address.store(), table, address.way()), there, begun, settings, look_only=look_only)
     inspector = inspector or brokers_of(settings)
     topic = inspector.describe(settings.table.topic)
     check_carries(topic, rows, settings.table)
@@ -92,7 +92,7 @@ def create_table(
     # Steps 2 to 4
     pinned = table.newest()
     contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, start)
-    return register(Folder(address.store(), table), pinned, contract)
+    return register(Folder(address.store(), table, address.way()), pinned, contract)
 
 
 def declared_rows(settings: Settings) -> RowSchema:
@@ -110,7 +110,8 @@ def _what_is_there(
 ) -> tuple[LancePinnedTable | None, Contract | None]:
     """None, or the empty table that an earlier try has left, and its contract if it got so far; else ``TableExists``."""
     try:
-        begun = begun_contract(Folder(Address.of(settings).store(), table))
+        address = Address.of(settings)
+        begun = begun_contract(Folder(address.store(), table, address.way()))
         pinned = table.newest()
     except TableMissing:
         return None, None

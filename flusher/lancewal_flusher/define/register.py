@@ -7,6 +7,8 @@ Guarantees
  3. "Nothing merged" is said only of a version that is older than the identity: a run that comes too late says nothing.
 
 Steps, each done once however often it is repeated
+ 0. The store proves that it keeps put-if-absent (``store_proof``), of which what is put from here on makes use.  A table whose
+    store does not is never made: what ``create`` has left is an empty Lance table.
  1. Contract version 1 by put-if-absent, with a new uuid and the table's place.  Of two at once one wins.  Nothing before
     this is looked at by anybody.
  2. The checkpoint ``merges/<newest version>`` "nothing merged": walks for watermarks end there and never read what the
@@ -23,6 +25,7 @@ is there: of version 1, of this place, with no region yet, and another uuid in t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
@@ -31,6 +34,7 @@ from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailab
 from lancewal_core.ids import TableVersion
 from lancewal_core.open import Folder
 from lancewal_core.process.library_errors import first_line, no_way_in, way_on
+from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
@@ -42,6 +46,7 @@ from lancewal_core.table.checks import check_columns, check_settings, elsewhere_
 from lancewal_core.table.contract import FAMILY, Column, Contract, decode_contract, encode_contract
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
 from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.store_proof import prove_store
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 
 if TYPE_CHECKING:
@@ -101,10 +106,11 @@ def _names(table: LanceTable, contract: Contract) -> bool:
 def go_on(
     folder: Folder, pinned: LancePinnedTable, contract: Contract, settings: Settings, *, look_only: bool = False
 ) -> Contract:
-    """Steps 2 to 4 under the contract of an interrupted run; the settings must be those that it was made from."""
+    """Steps 0 and 2 to 4 under the contract of an interrupted run; the settings must be those that it was made from."""
     check_settings(settings, contract)
     check_columns(pinned, contract)
     if not look_only:
+        _prove(folder)
         _checkpoint(folder, pinned)
         _take_effect(folder, contract)
     return contract
@@ -145,7 +151,9 @@ def first_contract(
 
 
 def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Contract:
-    """Steps 1 to 4 with its first contract, for a table whose newest version is ``pinned``."""
+    """Steps 0 to 4 with its first contract, for a table whose newest version is ``pinned``."""
+    # Step 0
+    _prove(folder)
     # Step 1
     key = paths.contract_version(contract.version)
     outcome = put_once(folder.store, key, encode_contract(contract))
@@ -162,6 +170,11 @@ def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Co
     _checkpoint(folder, pinned)
     _take_effect(folder, contract)
     return contract
+
+
+def _prove(folder: Folder) -> None:
+    with closing(ThreadTasks()) as tasks:
+        prove_store(folder.store, tasks, folder.way, folder.table.uri, lambda: uuid4().hex)
 
 
 def _take_effect(folder: Folder, contract: Contract) -> None:

@@ -1,6 +1,6 @@
 """The ingest service.
 
-``service`` builds it and runs the loop of ``worker``; ``store_probe`` asks first whether the store will do;
+``service`` builds it and runs the loop of ``worker``;
 ``standstill`` sees who does not move, ``freshness`` how old is what waits, ``admission`` holds back partitions, ``probes``
 says what is not as it should be; ``metrics`` (declared in ``metric_table``) show what happens, ``status`` where records
 stop (``recent_records``: what became of the newest); ``batch_check`` asks what

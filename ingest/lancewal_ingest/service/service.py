@@ -47,6 +47,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
+from lancewal_core.table.store_proof import prove_store
 from lancewal_ingest.append.draining import check_not_altered, drain_of
 from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
@@ -68,7 +69,6 @@ from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.probes import IngestProbes, Shown
 from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.status import IngestStatus, Named
-from lancewal_ingest.service.store_probe import check_store
 from lancewal_ingest.service.worker import SEGMENT_BYTES, IngestWorker, WorkerLimits
 from lancewal_kafka.clients import client_bytes, unpacked_bytes_max, unpacking_bounded
 from lancewal_kafka.group_member import member_id
@@ -220,7 +220,7 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
     )
     batches.look()
     dead_letters = _dead_letters(settings, contract, group, metrics)
-    check_store(context.store, tasks, settings.table.uri, context.new_id)
+    prove_store(context.store, tasks, address.way(), address.uri, context.new_id)
     owner = new_owner()
     worker = IngestWorker(
         context,

@@ -256,7 +256,8 @@ def test_a_catalog_that_is_too_large_is_not_written_and_the_one_before_counts(mo
 # -- what is kept ------------------------------------------------------------------------------------------------------
 
 KEPT = {
-    "contract", "control", "drain", "merge record", "finished merge", "accepted loss", "beginning of a load", "probe",
+    "contract", "control", "drain", "merge record", "finished merge", "accepted loss", "beginning of a load", "store proof",
+    "probe",
 }  # fmt: skip
 
 

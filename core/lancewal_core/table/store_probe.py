@@ -1,4 +1,4 @@
-"""Is the store one that the protocol can build on?  Asked at the start, before anything is consumed.
+"""Is the store one that the protocol can build on?  The whole check, before anything depends on it (``store_proof``).
 
 All of the protocol rests on put-if-absent: of several that put one key at once, one makes the object, and it stays as that
 one made it.  A store that ignores the condition, or looks first and writes later, loses rows without a word.
@@ -65,12 +65,17 @@ class _Probe:
         return None
 
     def _unsafe(self, key: str, what: str) -> StoreUnsafe:
-        return StoreUnsafe(
-            f"the store at {self.uri} {what}: it does not honour conditional PUT (If-None-Match: *), without which two "
-            "owners could write the same segment and acknowledged rows would be lost. Use a store that does, or switch "
-            "it on there; mind proxies and gateways on the way",
-            object=key,
-        )
+        return unsafe(self.uri, key, what)
+
+
+def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
+    """For a store that broke the promise in the way that ``what`` says."""
+    return StoreUnsafe(
+        f"the store at {uri} {what}: it does not honour conditional PUT (If-None-Match: *), without which two "
+        "owners could write the same segment and acknowledged rows would be lost. Use a store that does, or switch "
+        "it on there; mind proxies and gateways on the way",
+        object=key,
+    )
 
 
 def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:

@@ -1,0 +1,110 @@
+"""That a table's store keeps *put if absent* is proven once for each way to it, and asked again at every start.
+
+A way is what a process sees of the store: endpoint, bucket and form of address.  A gateway on the way may break the promise
+that the store behind it keeps, so another way is proven by itself.  The record of a proof lies in the table's folder, under a
+key that is made from the way: a process that sees the store otherwise finds none, nor does one whose folder was copied.
+
+Guarantees
+ 1. A record is put after the whole check (``store_probe``) has passed on the way that it names, never before: a process
+    that dies in between leaves none, and one that may delete nothing leaves none that has to go.
+ 2. Where a record is found, the store has just refused to put it a second time.  ``StoreUnsafe`` where it took it.
+ 3. A lost, damaged or foreign record costs the whole check, and nothing else.
+
+Steps
+ 1. Read the record of this way.
+ 2. There is one: put it again if absent.  Refused: the store will do.  That is all that most starts do.
+ 3. There is none, or another one: the whole check, then the record.  Whether that put came through, nobody asks: the
+    next start finds out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import assert_never
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict
+
+from lancewal_core import paths
+from lancewal_core.errors import StoreNotWritable, StoreUnavailable
+from lancewal_core.process.library_errors import no_way_in, way_on
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.address import split_address
+from lancewal_core.store.json_model import Version1, decode_model
+from lancewal_core.store.object_store import ObjectStore, PutUnknown, Stored, Taken
+from lancewal_core.store.obstore import local_folder
+from lancewal_core.table.store_probe import check_store, unsafe
+
+FORMAT = 1
+_ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint")
+"""Names of one option, as variables of the environment in capitals."""
+_HOSTED = ("aws_virtual_hosted_style_request", "virtual_hosted_style_request")
+
+
+class StoreWay(BaseModel):
+    """What a process sees of a store."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Version1 = 1
+    endpoint: str
+    """Scheme, host and port; empty: that of the bucket's region.  ``file``: a local folder."""
+    bucket: str
+    """Of a local folder: its absolute path."""
+    addressing: str
+    """``path`` or ``virtual-hosted``; empty for a folder."""
+
+    @staticmethod
+    def of(uri: str, options: Mapping[str, str] | None, environment: Mapping[str, str]) -> StoreWay:
+        """By the address and Lance's storage options; ``environment`` says what they do not."""
+        folder = local_folder(uri)
+        if folder is not None:
+            return StoreWay(endpoint="file", bucket=str(folder), addressing="")
+        said = {**{name.lower(): value for name, value in environment.items()}}
+        said.update((name.lower(), value) for name, value in (options or {}).items())
+        endpoint = urlsplit(next((said[name] for name in _ENDPOINTS if said.get(name)), ""))
+        host = endpoint.netloc.rpartition("@")[2]  # user information goes nowhere
+        hosted = any(said.get(name, "").lower() == "true" for name in _HOSTED)
+        return StoreWay(
+            endpoint=f"{endpoint.scheme}://{host}" if host else "",
+            bucket=split_address(uri).netloc,
+            addressing="virtual-hosted" if hosted else "path",
+        )
+
+    @property
+    def key(self) -> str:
+        return paths.store_proof(hashlib.sha256(encode_way(self)).hexdigest())
+
+
+def encode_way(way: StoreWay) -> bytes:
+    return way.model_dump_json(indent=1).encode()
+
+
+def decode_way(data: bytes, where: str) -> StoreWay:
+    """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is no proof of a store."""
+    return decode_model(StoreWay, data, where, "store proof", FORMAT)
+
+
+def prove_store(store: ObjectStore, tasks: Tasks, way: StoreWay, uri: str, new_id: Callable[[], str]) -> None:
+    """Steps 1 to 3; errors as of ``check_store``."""
+    record = encode_way(way)
+    # Step 1
+    if store.get(way.key) == record:
+        # Step 2
+        outcome = store.put_if_absent(way.key, record)
+        match outcome:
+            case Taken():
+                return
+            case Stored():
+                raise unsafe(uri, way.key, "replaced the object that proves it sound")
+            case PutUnknown(cause=cause):
+                error = StoreNotWritable if no_way_in(cause) else StoreUnavailable
+                raise error(
+                    f"the store at {uri} gave no answer to a put: {cause}. {way_on(cause, 'Try again')}", object=way.key
+                )
+            case _:
+                assert_never(outcome)
+    # Step 3
+    check_store(store, tasks, uri, new_id)
+    store.put_if_absent(way.key, record)

@@ -1,0 +1,149 @@
+"""A store is checked once for each way to it; each start sees it refuse one put, and notices one that has stopped to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored
+from lancewal_core.store.obstore import open_store
+from lancewal_core.table.store_probe import ROUNDS, WRITERS
+from lancewal_core.table.store_proof import StoreWay, prove_store
+from lancewal_core.testing.memory_store import MemoryStore
+from lancewal_demo.stack import S3Server
+
+WAY = StoreWay(endpoint="https://store", bucket="bucket", addressing="path")
+
+
+class Watched(MemoryStore):
+    """Counts puts; ``careless`` ignores the condition."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.asked: list[str] = []
+        self.careless = False
+        self.answer: PutUnknown | None = None
+
+    def get(self, key: str) -> bytes | None:
+        self.asked.append(f"GET {key}")
+        return super().get(key)
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        self.asked.append(f"PUT {key}")
+        if self.answer is not None:
+            return self.answer
+        if self.careless:
+            self.bucket.delete(key)
+            super().put_if_absent(key, data)
+            return Stored()
+        return super().put_if_absent(key, data)
+
+
+@pytest.fixture
+def prove() -> Iterator[Callable[..., None]]:
+    names = count()
+    tasks = ThreadTasks()
+    yield lambda store, way=WAY: prove_store(store, tasks, way, "the-store", lambda: f"{next(names):032x}")
+    tasks.close()
+
+
+def test_the_whole_check_is_made_once_and_each_start_behind_it_asks_two_things(prove: Callable[..., None]) -> None:
+    store = Watched()
+    prove(store)
+    assert sum(asked.startswith("PUT _lancewal/probe/") for asked in store.asked) == ROUNDS * (WRITERS + 1)
+    assert store.asked[-1] == f"PUT {WAY.key}"
+    for _ in range(2):
+        store.asked.clear()
+        prove(store)
+        assert store.asked == [f"GET {WAY.key}", f"PUT {WAY.key}"]
+    assert [info.key for info in store.list("")] == [WAY.key]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        WAY.model_copy(update={"endpoint": "http://gateway:9000"}),
+        WAY.model_copy(update={"bucket": "other"}),
+        WAY.model_copy(update={"addressing": "virtual-hosted"}),
+    ],
+    ids=lambda way: f"{way.endpoint} {way.bucket} {way.addressing}",
+)
+def test_another_way_to_the_store_is_proven_by_itself(prove: Callable[..., None], other: StoreWay) -> None:
+    store = Watched()
+    prove(store)
+    store.careless = True  # as a gateway is
+    with pytest.raises(StoreUnsafe, match="create the same object"):
+        prove(store, other)
+    assert store.bucket.get(other.key) is None
+
+
+def test_a_store_that_has_forgotten_the_condition_is_refused_by_one_put(prove: Callable[..., None]) -> None:
+    store = Watched()
+    prove(store)
+    store.careless = True
+    store.asked.clear()
+    with pytest.raises(StoreUnsafe, match="the-store replaced the object") as raised:
+        prove(store)
+    assert len(store.asked) == 2
+    assert raised.value.where["object"] == WAY.key
+
+
+def test_a_store_that_fails_the_check_leaves_no_proof(prove: Callable[..., None]) -> None:
+    store = Watched()
+    store.careless = True
+    for _ in range(2):
+        with pytest.raises(StoreUnsafe, match="create the same object"):
+            prove(store)
+    assert list(store.list("")) == []
+
+
+def test_a_damaged_proof_costs_the_whole_check(prove: Callable[..., None]) -> None:
+    store = Watched()
+    store.put_if_absent(WAY.key, b"{}")
+    store.asked.clear()
+    prove(store)
+    assert len(store.asked) > ROUNDS * WRITERS
+
+
+@pytest.mark.parametrize(
+    ("cause", "error"),
+    [("403 Forbidden: AccessDenied", StoreNotWritable), ("503 Service Unavailable", StoreUnavailable)],
+)
+def test_no_answer_is_none(prove: Callable[..., None], cause: str, error: type[Exception]) -> None:
+    store = Watched()
+    prove(store)
+    store.answer = PutUnknown(cause)
+    with pytest.raises(error, match=cause):
+        prove(store)
+
+
+def test_a_folder_and_the_real_server_are_proven(prove: Callable[..., None], tmp_path: Path, s3: S3Server) -> None:
+    bucket = s3.bucket("proof")
+    options = {key.lower(): value for key, value in s3.environment.items()}
+    address = f"s3://{bucket}/{tmp_path.name}"
+    stores: list[tuple[ObjectStore, StoreWay]] = [
+        (open_store(str(tmp_path), create=True), StoreWay.of(str(tmp_path), None, {})),
+        (open_store(address, options), StoreWay.of(address, options, {})),
+    ]
+    for store, way in stores:
+        for _ in range(2):
+            prove(store, way)
+        assert [info.key for info in store.list("_lancewal/")] == [way.key]
+
+
+def test_what_a_process_sees_comes_from_options_before_the_environment() -> None:
+    environment = {"AWS_ENDPOINT_URL": "http://elsewhere:9000", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "true"}
+    seen = StoreWay.of("s3://bucket/a/table", None, environment)
+    assert seen == StoreWay(endpoint="http://elsewhere:9000", bucket="bucket", addressing="virtual-hosted")
+    options = {"AWS_Endpoint": "https://key:secret@store:443/x", "aws_virtual_hosted_style_request": "false"}
+    assert StoreWay.of("s3://bucket/t", options, environment).addressing == "path"
+    plain = StoreWay.of("s3://bucket/t", options, {})
+    assert plain == StoreWay(endpoint="https://store:443", bucket="bucket", addressing="path")
+    assert StoreWay.of("s3://bucket/b", None, {}) == StoreWay(endpoint="", bucket="bucket", addressing="path")
+    assert StoreWay.of("file:///a/b", {}, environment) == StoreWay(endpoint="file", bucket="/a/b", addressing="")
