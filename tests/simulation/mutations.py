@@ -178,10 +178,10 @@ def _candidates_after_the_indexes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
-    def of_listing(opened: Any, regions: Any, in_force: Any) -> Any:
+    def of_listing(opened: Any, regions: Any, in_force: Any, known: Any) -> Any:
         per_page = opened.contract.regions_per_page
         listed = [region for region in regions if opened.store.list(paths.page_prefix(Page.of(region, per_page)))]
-        return read_sound_histories(opened, listed, in_force)
+        return read_sound_histories(opened, listed, in_force, known)
 
     patch.setattr(lancewal_flusher.garbage.find, "read_sound_histories", of_listing)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
+from threading import Lock
 
 from lancewal_core import paths
 from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
@@ -48,6 +49,40 @@ class History:
         known = {r.generation: r for _, page in self.pages for r in page}
         known |= {r.generation: r for r in self.index.generations}
         return tuple(r for _, r in sorted(known.items()) if r.generation > self.index.trimmed_generation)
+
+
+class KnownPages:
+    """Pages that were read before, by what a listing says of them: for who looks at all of them again and again.
+
+    What is put at a key anew, after a restore, has another time.  Used by the threads of one reader at a time.
+    """
+
+    def __init__(self, records_max: int = 100_000) -> None:
+        """``records_max``: generations held, some 500 bytes each.  What is held stays, and no more is taken."""
+        self._records_max = records_max
+        self._held: dict[tuple[str, int, int], tuple[GenerationRecord, ...]] = {}
+        self._records = 0
+        self._lock = Lock()
+
+    def get(self, info: ObjectInfo) -> tuple[GenerationRecord, ...] | None:
+        return self._held.get(_identity(info))
+
+    def add(self, info: ObjectInfo, page: tuple[GenerationRecord, ...]) -> None:
+        with self._lock:
+            if self._records + len(page) <= self._records_max:
+                self._held[_identity(info)] = page
+                self._records += len(page)
+
+    def keep_only(self, listed: Iterable[ObjectInfo]) -> None:
+        """Forget those that are not there any more."""
+        there = {_identity(info) for info in listed}
+        with self._lock:
+            self._held = {key: page for key, page in self._held.items() if key in there}
+            self._records = sum(map(len, self._held.values()))
+
+
+def _identity(info: ObjectInfo) -> tuple[str, int, int]:
+    return info.key, info.size, info.modified_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +120,22 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
     return dict(found.of)
 
 
-def read_sound_histories(opened: OpenedTable, regions: Collection[Region], in_force: InForce) -> SoundHistories:
-    """The same, but where something of a region is damaged, that is its answer alone."""
+def read_sound_histories(
+    opened: OpenedTable, regions: Collection[Region], in_force: InForce, known: KnownPages | None = None
+) -> SoundHistories:
+    """The same, but where something of a region is damaged, that is its answer alone.  ``known``: of the look before."""
+    known = KnownPages(0) if known is None else known
     asked = list(regions)
     sound = opened.indexes.read_sound(asked)
     damaged = dict(sound.damaged)
     asked = [region for region in asked if region not in damaged]
     # After the indexes: see step 2 of ``generations_behind``.
     listed = list_regions(opened.store, opened.tasks, asked, paths.history_prefix)
+    known.keep_only(info for infos in listed.values() for info in infos)
 
     def one(region: Region) -> History | Corrupt | None:
         try:
-            return _history(opened, region, sound.indexes.get(region), in_force, listed[region])
+            return _history(opened, sound.indexes.get(region), in_force, _Pages(region, listed[region], known))
         except Corrupt as error:
             return error
 
@@ -109,22 +148,26 @@ def read_sound_histories(opened: OpenedTable, regions: Collection[Region], in_fo
     return SoundHistories(histories, damaged)
 
 
-def _history(
-    opened: OpenedTable,
-    region: Region,
-    index: RegionIndex | None,
-    in_force: InForce,
-    listed: Iterable[ObjectInfo] | None,
-) -> History | None:
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """Where the pages of a region are found."""
+
+    region: Region
+    listed: Iterable[ObjectInfo]
+    known: KnownPages
+
+
+def _history(opened: OpenedTable, index: RegionIndex | None, in_force: InForce, pages: _Pages) -> History | None:
     """From an index that was just read, and the pages listed after it; both are read again where they do not go together."""
-    gap = ""
+    gap, region, known = "", pages.region, pages.known
+    listed: Iterable[ObjectInfo] | None = pages.listed
     for attempt in range(_READS):
         if attempt:
             index, listed = opened.indexes.read([region]).get(region), None
         check_reaches(region, index, in_force)
         if index is None or index.newest is None:
             return None
-        history = History(index, tuple(pages_of(opened.store, region, listed=listed)))
+        history = History(index, tuple(pages_of(opened.store, region, listed=listed, known=known)))
         named = [r.generation for r in history.generations]
         if named == list(range(index.trimmed_generation + 1, index.newest.generation + 1)):
             return history
@@ -137,19 +180,29 @@ def _history(
 
 
 def pages_of(
-    store: ObjectStore, region: Region, above: int = 0, listed: Iterable[ObjectInfo] | None = None
+    store: ObjectStore,
+    region: Region,
+    above: int = 0,
+    listed: Iterable[ObjectInfo] | None = None,
+    known: KnownPages | None = None,
 ) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
     """The pages that a listing shows, ``listed`` or one of now, by object key, oldest first; those that end at or below
     ``above`` are not read."""
-    infos = store.list(paths.history_prefix(region)) if listed is None else listed
-    found = {info.key: paths.parse_history_page(info.key) for info in infos}
-    pages = sorted((parsed[1], key) for key, parsed in found.items() if parsed is not None)
+    infos = list(store.list(paths.history_prefix(region)) if listed is None else listed)
+    found = {info.key: (paths.parse_history_page(info.key), info) for info in infos}
+    pages = sorted((parsed[1], key) for key, (parsed, _) in found.items() if parsed is not None)
     for (_, key), following in zip_longest(pages, pages[1:]):
         if following is not None and following[0] <= above + 1:
             continue
-        data = store.get(key)
-        if data is not None:
-            yield key, decode_history(data, key).generations
+        page = None if known is None else known.get(found[key][1])
+        if page is None:
+            data = store.get(key)
+            if data is None:
+                continue
+            page = decode_history(data, key).generations
+            if known is not None:
+                known.add(found[key][1], page)
+        yield key, page
 
 
 def generations_behind(

@@ -45,7 +45,7 @@ from lancewal_core import paths
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
-from lancewal_core.region.history import History
+from lancewal_core.region.history import History, KnownPages
 from lancewal_core.region.index import GenerationRecord, decode_history, encode_history
 from lancewal_core.region.indexes import Decide
 from lancewal_core.region.transitions import paged, trim
@@ -58,9 +58,10 @@ from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garb
 
 @dataclass(slots=True)
 class GarbageState:
-    """What one flusher remembers between rounds: since when (monotonic seconds) an object is free."""
+    """What one flusher remembers between rounds: since when (monotonic seconds) an object is free, and history pages."""
 
     free_since: dict[str, float] = field(default_factory=dict)
+    pages: KnownPages = field(default_factory=KnownPages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     # Step 1
     candidates = list_candidates(context)
     # Step 2
-    in_force, kept = claimed_histories(context)
+    in_force, kept = claimed_histories(context, state.pages)
     # Step 3
     changed = _shorten(context, kept.histories, in_force, now)
     kept = replace(kept, histories={**kept.histories, **changed})

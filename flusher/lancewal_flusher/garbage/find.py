@@ -3,8 +3,9 @@
 Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``lancewal gc --dry-run`` shows it.
 
 Rounds of requests, whatever the number of regions: one of listings for step 1; for step 2 the newest version and its W beside
-the contract, the indexes, the history pages; one for steps 4 and 5, and one more for what looks into what it has listed.  All
-regions together are one listing (``region_listing``), or one more round where they have more objects than one answer takes.
+the contract, the indexes, the history pages that no round before has read; one for steps 4 and 5, and one more for what
+looks into what it has listed.  All regions together are one listing (``region_listing``), or one more round where they have
+more objects than one answer takes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lancewal_core.errors import Corrupt, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Page, Region, Sequence
 from lancewal_core.keys.catalog import FAMILY
 from lancewal_core.process.tasks import together
-from lancewal_core.region.history import History, read_sound_histories
+from lancewal_core.region.history import History, KnownPages, read_sound_histories
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.transitions import trim
@@ -90,10 +91,10 @@ def list_candidates(context: FlusherContext) -> Candidates:
     return Candidates(segments, key_parts, conflicts, [info for listed in of_regions.values() for info in listed])
 
 
-def claimed_histories(context: FlusherContext) -> tuple[InForce, Kept]:
-    """Step 2."""
+def claimed_histories(context: FlusherContext, known: KnownPages | None = None) -> tuple[InForce, Kept]:
+    """Step 2.  ``known``: of the last round."""
     _, (_, in_force) = together(context.tasks, lambda: check_contract(context), context.watermarks.newest)
-    found = read_sound_histories(context, context.contract.regions, in_force)
+    found = read_sound_histories(context, context.contract.regions, in_force, known)
     return in_force, Kept(found.of, found.damaged)
 
 

@@ -29,7 +29,7 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.flush import entries_of, flush_from_log
-from lancewal_core.region.history import generations_behind
+from lancewal_core.region.history import KnownPages, generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
@@ -47,6 +47,7 @@ from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_core.wal.walk import SegmentCache, end_log, walk
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.garbage import find
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.find import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, PARCEL_KEPT_MS, VERSIONS_KEPT
 from lancewal_flusher.tasks.runner import ThreadRunner
@@ -1178,3 +1179,41 @@ def test_a_damaged_history_page_is_its_region_s_alone() -> None:
     world.collect_fully()
     assert world.segments("a") == segments
     assert len(world.snapshots(0)) == PAGE_AT
+
+
+# -- what a collector knows of the last round --------------------------------------------------------------------
+
+
+def test_history_pages_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for one that is put anew, and what there is no room for."""
+    monkeypatch.setattr(find, "PAGE_AT", 4)
+    monkeypatch.setattr(find, "PAGE_REST", 1)
+    world = World()
+    writer = world.writer("a")
+    world.open(writer)
+    for _ in range(3):
+        for _ in range(4):
+            world.generation(writer, segments=1)
+        world.collect()
+    keys = sorted(info.key for info in world.plain.list(paths.history_prefix(world.region())))
+    assert len(keys) == 3
+
+    def read(state: GarbageState) -> list[str]:
+        world.store.calls.clear()
+        report = collect_garbage(world.context, state)
+        assert not report.damaged
+        return sorted(key for act, key in world.store.calls if act == "get" and key in keys)
+
+    state, small = GarbageState(), GarbageState(pages=KnownPages(7))
+    assert (read(state), read(small)) == (keys, keys)
+    assert (read(state), len(read(small))) == ([], 1)
+    data = world.store.bucket.get(keys[1]) or b""
+    world.store.bucket.delete(keys[1])
+    world.clock.seconds += 1
+    world.plain.put_if_absent(keys[1], data)
+    assert read(state) == [keys[1]]
+    world.clock.seconds += WINDOW_S
+    trimmed = collect_garbage(world.context, state).trimmed
+    assert trimmed == {world.region(): world.newest().generation - 1}
+    assert world.pages() == []
+    assert read(state) == []
