@@ -186,6 +186,13 @@ def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.garbage.find, "read_sound_histories", of_listing)
 
 
+def _what_a_damaged_region_needs_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    def of_sound_ones(*arguments: Any) -> Any:
+        return replace(read_sound_histories(*arguments), damaged={})
+
+    patch.setattr(lancewal_flusher.garbage.find, "read_sound_histories", of_sound_ones)
+
+
 def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:
     """Half a mutation: a commit is compared only with versions that still exist, as by an open data set."""
     conflict = MemoryDataset.conflict
@@ -301,6 +308,7 @@ MUTATIONS: dict[str, Patch] = {
     "any entries are all": _any_entries_are_all,
     "candidates after the indexes": _candidates_after_the_indexes,
     "regions by listing": _regions_by_listing,
+    "what a damaged region needs is not kept": _what_a_damaged_region_needs_is_not_kept,
     "commit by dataset object": _commit_by_dataset_object,
     "marked before the follow-up": _marked_before_the_follow_up,
     "indexes before a merge was known": _indexes_before_a_merge_was_known,
@@ -327,9 +335,10 @@ KINDS_TO_SEARCH: dict[str, str] = {
 }
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 
-OF_NEWER_CONTRACTS = {
+NOT_IN_SCHEDULES = {
     "tried again while a segment is in flight",
     "an entry names the version of the start",
     "claims of a newer contract are read",
+    "what a damaged region needs is not kept",
 }
-"""Mutations that no random schedule can show: none of them makes another version of the contract."""
+"""Mutations that no random schedule can show: none of them makes another version of the contract, or damages a page."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import LancewalError, ObjectCorrupt
+from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.testing.faults import ListFault
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.service.round import RoundState, run_round
+from tests.simulation.checker import require
+from tests.simulation.script import stops
 from tests.simulation.stage import Stage
+from tests.support.indexes import with_flipped_record
 
 
 def history_ends_while_it_is_kept() -> None:
@@ -43,6 +49,50 @@ def generation_opens_while_garbage_is_collected() -> None:
     stage.scheduler.now += 10
     collect_garbage(f, state)
     stage.check()
+
+
+def record_is_damaged_while_others_go_on() -> None:
+    """The record of a region that holds on to A's log is damaged, and put right later; the other goes on in B's, is merged and
+    trimmed meanwhile."""
+    stage = Stage()
+    a, b, f = stage.member("a", 0, 1), stage.member("b"), stage.flusher("f")
+    stage.append_and_seal(a, 0, 1)
+    stage.round(f)
+    stage.append(a, 0)
+    region, key = stage.region(0), stage.bucket.listing(paths.page_prefix(stage.page(0)))[0].key
+    whole = stage.bucket.get(key) or b""
+    harmed = with_flipped_record(whole, 0)
+    _change_records(stage, [key], whole, harmed)
+    stage.take_over(a, b, 1)
+    stage.append_and_seal(b, 1)
+    state = GarbageState()
+    for _ in range(2):
+        report = run_round(f, MergeLimits(), RoundState(), sealed_grace_s=0.0)
+        require(set(report.damaged) <= {region}, "damaged are", report.damaged)
+        with suppress(LancewalError):  # it names what it finds
+            stage.collect(f, state)
+        with stops(ObjectCorrupt):
+            stage.reader("r").read("strong")
+    merged = stage.process("audience").watermarks.newest()[1]
+    require(merged.generation(stage.region(1)) > 1, "the other region is not merged, but", merged.regions)
+    versions = [info.key for info in stage.bucket.listing(paths.page_prefix(stage.page(0)))]
+    _change_records(stage, versions, harmed, whole)  # also where a swap has copied it
+    stage.give(b, 0)
+    stage.step(b, 4)
+    stage.append_and_seal(b, 0, 1)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def _change_records(stage: Stage, versions: Sequence[str], old: bytes, new: bytes) -> None:
+    """The first partition's record of the page ``old`` becomes that of ``new``, where it lies."""
+    before, after = (decode_page(page, versions[0]).records[0] for page in (old, new))
+    for key in versions:
+        page = decode_page(stage.bucket.get(key) or b"", key)
+        if page.records[0] == before:
+            stage.bucket.delete(key)
+            stage.bucket.put(key, encode_page(page.with_records({0: after})), 0)
 
 
 def listing_leaves_a_region_out() -> None:
@@ -99,6 +149,7 @@ def log_is_trimmed_before_it_is_walked() -> None:
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     history_ends_while_it_is_kept: ("delete before the boundary moves", "I8"),
     generation_opens_while_garbage_is_collected: ("candidates after the indexes", "I8|acknowledged up to"),
+    record_is_damaged_while_others_go_on: ("what a damaged region needs is not kept", "I8|is missing"),
     listing_leaves_a_region_out: ("regions by listing", "I8|acknowledged up to"),
     region_comes_back_into_the_same_log: ("joining over a gap", "I2"),
     log_is_trimmed_before_it_is_walked: ("no proof of a walk's end", "I1"),

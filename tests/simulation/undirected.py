@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.simulation.kinds import KINDS
-from tests.simulation.mutations import KINDS_TO_SEARCH, MUTATIONS, OF_NEWER_CONTRACTS
+from tests.simulation.mutations import KINDS_TO_SEARCH, MUTATIONS, NOT_IN_SCHEDULES
 from tests.simulation.processes import one_for_each_processor
 from tests.simulation.run import SimulationFailed, run
 
@@ -58,7 +58,7 @@ def search_all(seed: int, minutes: float) -> bool:
     missed = False
     with one_for_each_processor() as pool:
         searches = {
-            name: pool.submit(search, name, seed, minutes) for name in MUTATIONS if name not in OF_NEWER_CONTRACTS
+            name: pool.submit(search, name, seed, minutes) for name in MUTATIONS if name not in NOT_IN_SCHEDULES
         }
         for name, running in searches.items():
             found = running.result()
