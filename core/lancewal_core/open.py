@@ -76,7 +76,7 @@ def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
     ``TableMissing``, or else ``NotALancewalTable``.
     """
     store, table = address.store(), address.table()
-    _, contract = together(tasks, table.newest, lambda: read_contract(store, address.uri))
+    _, contract = together(tasks, table.newest, lambda: read_contract(store, address.uri, tasks))
     return OpenedTable.over(store, table, contract, tasks, clock)
 
 
@@ -87,7 +87,7 @@ def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore |
     """
     address = Address.of(settings)
     store = store or address.store()
-    contract = read_contract(store, address.uri)
+    contract = read_contract(store, address.uri, tasks)
     check_place(address.uri, contract)
     check_settings(settings, contract)
     table = address.table()

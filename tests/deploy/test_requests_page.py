@@ -77,6 +77,9 @@ class Acts:
         reader = self._open()
         reader.to_arrow(["id"])
         self.feed()
+        self._merge()
+        reader.to_arrow(["id"])  # so that it knows how fast pages grow
+        self.feed()
         yield "merge round", self._counted(self._merge)
         yield "strong read of an open table behind a merge", self._counted(lambda: reader.to_arrow(["id"]))
         yield "strong read of an open table, nothing new", self._counted(lambda: reader.to_arrow(["id"]))

@@ -15,7 +15,7 @@ from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import RegionIndex, decode_index, encode_index
-from lancewal_core.region.pages.page_chain import Known, Swapped, newest, swap
+from lancewal_core.region.pages.page_chain import Ahead, Known, Swapped, newest, swap
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, empty_page, encode_page
 from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
 from lancewal_core.store.object_limits import too_large
@@ -27,6 +27,9 @@ T = TypeVar("T")
 OPENED_BELOW = PAGE_BYTES_MAX // 3
 """Bytes of a page in which a generation may be opened.  What is in a larger one becomes FLUSHED and MERGED before more
 comes: until its generations leave it, that makes it longer, by about as much as it was."""
+_BEYOND_GROWN = 2
+"""Numbers asked beyond those that a page has grown by: the absent one that ends them, and one for a page that grows faster."""
+_AHEAD_MAX = 8
 
 
 def page_family(page: Page) -> Family:
@@ -133,18 +136,27 @@ class RegionIndexes:
         self._tasks = tasks
         self._new_id = new_id
         self._known: dict[Page, _PageRead] = {}
+        self._grown: dict[Page, int] = {}
+        """By how many versions, between reads of late."""
         self._lock = Lock()
         """Of what is known; held for no call outside."""
 
-    def read(self, regions: Collection[Region]) -> dict[Region, RegionIndex]:
-        """The newest index of each, but for regions that nobody has claimed yet; in their order."""
-        found = {region: or_raised(answer) for region, answer in self.read_each(regions).items()}
+    def read(self, regions: Collection[Region], *, again: bool = False) -> dict[Region, RegionIndex]:
+        """The newest index of each, but for regions that nobody has claimed yet; in their order.
+
+        ``again``: they were read a moment ago, so that most likely nothing is new, and not more than that is asked.
+        """
+        found = {region: or_raised(answer) for region, answer in self.read_each(regions, again=again).items()}
         return {region: index for region, index in found.items() if index is not None}
 
-    def read_each(self, regions: Collection[Region]) -> dict[Region, RegionIndex | LancewalError | None]:
-        """The newest index of each, None where nobody has claimed it yet; in their order."""
+    def read_each(
+        self, regions: Collection[Region], *, again: bool = False
+    ) -> dict[Region, RegionIndex | LancewalError | None]:
+        """The newest index of each, None where nobody has claimed it yet; in their order.  ``again`` as in ``read``."""
         pages = self._by_page(regions)
-        read = self._of_each(lambda page: _each(pages[page], partial(self._read_in, page, pages[page])), list(pages))
+        read = self._of_each(
+            lambda page: _each(pages[page], partial(self._read_in, page, pages[page], again)), list(pages)
+        )
         answers = {region: answer for part in read for region, answer in part.items()}
         return {region: answers[region] for region in regions}
 
@@ -186,8 +198,10 @@ class RegionIndexes:
 
     # -- of one page ---------------------------------------------------------------------------------------------
 
-    def _read_in(self, page: Page, regions: Collection[Region]) -> dict[Region, RegionIndex | LancewalError | None]:
-        read = self._read(page)
+    def _read_in(
+        self, page: Page, regions: Collection[Region], again: bool
+    ) -> dict[Region, RegionIndex | LancewalError | None]:
+        read = self._read(page, again)
         found: dict[Region, RegionIndex | LancewalError | None] = {}
         for region in regions:
             try:
@@ -196,12 +210,19 @@ class RegionIndexes:
                 found[region] = error
         return found
 
-    def _read(self, page: Page) -> _PageRead | None:
+    def _read(self, page: Page, again: bool) -> _PageRead | None:
         with self._lock:
-            before = self._known.get(page)
-        found = newest(self._store, page_family(page), self._clock, None if before is None else before.known_whole)
+            before, grown = self._known.get(page), self._grown.get(page, 0)
+        ahead = Ahead(1 if again or grown == 0 else min(grown + _BEYOND_GROWN, _AHEAD_MAX), self._tasks)
+        known = None if before is None else before.known_whole
+        found = newest(self._store, page_family(page), self._clock, known, ahead)
         _check_not_older(page, found, before)
-        return None if found is None else self._remember(page, found)
+        if found is None:
+            return None
+        if known is not None and not again:
+            with self._lock:
+                self._grown[page] = max(found.version.version - known.version.version, grown // 2)
+        return self._remember(page, found)
 
     def _swap(self, page: Page, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
         with self._lock:

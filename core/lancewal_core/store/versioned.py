@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 
 V = TypeVar("V")
@@ -54,16 +55,23 @@ class Version:
     data: bytes
 
 
-def newest_version(store: ObjectStore, family: Family, known: Version | None = None) -> Version | None:
-    """The newest version (guarantee 1), or None if there is none.  ``known`` is one that the caller read before."""
+def newest_version(
+    store: ObjectStore, family: Family, known: Version | None = None, tasks: Tasks | None = None
+) -> Version | None:
+    """The newest version (guarantee 1), or None if there is none.  ``known`` is one that the caller read before.
+
+    ``tasks``: what a listing shows is read beside the number behind it; a round less.
+    """
     if known is not None and known.version != FIRST_VERSION:
         return _probe(store, family, known)
     for _ in range(_LISTINGS):
         listed = [v for info in store.list(family.prefix, limit=1) if (v := family.parse(info.key)) is not None]
         version = max(listed, default=FIRST_VERSION)
-        data = store.get(family.key(version))
+        data, following = _with_next(store, family, version, tasks)
         if data is not None:
-            newest = _probe(store, family, Version(version, data))
+            newest = Version(version, data)
+            if following is not None or tasks is None:
+                newest = _probe(store, family, newest if following is None else Version(version + 1, following))
             if listed or newest.version != FIRST_VERSION:
                 return newest
         elif not listed and known is None:
@@ -73,6 +81,15 @@ def newest_version(store: ObjectStore, family: Family, known: Version | None = N
         "version that is gone",
         object=family.prefix,
     )
+
+
+def _with_next(
+    store: ObjectStore, family: Family, version: int, tasks: Tasks | None
+) -> tuple[bytes | None, bytes | None]:
+    """A version, and beside it, where there are ``tasks``, the one behind it."""
+    if tasks is None:
+        return store.get(family.key(version)), None
+    return together(tasks, lambda: store.get(family.key(version)), lambda: store.get(family.key(version + 1)))
 
 
 def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema, NotALancewalTable, ObjectCorrupt
 from lancewal_core.ids import Page, Position, Region, TableUuid, TopicId
+from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_region_key, check_row_schema
@@ -200,9 +201,9 @@ def decode_contract(data: bytes, where: str) -> Contract:
     return contract
 
 
-def read_contract(store: ObjectStore, table_uri: str) -> Contract:
-    """The newest contract; ``NotALancewalTable`` if the table has none."""
-    found = newest_version(store, FAMILY)
+def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None) -> Contract:
+    """The newest contract, in two rounds with ``tasks``; ``NotALancewalTable`` if the table has none."""
+    found = newest_version(store, FAMILY, tasks=tasks)
     if found is None:
         raise NotALancewalTable(
             f"{table_uri} has no lancewal contract: make the table with `lancewal table create` or "

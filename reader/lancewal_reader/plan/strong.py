@@ -299,7 +299,7 @@ def _prove_ends(
 
     def look(at: Walk[Segment | Trailer] | None) -> None:
         if at is None:
-            indexes.update(context.indexes.read(sorted(set(keepers.values()))))
+            indexes.update(context.indexes.read(sorted(set(keepers.values())), again=True))
         else:
             proven[at.log] = confirm_end(context.store, at, partial(walk_from, context, at.log))
 

@@ -174,7 +174,32 @@ def test_who_is_far_behind_goes_by_a_listing_once(
         store.faults.listings.append(ListFault.PARTIAL)
     assert indexes.read([REGION])[REGION] == put_version(store, 39)
     assert store.calls.count(LISTING) == 1
-    assert len(store.calls) == (3 + 1 + 2 if shown == "newest" else 37 + 1 + 1)
+    assert len(store.calls) == (1 + 4 + 1 + 2 if shown == "newest" else 37 + 1 + 1)
+
+
+def asked_at_once(store: ScriptedStore, indexes: RegionIndexes, newest: int, **how: bool) -> int:
+    """Numbers that a read has asked for, which shows version ``newest``."""
+    store.calls.clear()
+    assert indexes.read([REGION], **how)[REGION] == put_version(store, newest)
+    assert all(call == "get" for call, _ in store.calls)
+    return len(store.calls)
+
+
+def test_a_page_is_asked_for_as_many_numbers_as_it_grows_by(store: ScriptedStore, clock: ManualClock) -> None:
+    with closing(ThreadTasks(2, 2)) as tasks:
+        indexes = RegionIndexes(store, clock, PER_PAGE, tasks)
+        put_version(store, 1)
+        indexes.read([REGION])
+        for version in (2, 3, 4):
+            put_version(store, version)
+        assert asked_at_once(store, indexes, 4) == 1 + 4  # one, and behind what it shows some at once
+        for version in (5, 6, 7):
+            put_version(store, version)
+        assert asked_at_once(store, indexes, 7) == 3 + 2
+        assert asked_at_once(store, indexes, 7, again=True) == 1
+        assert asked_at_once(store, indexes, 7) == 3 + 2
+        assert asked_at_once(store, indexes, 7) == 1 + 2
+        assert asked_at_once(store, indexes, 7) == 1
 
 
 @pytest.mark.parametrize("stands", ["monotonic", "wall"])

@@ -4,7 +4,8 @@ Version n + 1 is made by put-if-absent; whoever stores it has swapped n for n + 
 order, so a number that is absent is not one that was never used: a process that slept must not take it for that.
 
 Guarantees
- 1. ``newest`` returns a version that was the newest at some moment during the call, or None where the page has none.
+ 1. ``newest`` returns a version that was the newest at some moment during the call, or None where the page has none.  It
+    takes one round where the page has grown by less than ``ahead`` numbers since it was known.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found when
     ``decide`` declines.  A lost race decides again; a lost reply is recognised, since no two objects are equal: each try
     of a put is encoded anew, with a write id of its own.  What was known to be the newest less than ``SLOW_S`` ago is
@@ -32,12 +33,13 @@ How
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import Done, ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family, Version, decided_if, put_until_told
 
@@ -45,7 +47,9 @@ V = TypeVar("V")
 
 SLOW_S = 60.0
 _STEPS = 3
-"""From one version to the next before a listing is asked how far it goes."""
+"""Versions found before a listing is asked how far it goes."""
+_MORE = 4
+"""Numbers asked at once, once there is something behind what is known."""
 _LISTINGS = 4
 """Times that a listing which cannot be right is asked again."""
 _LOST_BEFORE_PAUSE = 3
@@ -78,6 +82,25 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """So many numbers are asked at once, where there are ``tasks``; else in turn, up to the first that is absent."""
+
+    numbers: int
+    tasks: Tasks | None = None
+
+    def get(self, store: ObjectStore, keys: Sequence[str]) -> list[bytes | None]:
+        if self.tasks is not None and len(keys) > 1:
+            return self.tasks.map(store.get, keys)
+        found = [store.get(keys[0])]
+        while found[-1] is not None and len(found) < len(keys):
+            found.append(store.get(keys[len(found)]))
+        return found
+
+
+_ONE = Ahead(1)
+
+
+@dataclass(frozen=True, slots=True)
 class Swapped(Generic[V]):
     """Our value is this version."""
 
@@ -92,10 +115,12 @@ class Declined:
     known: Known | None
 
 
-def newest(store: ObjectStore, family: Family, clock: Clock, known: Known | None = None) -> Known | None:
-    """Guarantee 1.  ``known``: what an earlier call has returned."""
+def newest(
+    store: ObjectStore, family: Family, clock: Clock, known: Known | None = None, ahead: Ahead = _ONE
+) -> Known | None:
+    """Guarantee 1.  ``known``: what an earlier call has returned; ``ahead``: how many numbers behind it are asked at once."""
     if known is not None:
-        found = _forward(store, family, clock, known, known.version)
+        found = _forward(store, family, clock, known, known.version, ahead)
         if found is not None:
             return found
     return _by_listing(store, family, clock, exists=known is not None)
@@ -164,22 +189,30 @@ def _put(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]
     return outcome.found if outcome.found in tried else _Race(outcome.found, tried[-1])
 
 
-def _forward(store: ObjectStore, family: Family, clock: Clock, base: Known, version: Version) -> Known | None:
-    """From ``version`` on, which is ``base`` or was read behind it; None where nothing is known any more."""
+def _forward(
+    store: ObjectStore, family: Family, clock: Clock, base: Known, version: Version, ahead: Ahead = _ONE
+) -> Known | None:
+    """From ``version`` on, which is ``base`` or was read behind it; None where nothing is known any more.
+
+    The first absent number of those asked at once ends it: nothing was deleted behind the base, so what lies before that
+    number was the newest when the number was seen to be absent, or came later and was the newest until that number came.
+    """
     steps = 0
     while True:
         asked = Moment.now(clock)
-        data = store.get(family.key(version.version + 1))
-        if data is None:
-            break
-        version = Version(version.version + 1, data)
-        steps += 1
-        if steps == _STEPS:
-            version = _ahead(store, family, version)
-    return Known(version, asked) if _is_still_there(store, family, clock, base) else None
+        numbers = range(version.version + 1, version.version + 1 + ahead.numbers)
+        found = ahead.get(store, [family.key(number) for number in numbers])
+        for number, data in zip(numbers, found, strict=False):  # it may have stopped at the first that is absent
+            if data is None:
+                return Known(version, asked) if _is_still_there(store, family, clock, base) else None
+            version = Version(number, data)
+        if steps < _STEPS <= steps + ahead.numbers:
+            version = _newest_listed(store, family, version)
+        steps += ahead.numbers
+        ahead = Ahead(max(ahead.numbers, _MORE), ahead.tasks)
 
 
-def _ahead(store: ObjectStore, family: Family, version: Version) -> Version:
+def _newest_listed(store: ObjectStore, family: Family, version: Version) -> Version:
     """What a listing shows behind ``version``; where the base is still there, no number up to it is absent."""
     listed = max(_listed(store, family), default=FIRST_VERSION)
     data = store.get(family.key(listed)) if listed > version.version else None
