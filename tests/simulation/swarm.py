@@ -51,9 +51,14 @@ def drawn(settings: Settings, rng: Random) -> Settings:
 
 
 def _one_kind_is_slow(settings: Settings, kind: Slow, rng: Random) -> Settings:
-    """The same, but each process of this kind has one slow call, and often everything is merged and trimmed at once."""
+    """The same, but each process of this kind has one slow call, and often everything is merged and trimmed at once.
+
+    Beside slow merges a user often appends their keys: that is what makes follow-ups.
+    """
     if rng.random() < 0.5:
         settings = replace(settings, seals=BRISK, history_window_s=0, grace_s=0)
+    if kind == "flusher" and rng.random() < 0.5:
+        settings = replace(settings, shared_keys=2, user={**settings.user, "append to a shared key": 4.0})
     return replace(
         settings,
         members=max(settings.members, 2),
