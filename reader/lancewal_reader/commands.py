@@ -104,9 +104,8 @@ def command(
         base_paths=settings.table.base_paths,
         conflicts=conflicts.value,
     )
-    read = Read(
-        consistency=consistency.value, at=at or None, max_staleness_s=_seconds("--max-staleness", max_staleness)
-    )
+    staleness_s = _seconds("--max-staleness", max_staleness) if max_staleness else None
+    read = Read(consistency=consistency.value, at=at or None, max_staleness_s=staleness_s)
     rows = opened.to_batches(names, filter or None, limit, **read)
     left = left_out_of(rows.schema)
     if left:
