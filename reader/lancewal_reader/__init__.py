@@ -6,11 +6,36 @@ in it.  ``spark`` and ``commands`` are the other doors; ``event_table`` is what 
 are forms of values.
 """
 
-from lancewal_reader.left_out import LeftOut, left_out_of
-from lancewal_reader.point.at import At
-from lancewal_reader.point.receipt import Receipt, receipt_of
-from lancewal_reader.point.token import Token
-from lancewal_reader.rows import Rows
-from lancewal_reader.table import Table, open_table
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lancewal_reader.left_out import LeftOut, left_out_of
+    from lancewal_reader.point.at import At
+    from lancewal_reader.point.receipt import Receipt, receipt_of
+    from lancewal_reader.point.token import Token
+    from lancewal_reader.rows import Rows
+    from lancewal_reader.table import Table, open_table
 
 __all__ = ["At", "LeftOut", "Receipt", "Rows", "Table", "Token", "left_out_of", "open_table", "receipt_of"]
+
+_PLACES = {
+    "At": "lancewal_reader.point.at",
+    "LeftOut": "lancewal_reader.left_out",
+    "Receipt": "lancewal_reader.point.receipt",
+    "Rows": "lancewal_reader.rows",
+    "Table": "lancewal_reader.table",
+    "Token": "lancewal_reader.point.token",
+    "left_out_of": "lancewal_reader.left_out",
+    "open_table": "lancewal_reader.table",
+    "receipt_of": "lancewal_reader.point.receipt",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is used: the commands are in this package, and most of them read no table."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)

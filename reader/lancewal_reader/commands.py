@@ -9,17 +9,17 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, Annotated, assert_never
+from typing import IO, TYPE_CHECKING, Annotated, assert_never
 
-import pyarrow as pa
 import typer
 
 from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, json_text, one_line, say
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import EXPECTED, duration_s
-from lancewal_reader.left_out import left_out_of
-from lancewal_reader.plain_rows import plain_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
 """What spreadsheets take for the beginning of a formula; tab and carriage return as they are shown."""
@@ -89,6 +89,7 @@ def command(
 
     Example: lancewal read -t s3://lake/orders --columns id,total --filter "total > 10" -o csv
     """
+    from lancewal_reader.left_out import left_out_of
     from lancewal_reader.point.read_options import Read
     from lancewal_reader.point.receipt import receipt_of
     from lancewal_reader.table import open_table
@@ -134,6 +135,10 @@ def _seconds(option: str, text: str) -> float:
 def _write(
     schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: Output, file: IO[bytes], guard_formulas: bool
 ) -> None:
+    import pyarrow as pa
+
+    from lancewal_reader.plain_rows import plain_rows
+
     match output:
         case Output.ARROW:
             # Plain buffers begin at any multiple of 8 bytes; Lance and others in Rust stop at a decimal that does not begin at

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from lancewal_core.cli.output import one_line
+from lancewal_core.cli.unused_imports import without_rich
 
 
 class LogLevel(StrEnum):
@@ -34,7 +35,8 @@ class LogFormat(StrEnum):
 
 def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None:
     """From structlog, and from libraries that use ``logging``."""
-    import structlog  # only once a command runs
+    with without_rich():
+        import structlog  # only once a command runs
 
     number = logging.getLevelNamesMapping()[level.value.upper()]
     readable = form is LogFormat.TEXT or (form is LogFormat.AUTO and sys.stderr.isatty())

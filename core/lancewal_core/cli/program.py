@@ -25,6 +25,7 @@ import typer
 from lancewal_core.cli.groups import CommandGroup, command_of
 from lancewal_core.cli.logs import LogFormat, LogLevel, configure_logging
 from lancewal_core.cli.output import say
+from lancewal_core.cli.unused_imports import without_pandas
 from lancewal_core.errors import BUG, ActionNeeded, LancewalError
 from lancewal_core.process import failpoints
 
@@ -160,6 +161,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """The console script."""
+    without_pandas()
     sys.exit(run(sys.argv[1:]))
 
 

@@ -21,9 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal, Self, overload
-
-import structlog
+from typing import Any, Literal, Self, overload
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -52,7 +50,9 @@ class EventTable:
     """See the module docstring."""
 
     def __init__(self, **common: object) -> None:
-        self._log = structlog.get_logger(**common)
+        import structlog  # with what it imports for itself, when something may be logged
+
+        self._log: Any = structlog.get_logger(**common)
 
     @classmethod
     def declared(cls) -> Sequence[Event]:

@@ -19,10 +19,10 @@ from lancewal_core.cli.options import (
     read_settings,
 )
 from lancewal_core.cli.output import say, say_json
-from lancewal_core.settings.load import Settings
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
 if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
     from lancewal_flusher.upkeep.compact_all import CompactionSummary
 
 

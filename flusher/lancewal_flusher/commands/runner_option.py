@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from lancewal_core.settings.load import Settings
+if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
 
 
 class RunnerName(StrEnum):

@@ -14,7 +14,6 @@ from lancewal_core.cli.named import partition_named
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, json_text, one_line, say, say_json
 from lancewal_core.process.clock import Clock, utc_text
-from lancewal_core.table.control import until_text
 
 if TYPE_CHECKING:
     from lancewal_core.process.status.diagnose import Diagnosis
@@ -154,6 +153,8 @@ def _rejected(found: PartitionStatus) -> str:
 
 
 def _until(until: int | str) -> str:
+    from lancewal_core.table.control import until_text
+
     return until_text(until) if isinstance(until, int) else until_text("resumed")
 
 

@@ -1,0 +1,42 @@
+"""Libraries that others import where they find them, and that no command of lancewal has a use for: they stay away.
+
+``pandas``: Arrow looks for it when it makes its first value, a fifth of what a service imports.  No command takes or gives a
+value of pandas.  PySpark, where it is loaded, has it as ever.  ``rich``: structlog looks for it, to show tracebacks that our
+log, which has its own, never asks for.
+
+For the program alone: in a process of others a library decides nothing about their imports.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from types import ModuleType
+
+
+class _Absent(MetaPathFinder):
+    def __init__(self, name: str, unless: str | None = None) -> None:
+        self._name = name
+        self._unless = unless
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname == self._name and self._unless not in sys.modules:
+            raise ModuleNotFoundError(f"no command of lancewal uses {fullname}", name=fullname)
+
+
+def without_pandas() -> None:
+    """For the rest of the process, or until PySpark is loaded."""
+    sys.meta_path.insert(0, _Absent("pandas", unless="pyspark"))
+
+
+@contextmanager
+def without_rich() -> Iterator[None]:
+    """While the block runs."""
+    absent = _Absent("rich")
+    sys.meta_path.insert(0, absent)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(absent)
