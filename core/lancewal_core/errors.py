@@ -280,6 +280,10 @@ class OutsideHistoryWindow(ActionNeeded):
     """A receipt needs generations that were merged longer ago than the history window keeps them."""
 
 
+class SnapshotMissing(ActionNeeded):
+    """There is no snapshot of this name."""
+
+
 class RecordsGivenUp(ActionNeeded):
     """A receipt covers records of a lost segment that a person has given up since, or had just given up."""
 

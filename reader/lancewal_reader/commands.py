@@ -55,7 +55,8 @@ def command(
     at: Annotated[
         str,
         typer.Option(
-            help="A point: a receipt (lw1...), as a read prints it, for its rows again; or version:412.",
+            help="A point: a receipt (lw1...), as a read prints it, version:412, positions:0=120,1=88, "
+            "timestamp:2026-01-31T00:00:00Z, record-time:... or snapshot:NAME.",
             metavar="POINT",
         ),
     ] = "",
@@ -105,8 +106,13 @@ def command(
         base_paths=settings.table.base_paths,
         conflicts=conflicts.value,
     )
-    staleness_s = _seconds("--max-staleness", max_staleness) if max_staleness else None
-    read = Read(consistency=consistency.value, at=at or None, max_staleness_s=staleness_s)
+    read = Read(
+        consistency=consistency.value,
+        at=at or None,
+        at_least=at_least or None,
+        max_staleness_s=_seconds("--max-staleness", max_staleness) if max_staleness else None,
+        timeout_s=_seconds("--timeout", timeout),
+    )
     rows = opened.to_batches(names, filter or None, limit, **read)
     left = left_out_of(rows.schema)
     if left:

@@ -190,6 +190,15 @@ def test_a_pin_does_not_move(filled: User) -> None:
     assert filled.table.newest().version == pinned.version + 2
 
 
+def test_versions_have_the_times_of_their_commits(filled: User) -> None:
+    filled.append(rows(9))
+    times = filled.table.commit_times()
+    assert set(times) == set(filled.table.versions())
+    assert [times[version] for version in sorted(times)] == sorted(times.values())
+    filled.clean_up()
+    assert set(filled.table.commit_times()) == {filled.table.newest().version}
+
+
 def test_an_empty_table_has_version_1_and_no_rows(user: User) -> None:
     pinned = user.table.newest()
     assert (pinned.version, list(pinned.fragments()), keys(pinned)) == (1, [], [])

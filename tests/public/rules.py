@@ -15,13 +15,10 @@ POLICIES = frozenset({"stop", "dead-letter", "ignore"})
 READ_AS_SOMETHING_ELSE = frozenset({"on", "off", "yes", "no", "null", "true", "false", "y", "n"})
 """By YAML, as values and as keys."""
 
-NOT_IN_NAMES = frozenset(
-    {"act", "cut", "delta", "dlq", "incarnation", "region", "regions", "snapshot", "watermark", "why"}
-)
+NOT_IN_NAMES = frozenset({"act", "cut", "delta", "dlq", "incarnation", "region", "regions", "watermark", "why"})
 """Words for which there are others (docs/glossary.md)."""
 
 NOT_IN_TEXT: Mapping[str, str] = {
-    r"snapshots?": "flush, flushed generation",
     r"watermarks?": "merged position, durable position",
     r"dlqs?|dead[- ]letter queue": "dead letter",
     r"(?-i:deltas?)|log tails?": "unmerged rows",

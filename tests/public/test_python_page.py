@@ -1,4 +1,4 @@
-"""Every program on the page for Python users runs as it stands, one after the other, on a table that is not all merged."""
+"""Every program on the pages for Python users runs as it stands, one after the other, on a table that is not all merged."""
 
 from __future__ import annotations
 
@@ -29,4 +29,20 @@ def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
         exec(compile(program.replace(ADDRESS, made.uri), f"{PAGE.name}, program {number + 1}", "exec"), names)
     assert (names["total"], names["before"], names["open_orders"], names["everything"]) == (290.0, 20, 10, 20)
     assert len(code) >= 8
+    made.close()
+
+
+def test_the_programs_about_consistency_run(tmp_path: Path) -> None:
+    """They assert by themselves what they say."""
+    made = Pipeline(tmp_path)
+    made.produce(60)
+    made.merge_all()
+    made.produce(30)
+    made.ingest()
+    page = PAGE.parents[1] / "reference" / "consistency.md"
+    code = programs(page.read_text(encoding="utf-8"))
+    names: dict[str, object] = {}
+    for number, program in enumerate(code):
+        exec(compile(program.replace(ADDRESS, made.uri), f"{page.name}, program {number + 1}", "exec"), names)
+    assert (len(code), str(names["kept"])[:4]) == (6, "lw1.")
     made.close()

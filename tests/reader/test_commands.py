@@ -18,7 +18,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, TokenTimeout
 from lancewal_reader.commands import command
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key
@@ -192,3 +192,22 @@ def test_table(pipeline: Pipeline) -> None:
 def test_a_malformed_storage_option_is_named_without_its_value(pipeline: Pipeline) -> None:
     with pytest.raises(InvalidInput, match="expected NAME=VALUE"):
         read(pipeline, "--storage-option", "=secret")
+
+
+def test_every_way_to_say_which_state(pipeline: Pipeline) -> None:
+    ends = {p: len(pipeline.messages(p)) for p in range(pipeline.contract.partitions)}
+    last = max(ends, key=lambda p: ends[p])
+    positions = "positions:" + ",".join(f"{p}={end}" for p, end in ends.items())
+    for arguments in (
+        ("--at-least", f"orders-{last}-{ends[last] - 1}", "--timeout", "0s"),
+        ("--max-staleness", "5s"),
+        ("--at", positions),
+    ):
+        rows = read(pipeline, "--output", "jsonl", *arguments).stdout.splitlines()
+        assert len(rows) == len(pipeline.oracle)
+    with pytest.raises(TokenTimeout, match="positions reached"):
+        read(pipeline, "--at-least", f"orders-{last}-{ends[last]}", "--timeout", "0s")
+    with pytest.raises(InvalidInput, match="--timeout 'soon': expected a whole number and ms, s, m, h or d"):
+        read(pipeline, "--timeout", "soon")
+    with pytest.raises(InvalidInput, match="at_least cannot be asked for as well"):
+        read(pipeline, "--at-least", "orders-0-0", "--at", "version:1")

@@ -215,9 +215,9 @@ def generations_behind(
     if index.trimmed_generation > merged:
         raise OutsideHistoryWindow(
             f"region {region.name}: the read needs what follows generation {merged}, and generations up to "
-            f"{index.trimmed_generation} are trimmed. A receipt is outside the history window "
-            f"{opened.contract.history_window_s} s after a generation behind its table version was merged; a longer "
-            "window is set by history_window_s of the table",
+            f"{index.trimmed_generation} are trimmed: what is left begins at position {index.trimmed}. A point is outside the "
+            f"history window {opened.contract.history_window_s} s after a generation behind its table version was merged; a "
+            "longer window is set by history_window_s of the table",
             region=region.name,
         )
     known = {record.generation: record for record in index.generations if record.generation > merged}

@@ -320,6 +320,9 @@ class Table(Protocol):
     def versions(self) -> Sequence[TableVersion]:
         """All that are there, tagged ones too, in any order."""
 
+    def commit_times(self) -> Mapping[TableVersion, int]:
+        """The same, and when each was committed: milliseconds since 1970, by the clock of who committed it."""
+
     def transaction(self, version: int) -> TransactionResult: ...
 
     def write_rows(self, rows: pa.Table) -> tuple[str, ...]:

@@ -459,6 +459,9 @@ class MemoryTable:
         self.begin("versions")
         return [TableVersion(version) for version in sorted(self.dataset.versions)]
 
+    def commit_times(self) -> Mapping[TableVersion, int]:
+        return {version: int(version) for version in self.versions()}
+
     def transaction(self, version: int) -> TransactionResult:
         self.begin("transaction")
         found = self.dataset.versions.get(version)

@@ -1,7 +1,8 @@
 """Which version, snapshots and entries make up one read.
 
 ``strong`` plans a read of now, ``at_least`` one that waits for what it must see.  ``at_point`` plans one of a point:
-``at_version`` of a version alone, ``at_receipt`` of a receipt, by a version that may ``stand_in`` for one that is gone;
+``at_version`` of a version alone, ``at_snapshot`` of a snapshot, ``at_receipt`` of a receipt, by a version that may
+``stand_in`` for one that is gone; so do ``at_positions``, ``at_timestamp`` and ``at_record_time``, which first find theirs.
 ``contract_eras`` says where a change of the contract forbids it.  ``open_versions`` are those that plans have pinned,
 ``log_entries`` what the walked logs hold by region.
 

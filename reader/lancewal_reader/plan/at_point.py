@@ -1,4 +1,4 @@
-"""The plan of a point: of a receipt, or of a version alone."""
+"""The plan of a point, whichever it is."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ from typing import assert_never
 
 from lancewal_core.errors import InvalidInput, VersionGone
 from lancewal_core.store.place import same_place
+from lancewal_reader.plan.at_positions import plan_at_positions
 from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.at_record_time import plan_at_record_time
+from lancewal_reader.plan.at_snapshot import receipt_of_snapshot
+from lancewal_reader.plan.at_timestamp import plan_at_timestamp
 from lancewal_reader.plan.at_version import plan_at_version
 from lancewal_reader.plan.strong import PlanContext, ReadPlan
-from lancewal_reader.point.at import At, Point
+from lancewal_reader.point.at import AtPositions, AtRecordTime, AtSnapshot, AtTimestamp, AtVersion, Point
 from lancewal_reader.point.receipt import Receipt
 
 
 def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
-    """Errors are those of ``plan_at`` and ``plan_at_version``; ``InvalidInput`` for a receipt of another ``place``."""
+    """Errors are those of the plan of its kind; ``InvalidInput`` for a receipt of another ``place``."""
     match at:
+        case AtSnapshot():
+            return plan_at_point(context, receipt_of_snapshot(context, at.name), place)
+        case AtPositions():
+            return plan_at_positions(context, place, dict(at.by_partition))
+        case AtTimestamp():
+            return plan_at_timestamp(context, place, at.ms)
+        case AtRecordTime():
+            return plan_at_record_time(context, place, at.ms)
         case Receipt():
             if not same_place(at.place, place):
                 raise InvalidInput(
@@ -26,8 +38,8 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
             if at.left_out and plan.version != at.version:
                 raise order_not_told(at, plan)
             return plan
-        case At():
-            return plan_at_version(context, at.table_version)
+        case AtVersion():
+            return plan_at_version(context, at.number)
         case _:
             assert_never(at)
 

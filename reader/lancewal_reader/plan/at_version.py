@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from lancewal_core.errors import InvalidInput, TableRestored, VersionGone
 from lancewal_core.ids import TableVersion
+from lancewal_core.process.clock import utc_text
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID
 from lancewal_reader.plan.strong import PlanContext, ReadPlan
 
@@ -20,13 +22,29 @@ def plan_at_version(context: PlanContext, version: TableVersion) -> ReadPlan:
         newest = context.table.newest().version
         if version > newest:
             raise InvalidInput(f"there is no table version {version} yet, the newest is {newest}") from error
-        raise
-    if TABLE_UUID not in pinned.config:
-        raise InvalidInput(
-            f"table version {version} is from before the table was lancewal's: read it with Lance, or ask for a later one"
-        )
+        raise versions_left(context, f"table version {version} is gone: a clean-up removed it", version) from error
+    check_of_table(pinned, version)
     try:
         in_force = context.watermarks.at(version)
     except TableRestored:
         in_force = NOTHING_MERGED
     return ReadPlan(version, in_force if in_force.exact else NOTHING_MERGED, ())
+
+
+def check_of_table(pinned: PinnedTable, version: TableVersion) -> None:
+    """``InvalidInput`` where the table was none of lancewal's yet."""
+    if TABLE_UUID not in pinned.config:
+        raise InvalidInput(
+            f"table version {version} is from before the table was lancewal's: read it with Lance, or ask for a later one"
+        )
+
+
+def versions_left(context: PlanContext, why: str, version: int | None = None) -> VersionGone:
+    """The error that says what is left."""
+    times = context.table.commit_times()
+    oldest, newest = min(times), max(times)
+    return VersionGone(
+        f"{why}. Left are {len(times)} versions, {oldest} of {utc_text(times[oldest])} to {newest} of "
+        f"{utc_text(times[newest])}; let clean-ups keep versions for as long as they are read",
+        version=oldest if version is None else version,
+    )

@@ -89,6 +89,12 @@ class Lineage:
         """The nearest such version below, else the nearest above; None if there is none.  See the module docstring."""
         return self._below(version, cut) or self._above(version, cut)
 
+    def same_rows(self, low: int, high: int) -> bool:
+        """Whether each version from ``low``, which is there, to ``high`` is known to show the same rows at a cut that both
+        lie below."""
+        behind = range(low + 1, high + 1)
+        return not any(isinstance(self._commit(at), _Foreign) for at in behind) and self._leads(low, high)
+
     def _below(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
         for at in range(version - 1, max(version - STEPS_MAX, 0), -1):
             if isinstance(self._commit(at + 1), _Foreign):

@@ -1,71 +1,199 @@
 """A point: where in time a read stands, as ``at`` takes it everywhere.
 
-============================================  ===================================================
-point                                         as text
-============================================  ===================================================
-a receipt                                     ``lw1.`` and what follows, or its JSON
-``At.version(412)``, the merged table's 412   ``version:412``
-============================================  ===================================================
+==================================================  ==================================================================
+point                                               as text
+==================================================  ==================================================================
+a receipt                                           ``lw1.`` and what follows, or its JSON
+``At.version(412)``, the merged table's 412         ``version:412``
+``At.positions({0: 120, 1: 88})``                   ``positions:0=120,1=88``
+``At.timestamp(moment)``, what was durable then     ``timestamp:2026-01-31T00:00:00Z``
+``At.record_time(moment)``, by Kafka's timestamps   ``record-time:2026-01-31T00:00:00Z``
+``At.snapshot("eom")``                              ``snapshot:eom``
+==================================================  ==================================================================
 
 The text of a point means the same on the command line, in Spark and in Python.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import TableVersion
+from lancewal_core.ids import Position, TableVersion
+from lancewal_core.process.clock import utc_text
 from lancewal_core.store.json_object import WHOLE_MAX, is_whole
+from lancewal_core.words import FORM, is_word
 from lancewal_reader.point.checked_text import PREFIX
 from lancewal_reader.point.receipt import Receipt
 
-_VERSION = "version:"
-_LATER = ("timestamp:", "record-time:", "positions:", "snapshot:")
-"""Names that are taken."""
+_POSITION = re.compile(r"([0-9]{1,9})=([0-9]{1,19})", re.ASCII)
+_PARTITION_MAX = (1 << 31) - 1
 _SHOWN = 40
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_MS = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
 class At:
-    """A point that is no receipt; made by ``At.version``, ``str()`` of it is its text."""
+    """A point that is no receipt; ``str()`` of it is its text.
 
-    table_version: TableVersion
+    ``At.version``, ``At.positions``, ``At.timestamp``, ``At.record_time`` and ``At.snapshot`` make one.
+    """
+
+    __slots__ = ()
 
     @staticmethod
-    def version(number: int) -> At:
+    def version(number: int) -> AtVersion:
         """The merged table at its Lance version ``number``, without what was unmerged then.
 
         ``InvalidInput`` unless it is a whole number from 1 on.
         """
         if not is_whole(number, 1):
             raise InvalidInput(f"At.version({number!r}): a table version is a whole number from 1 to {WHOLE_MAX}")
-        return At(TableVersion(number))
+        return AtVersion(TableVersion(number))
+
+    @staticmethod
+    def positions(by_partition: Mapping[int, int]) -> AtPositions:
+        """What the records below these positions make of the table, one of each partition; also between merges.
+
+        A position is the offset of the next record, so 0 is nothing of a partition.
+        """
+        given: object = by_partition
+        found = sorted(given.items()) if isinstance(given, Mapping) else []
+        if not found or not all(is_whole(p) and p <= _PARTITION_MAX and is_whole(at) for p, at in found):
+            raise InvalidInput(
+                f"At.positions({by_partition!r:.{_SHOWN}}): expected the position of each partition, as in {{0: 120, 1: 88}}"
+            )
+        return AtPositions(tuple((partition, Position(at)) for partition, at in found))
+
+    @staticmethod
+    def timestamp(moment: datetime) -> AtTimestamp:
+        """What a strong read at this time saw, by the clocks of those who wrote: see ``plan.at_timestamp``."""
+        return AtTimestamp(_since_1970("timestamp", moment) // _MS)
+
+    @staticmethod
+    def record_time(moment: datetime) -> AtRecordTime:
+        """Of each partition the records before the first whose timestamp, of Kafka, is not below this time."""
+        return AtRecordTime(-(-_since_1970("record_time", moment) // _MS))
+
+    @staticmethod
+    def snapshot(name: str) -> AtSnapshot:
+        """The snapshot of this name."""
+        if not is_word(name):
+            raise InvalidInput(f"At.snapshot({name!r:.{_SHOWN}}): no snapshot's name: {FORM}")
+        return AtSnapshot(name)
+
+
+@dataclass(frozen=True, slots=True)
+class AtVersion(At):
+    """See ``At.version``."""
+
+    number: TableVersion
 
     def __str__(self) -> str:
-        return f"{_VERSION}{self.table_version}"
+        return f"version:{self.number}"
 
 
-Point = Receipt | At
+@dataclass(frozen=True, slots=True)
+class AtPositions(At):
+    """See ``At.positions``."""
+
+    by_partition: tuple[tuple[int, Position], ...]
+
+    def __str__(self) -> str:
+        return "positions:" + ",".join(f"{partition}={at}" for partition, at in self.by_partition)
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp(At):
+    """See ``At.timestamp``."""
+
+    ms: int
+
+    def __str__(self) -> str:
+        return f"timestamp:{utc_text(self.ms)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AtRecordTime(At):
+    """See ``At.record_time``."""
+
+    ms: int
+
+    def __str__(self) -> str:
+        return f"record-time:{utc_text(self.ms)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AtSnapshot(At):
+    """See ``At.snapshot``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"snapshot:{self.name}"
+
+
+Point = Receipt | AtVersion | AtPositions | AtTimestamp | AtRecordTime | AtSnapshot
 
 
 def point_of(at: Point | str | bytes | None) -> Point | None:
     """The point that was given; ``InvalidInput`` for what is none."""
-    if at is None or isinstance(at, Receipt | At):
+    if at is None or isinstance(at, Point):
         return at
     if not isinstance(at, str | bytes):
         raise InvalidInput(
             f"at={at!r:.{_SHOWN}} is no point: give a receipt, At.version(412), or the text of one of them"
         )
     text = at.strip() if isinstance(at, str) else at.decode(errors="replace").strip()
-    if text.startswith(_VERSION):
-        digits = text.removeprefix(_VERSION)
-        if not digits.isascii() or not digits.isdigit() or len(digits) > len(str(WHOLE_MAX)):
-            raise InvalidInput(f"at={text[:_SHOWN]!r}: expected a whole number behind {_VERSION!r}, as in version:412")
-        return At.version(int(digits))
-    if text.startswith(_LATER):
-        kind = text.partition(":")[0]
-        raise InvalidInput(f"at: points by {kind} cannot be read yet: give a receipt ({PREFIX}...) or version:412")
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "version":
+            if not rest.isascii() or not rest.isdigit() or len(rest) > len(str(WHOLE_MAX)):
+                raise InvalidInput(
+                    f"at={text[:_SHOWN]!r}: expected a whole number behind 'version:', as in version:412"
+                )
+            return At.version(int(rest))
+        case "positions":
+            return _positions(text, rest)
+        case "timestamp":
+            return At.timestamp(moment_of(text, rest))
+        case "record-time":
+            return At.record_time(moment_of(text, rest))
+        case "snapshot":
+            return At.snapshot(rest)
     if not text.startswith((PREFIX, "{")):
-        raise InvalidInput(f"at={text[:_SHOWN]!r} is not a receipt, nor another point: give {PREFIX}... or version:412")
+        raise InvalidInput(
+            f"at={text[:_SHOWN]!r} is not a receipt, nor another point: give {PREFIX}..., version:412, positions:0=120,1=88, "
+            "timestamp:2026-01-31T00:00:00Z, record-time:... or snapshot:NAME"
+        )
     return Receipt.parse(at)
+
+
+def moment_of(given: str, text: str) -> datetime:
+    """The time of a text in the form of ISO 8601, with its zone."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidInput(f"at={given[:_SHOWN]!r}: expected a time with its zone, as in 2026-01-31T00:00:00Z")
+    return moment
+
+
+def _positions(given: str, text: str) -> AtPositions:
+    found = [_POSITION.fullmatch(part.strip()) for part in text.split(",")]
+    by_partition = {int(one[1]): int(one[2]) for one in found if one is not None}
+    if len(by_partition) != len(found):
+        raise InvalidInput(
+            f"at={given[:_SHOWN]!r}: expected the position of each partition, once, as in positions:0=120,1=88"
+        )
+    return At.positions(by_partition)
+
+
+def _since_1970(name: str, moment: object) -> timedelta:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidInput(f"At.{name}({moment!r:.{_SHOWN}}): expected a datetime with its zone")
+    return moment - _EPOCH

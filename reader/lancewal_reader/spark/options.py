@@ -23,7 +23,8 @@ OPTIONS: dict[str, str] = {
     "consistency": "strong (default): every row durable before load(); eventual: the merged table alone",
     "columns": "comma-separated names of the columns to read (default all)",
     "filter": "a Lance SQL condition; only rows that pass it are read",
-    "at": "a point: the receipt of an earlier read (lw1...), for its rows again, or version:412",
+    "at": "a point: the receipt of an earlier read (lw1...), for its rows again, or version:412, positions:0=120,1=88, "
+    "timestamp:..., record-time:..., snapshot:NAME; versionAsOf and timestampAsOf mean the same",
     "at_least": "what the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt; it waits for it",
     "timeout_s": "how long at_least waits, in seconds (default 30)",
     "max_staleness_s": "seconds, such as 5 or 5s: allowed, and equal to strong, since a DataFrame is planned once",
@@ -31,6 +32,8 @@ OPTIONS: dict[str, str] = {
     "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
 }
 _ALIASES = {"path": "table"}
+_POINTS = {"versionasof": "version:", "timestampasof": "timestamp:"}
+"""What users of other formats know: ``at`` by a version, or a time."""
 _SPARKS = {"limit": "use limit() of the DataFrame: a source would read so many rows in each task"}
 """What other surfaces have, and what to use here."""
 _CREDENTIAL = re.compile(
@@ -54,11 +57,16 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     found: dict[str, str] = {}
     for given, value in options.items():
         plain = _plain(given)
+        if plain in _POINTS:
+            if "at" in found:
+                raise InvalidInput("options at, versionAsOf and timestampAsOf each say what is read: give one of them")
+            plain, value = "at", _POINTS[plain] + value.strip()
         name = _NAMES.get(_ALIASES.get(plain, plain))
         if name is None:
             raise InvalidInput(_refusal(given))
         if name in found and found[name] != value:
-            raise InvalidInput("options 'table' and 'path' name different tables: give one of them")
+            other = "'table' and 'path' name different tables" if name == "table" else f"{name!r} is there twice"
+            raise InvalidInput(f"options {other}: give one of them")
         found[name] = value
     if not found.get("table"):
         raise InvalidInput(f"option 'table' is missing: {OPTIONS['table']}")

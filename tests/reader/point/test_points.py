@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from datetime import UTC, datetime, timedelta, timezone
 
 import google_crc32c
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, Region, TableUuid, TableVersion, TopicId
 from lancewal_core.store.json_object import WHOLE_MAX
-from lancewal_reader.point.at import At, point_of
+from lancewal_reader.point.at import At, Point, point_of
 from lancewal_reader.point.checked_text import PREFIX
 from lancewal_reader.point.receipt import Receipt
 from tests.support.fuzzing import fuzz
@@ -122,6 +123,38 @@ def test_a_version_is_a_point() -> None:
             At.version(wrong)  # type: ignore[arg-type] # what a user may write
 
 
+UTC_NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("point", "text"),
+    [
+        (At.positions({1: 88, 0: 120}), "positions:0=120,1=88"),
+        (At.timestamp(UTC_NOON), "timestamp:2026-01-31T12:00:00Z"),
+        (At.timestamp(UTC_NOON + timedelta(microseconds=1900)), "timestamp:2026-01-31T12:00:00.001Z"),
+        (At.record_time(UTC_NOON + timedelta(microseconds=1100)), "record-time:2026-01-31T12:00:00.002Z"),
+        (At.record_time(UTC_NOON.astimezone(timezone(timedelta(hours=5)))), "record-time:2026-01-31T12:00:00Z"),
+        (At.timestamp(datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC)), "timestamp:1969-12-31T23:59:59.999Z"),
+        (At.snapshot("eom"), "snapshot:eom"),
+    ],
+)
+def test_a_point_has_one_text_everywhere(point: Point, text: str) -> None:
+    assert isinstance(point, At)
+    assert str(point) == text
+    assert point_of(f" {text}\n") == point_of(text.encode()) == point_of(point) == point
+
+
+def test_other_forms_of_a_point() -> None:
+    assert point_of("positions: 1=88 , 0=120") == At.positions({0: 120, 1: 88})
+    assert point_of("timestamp:2026-01-31T13:00:00+01:00") == At.timestamp(UTC_NOON)
+    for wrong in ({}, {0: -1}, {-1: 0}, {0: 1.5}, [1], {"0": 1}):
+        with pytest.raises(InvalidInput, match="expected the position of each partition"):
+            At.positions(wrong)  # type: ignore[arg-type] # what a user may write
+    for moment in (datetime(2026, 1, 31), "2026-01-31T00:00:00Z", 7):
+        with pytest.raises(InvalidInput, match="expected a datetime with its zone"):
+            At.timestamp(moment)  # type: ignore[arg-type] # what a user may write
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
@@ -130,9 +163,17 @@ def test_a_version_is_a_point() -> None:
         ("version:٣", "expected a whole number"),
         ("version:" + "9" * 30, "expected a whole number"),
         ("version:0", "a table version is a whole number from 1"),
-        ("412", "not a receipt, nor another point: give lw1.... or version:412"),
-        ("timestamp:2026-01-31T00:00:00Z", "points by timestamp cannot be read yet"),
-        ("snapshot:eom", "points by snapshot cannot be read yet"),
+        ("412", "not a receipt, nor another point: give lw1...., version:412, positions:0=120,1=88, timestamp:"),
+        ("timestamp:2026-01-31", "expected a time with its zone, as in 2026-01-31T00:00:00Z"),
+        ("record-time:2026-01-31T00:00:00", "expected a time with its zone"),
+        ("timestamp:yesterday", "expected a time with its zone"),
+        ("positions:", "expected the position of each partition, once, as in positions:0=120,1=88"),
+        ("positions:0=1,0=2", "expected the position of each partition, once"),
+        ("positions:0=-1", "expected the position of each partition, once"),
+        ("positions:0=1;1=2", "expected the position of each partition, once"),
+        ("positions:0=" + "9" * 19, r"At.positions\(.*expected the position of each partition"),
+        ("snapshot:", "no snapshot's name"),
+        ("snapshot:a/b", "no snapshot's name"),
         ("{}", "not a receipt"),
         (412, "at=412 is no point: give a receipt, At.version"),
     ],

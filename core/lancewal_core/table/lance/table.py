@@ -381,6 +381,11 @@ class LanceTable:
         with reading(f"listing the versions of {self.uri}"):
             return [TableVersion(int(found["version"])) for found in opened.versions()]
 
+    def commit_times(self) -> Mapping[TableVersion, int]:
+        opened = self.newest().dataset
+        with reading(f"listing the versions of {self.uri}"):
+            return {TableVersion(int(v["version"])): int(v["timestamp"].timestamp() * 1000) for v in opened.versions()}
+
     def transaction(self, version: int) -> TransactionResult:
         try:
             dataset = self.at(version).dataset

@@ -1,0 +1,84 @@
+"""The plan at positions: what the records below them make of the table, whether they lie between merges or in the WAL.
+
+Guarantees
+ 1. Per region the plan covers the positions up to those asked for exactly once, as that of a receipt does (``at_receipt``);
+    partitions of an earlier contract count whole.
+ 2. It stands on the newest table version that holds nothing behind the positions, so what users have done to the table
+    themselves counts as far as that version has it.  The receipt names it.
+
+Steps
+ 1. A strong plan.  A position that it does not reach is ``InvalidInput``: ``at_least`` waits.  Where it has merged nothing
+    behind the positions its version is the one.
+ 2. Else versions are looked at downwards, from the one below the first merge that goes beyond a position.
+ 3. None left: ``VersionGone``, which says where the oldest one stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lancewal_core.errors import InvalidInput, MergedPositionUnknown, TableRestored, VersionGone
+from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.table.protocol import version_exists
+from lancewal_core.table.watermarks import InForce
+from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.at_version import check_of_table, versions_left
+from lancewal_reader.plan.stand_in import is_at_or_below
+from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.point.receipt import Receipt
+
+_NAMED = 3
+
+
+def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Position]) -> ReadPlan:
+    """See the module docstring; the errors of ``plan_at`` besides."""
+    partitions = range(context.contract.partitions)
+    wrong = sorted({*wanted} ^ {*partitions})
+    if wrong:
+        raise InvalidInput(
+            f"positions: partitions {wrong[:_NAMED]} are not named, or not there: give one position for each of the "
+            f"partitions 0 to {len(partitions) - 1} of topic {context.contract.topic}"
+        )
+    newest = plan_strong(context)  # Step 1
+    cut = {region: wanted[region.partition] for region in context.contract.regions}
+    behind = [f"{r.topic}-{r.partition}: {newest.cut.get(r, 0)}" for r, at in cut.items() if at > newest.cut.get(r, 0)]
+    if behind:
+        raise InvalidInput(
+            f"positions that are not reached yet; reached are {', '.join(behind[:_NAMED])}. at_least waits for records"
+        )
+    return plan_at_cut(context, place, newest, cut)
+
+
+def plan_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping[Region, Position]) -> ReadPlan:
+    """The plan at positions that ``newest`` reaches, of all regions of the contract."""
+    closed = {r: mark.next for r, mark in newest.in_force.regions.items() if r not in cut}
+    whole = {**closed, **cut}
+    version = _version_below(context, newest, whole)
+    return plan_at(context, Receipt(context.contract.uuid, version, whole, place))
+
+
+def _version_below(context: PlanContext, newest: ReadPlan, cut: Mapping[Region, Position]) -> TableVersion:
+    if newest.in_force.exact and is_at_or_below(newest.in_force, cut):
+        return newest.version
+    # Step 2
+    beyond = [region for region, mark in newest.in_force.regions.items() if mark.next > cut.get(region, 0)]
+    top = newest.version
+    for region, index in context.indexes.read(beyond).items():
+        merges = [r.merged_version for r in index.generations if r.next is not None and r.next > cut[region]]
+        top = min([top, *(TableVersion(version) for version in merges if version is not None)])
+    oldest = newest.version, newest.in_force
+    for version in sorted((v for v in context.table.versions() if v < top), reverse=True):
+        try:
+            in_force = context.watermarks.at(version)
+        except (VersionGone, MergedPositionUnknown, TableRestored):
+            continue
+        if in_force.exact and is_at_or_below(in_force, cut) and version_exists(context.table, version):
+            check_of_table(context.table.at(version), version)
+            return version
+        oldest = version, in_force
+    raise versions_left(context, f"no table version that is left lies at or below these positions{_merged(oldest)}")
+
+
+def _merged(oldest: tuple[TableVersion, InForce]) -> str:
+    marks = sorted(oldest[1].regions.items())[:_NAMED]
+    return f" (version {oldest[0]} has merged {', '.join(f'{r.topic}-{r.partition} up to {m.next}' for r, m in marks)})"

@@ -1,0 +1,111 @@
+"""The plan at a time of records: of each partition those before the first whose timestamp is not below it.
+
+As Kafka's offsetsForTimes says it, among the records that are rows; a partition without such a record counts whole.  Times
+are Kafka's, of the producer or of the broker as the topic has it, and need not ascend.
+
+Steps
+ 1. A strong plan: how far each region reaches.
+ 2. Per region the first generation, in order, with a row at or above the time, by the highest time of its rows that is kept
+    with it; in it the first such entry, and in that the first such row.  Generations of which no time is kept (made anew by
+    a repair) are looked at by entry.
+ 3. Where that is the first record of a region that is kept, and others were trimmed, an earlier one may have been the first:
+    ``OutsideHistoryWindow``.
+ 4. The plan at these positions (``at_positions``).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core import paths
+from lancewal_core.errors import OutsideHistoryWindow, PlanStale
+from lancewal_core.ids import Position, Region, Sequence
+from lancewal_core.process.clock import utc_text
+from lancewal_core.region.history import generations_behind
+from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.rows.schema import OFFSET, TIMESTAMP
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import EntryHeader, Segment, decode_segment
+from lancewal_reader.plan.at_positions import plan_at_cut
+from lancewal_reader.plan.at_timestamp import again, segments_of
+from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+
+_NONE = Position((1 << 63) - 1)
+"""Behind every record."""
+
+
+def plan_at_record_time(context: PlanContext, place: str, ms: int) -> ReadPlan:
+    """See the module docstring; the errors of ``plan_at_positions`` besides."""
+    newest, first = again(context, lambda: _found(context, ms))
+    cut = {r: min(newest.cut.get(r, Position(0)), first.get(r, _NONE)) for r in context.contract.regions}
+    return plan_at_cut(context, place, newest, cut)
+
+
+def _found(context: PlanContext, ms: int) -> tuple[ReadPlan, dict[Region, Position]]:
+    newest = plan_strong(context)  # Step 1
+    indexes = sorted(context.indexes.read(context.contract.regions).items(), key=lambda item: item[0])
+    found = context.tasks.map(lambda item: _first_from(context, item[0], item[1], ms), indexes) if indexes else []
+    first = zip((region for region, _ in indexes), found, strict=True)
+    return newest, {region: position for region, position in first if position is not None}
+
+
+def _first_from(context: PlanContext, region: Region, index: RegionIndex, ms: int) -> Position | None:
+    """Steps 2 and 3; None where no row is at or above the time."""
+    newest = index.newest
+    if newest is None:
+        return None
+    if newest.generation <= index.trimmed_generation:
+        if newest.record_times is not None and newest.record_times.max_ms < ms:
+            return None
+        raise _outside(context, region, index.trimmed, ms)
+    records = generations_behind(context, region, index, index.trimmed_generation)
+    for record in records:
+        if record.next is not None and record.record_times is not None and record.record_times.max_ms < ms:
+            continue
+        position = _in_generation(context, region, record, ms)
+        if position is None:
+            continue
+        if position == records[0].first and index.trimmed_generation:
+            raise _outside(context, region, position, ms)
+        return position
+    return None
+
+
+def _outside(context: PlanContext, region: Region, begin: Position, ms: int) -> OutsideHistoryWindow:
+    return OutsideHistoryWindow(
+        f"partition {region.topic}-{region.partition}: the first record of {utc_text(ms)} or later may be trimmed; what is "
+        f"left begins at position {begin}. History is kept for {context.contract.history_window_s} s after its merge "
+        "(history_window_s of the table)",
+        region=region.name,
+    )
+
+
+def _in_generation(context: PlanContext, region: Region, record: GenerationRecord, ms: int) -> Position | None:
+    position = record.first
+    for segment in segments_of(context, record):
+        for entry in segment.entries:
+            if entry.region != region or entry.first != position:
+                continue
+            position = entry.next
+            times = _times(entry)
+            if times is None or times.max_ms < ms:
+                continue
+            rows = entry.rows if isinstance(entry, Entry) else _rows(context, record, segment.sequence, region)
+            late = pc.greater_equal(rows.column(TIMESTAMP).cast(pa.int64()), ms)
+            return Position(pc.min(pc.filter(rows.column(OFFSET), late)).as_py())
+    return None
+
+
+def _times(entry: Entry | EntryHeader) -> RecordTimes | None:
+    return entry.record_times if isinstance(entry, EntryHeader) else RecordTimes.of([entry.rows])
+
+
+def _rows(context: PlanContext, record: GenerationRecord, sequence: Sequence, region: Region) -> pa.RecordBatch:
+    key = paths.wal_segment(record.log, sequence)
+    data = context.store.get(key)
+    found = None if data is None else decode_segment(data, key, [region])
+    if not isinstance(found, Segment):
+        raise PlanStale(f"{key} was trimmed meanwhile", object=key)
+    return next(entry.rows for entry in found.entries if entry.region == region)

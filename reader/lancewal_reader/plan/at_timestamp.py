@@ -1,0 +1,125 @@
+"""The plan at a time: what a strong read saw that began then.
+
+Whose clocks: of a table version the time at which it was committed, by the clock of who committed it; of a region's records
+the times at which its generations were sealed and its WAL entries written, by the clock of the ingest process that did.  An
+entry is durable some milliseconds after the time that it carries.  So the plan is that of a strong read within the error of
+these clocks, and the length of a write, of the time asked for.
+
+Steps
+ 1. V = the newest version that was committed up to then.  A version behind V is gone and may have been there then: V, or one
+    that is known to show the same rows, or ``VersionGone``, which says what is left.
+ 2. Per region: of the generations behind W(V), in order, those sealed up to then are whole; in the first other one the
+    entries that were written up to then.  What is trimmed of it is ``OutsideHistoryWindow``.
+ 3. The plan of the receipt {V, positions} (``at_receipt``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from lancewal_core.errors import InvalidInput, PlanStale
+from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.process.clock import utc_text
+from lancewal_core.region.history import generations_behind
+from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.table.watermarks import InForce
+from lancewal_core.wal.segment import Segment, Trailer
+from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.at_version import check_of_table, versions_left
+from lancewal_reader.plan.stand_in import Lineage, Pinned
+from lancewal_reader.plan.strong import PAUSE_S, PlanContext, ReadPlan, check_contract, walk_from
+from lancewal_reader.point.receipt import Receipt
+
+T = TypeVar("T")
+_TRIES = 5
+
+
+def plan_at_timestamp(context: PlanContext, place: str, ms: int) -> ReadPlan:
+    """See the module docstring; ``InvalidInput`` for a time that is not there yet."""
+    if ms > context.clock.now_ms():
+        raise InvalidInput(f"timestamp:{utc_text(ms)} is not there yet; a strong read without `at` is of now")
+    check_contract(context)
+    pinned, cut = again(context, lambda: _found(context, ms))
+    return plan_at(context, Receipt(context.contract.uuid, pinned.version, cut, place))
+
+
+def again(context: PlanContext, find: Callable[[], T]) -> T:
+    """What is found, looked for anew where something has been trimmed meanwhile."""
+    for attempt in range(1, _TRIES):
+        try:
+            return find()
+        except PlanStale:
+            context.clock.sleep(PAUSE_S * attempt)
+    return find()
+
+
+def _found(context: PlanContext, ms: int) -> tuple[Pinned, dict[Region, Position]]:
+    pinned = _version_at(context, ms)
+    return pinned, _cut(context, pinned, ms)
+
+
+def _version_at(context: PlanContext, ms: int) -> Pinned:
+    """Step 1."""
+    times = context.table.commit_times()
+    then = max((version for version, committed in times.items() if committed <= ms), default=None)
+    if then is None:
+        raise versions_left(context, f"no table version of {utc_text(ms)} is left")
+    check_of_table(context.table.at(then), then)
+    after = min((version for version in times if version > then), default=None)
+    if after is not None and after != then + 1:
+        # The one of then lay between the two; the versions in between must show what this one shows.
+        found = Lineage(context.table, context.watermarks).same_rows(then, TableVersion(after - 1))
+        if not found:
+            raise versions_left(
+                context,
+                f"table versions {then + 1} to {after - 1} are gone, one of which was that of {utc_text(ms)}, and nothing "
+                f"says that version {then} shows the same",
+                then + 1,
+            )
+    return Pinned(then, context.watermarks.at(then))
+
+
+def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position]:
+    """Step 2."""
+    merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
+    indexes = [index for _, index in sorted(context.indexes.read(context.contract.regions).items(), key=lambda i: i[0])]
+    found = context.tasks.map(lambda i: _durable_at(context, i, pinned.in_force, ms), indexes) if indexes else []
+    return {**merged, **dict(zip((index.region for index in indexes), found, strict=True))}
+
+
+def _durable_at(context: PlanContext, index: RegionIndex, in_force: InForce, ms: int) -> Position:
+    merged = in_force.generation(index.region)
+    position = in_force.position(index.region) or Position(0)
+    if index.newest is None or index.newest.generation <= merged:
+        return position
+    for record in generations_behind(context, index.region, index, merged):
+        if record.next is not None and record.sealed_at_ms is not None and record.sealed_at_ms <= ms:
+            position = record.next
+            continue
+        reached = _written_by(context, index.region, record, ms)
+        position = max(position, reached)
+        if record.next is None or reached < record.next:
+            break
+    return position
+
+
+def _written_by(context: PlanContext, region: Region, record: GenerationRecord, ms: int) -> Position:
+    """Position behind the generation's last entry that was written up to then."""
+    position = record.first
+    for segment in segments_of(context, record):
+        if segment.written_at_ms > ms:
+            break
+        for entry in segment.entries:
+            if entry.region == region and entry.first == position:
+                position = entry.next
+    return position
+
+
+def segments_of(context: PlanContext, record: GenerationRecord) -> tuple[Segment | Trailer, ...]:
+    """The segments that may hold entries of a generation; ``PlanStale`` where they are trimmed meanwhile."""
+    walked = walk_from(context, record.log, record.first_sequence, before=record.end_sequence)
+    short = record.end_sequence is not None and walked.end < record.end_sequence and walked.fence is None
+    if short or walked.later is not None:
+        raise PlanStale(f"log {record.log}: segment {walked.end} is absent, and may have been trimmed", log=record.log)
+    return walked.segments

@@ -1,0 +1,233 @@
+"""Reads at positions and at times, over all that becomes of records, against a dict made of the messages alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import lance
+import pytest
+
+from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, SnapshotMissing, VersionGone
+from lancewal_core.ids import Position
+from lancewal_core.process.clock import utc_text
+from lancewal_flusher.garbage import find as garbage
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_reader import At, Receipt, open_table
+from lancewal_reader.point.at import Point
+from lancewal_reader.spark.options import parse_options
+from lancewal_reader.spark.source import pin_read
+from tests.support.pipeline import Key, Pipeline, Row, by_key
+
+FIRST_MS = 1_700_000_000_000
+"""Timestamp of the record with offset 0; each later one has one more."""
+
+
+def moment() -> int:
+    """Now; whatever comes later carries a later time."""
+    now = time.time_ns() // 1_000_000
+    while time.time_ns() // 1_000_000 <= now:
+        pass
+    return now
+
+
+def at_ms(ms: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
+
+
+def fold(pipeline: Pipeline, by_partition: dict[int, int]) -> dict[Key, Row]:
+    cut = {region: Position(by_partition[region.partition]) for region in pipeline.contract.regions}
+    return pipeline.fold_at(cut)
+
+
+def step(pipeline: Pipeline, number: int) -> None:
+    """One thing that becomes of records, all of them durable at its end."""
+    pipeline.produce(pipeline.rng.randrange(10, 50))
+    pipeline.ingest()
+    match number % 6:
+        case 1:
+            pipeline.hand_over()
+            pipeline.ingest()
+        case 2:
+            pipeline.merge(MergeLimits(adopt_rows=pipeline.rng.choice([1, 1000])))
+        case 3:
+            pipeline.crash()
+        case 4:
+            pipeline.merge_all()
+            pipeline.collect()
+        case 5:
+            lance.dataset(pipeline.uri).optimize.compact_files()
+        case _:
+            pass
+
+
+@pytest.fixture
+def paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generations leave the states of their partitions soon."""
+    monkeypatch.setattr(garbage, "PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.usefixtures("paged")
+def test_any_point_gives_what_was_there(tmp_path: Path, seed: int) -> None:
+    pipeline = Pipeline(tmp_path, seed=seed, seal_rows=20, batch=20, grace_s=0)
+    rng, table = pipeline.rng, open_table(pipeline.uri)
+    moments: list[tuple[int, dict[Key, Row], dict[int, int]]] = []
+    partitions = range(pipeline.contract.partitions)
+
+    def checked(count: int) -> int:
+        """How many points were there to be read."""
+        read = 0
+        ends = {p: len(pipeline.messages(p)) for p in partitions}
+        for _ in range(count):
+            wanted = {p: rng.randint(0, ends[p]) for p in partitions}
+            record_ms = rng.randint(0, max(ends.values()) + 2)
+            ms, oracle, sent = rng.choice(moments)
+            points: list[tuple[Point, dict[Key, Row]]] = [
+                (At.positions(wanted), fold(pipeline, wanted)),
+                (
+                    At.record_time(at_ms(FIRST_MS + record_ms)),
+                    fold(pipeline, {p: min(record_ms, ends[p]) for p in ends}),
+                ),
+                (At.timestamp(at_ms(ms)), oracle),
+                (At.positions(sent), oracle),
+            ]
+            for point, expected in points:
+                try:
+                    rows = table.scan(at=str(point) if rng.random() < 0.5 else point)
+                except (OutsideHistoryWindow, VersionGone):
+                    assert trimmed
+                    continue
+                assert by_key(rows.to_arrow()) == expected, point
+                assert by_key(table.to_arrow(at=rows.receipt)) == expected
+                read += 1
+        return read
+
+    trimmed = False
+    for number in range(12):
+        step(pipeline, number + seed)
+        moments.append((moment(), dict(pipeline.oracle), {p: len(pipeline.messages(p)) for p in partitions}))
+        assert checked(2 if number % 3 == 2 else 0) in (0, 8)
+    assert checked(3) == 12
+    trimmed = True
+    for _ in range(3):
+        pipeline.clock.ahead_s += pipeline.contract.history_window_s + 60
+        pipeline.produce(20)
+        pipeline.merge_all()
+        pipeline.collect()
+    assert checked(8) < 32
+    receipt = table.receipt()
+    now = At.positions({region.partition: position for region, position in receipt.positions.items()})
+    assert by_key(table.to_arrow(at=now)) == pipeline.oracle
+    pipeline.close()
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, seed=3, seal_rows=25, batch=15, grace_s=0)
+    made.produce(60)
+    made.merge_all()
+    made.produce(30)
+    made.ingest()
+    yield made
+    made.close()
+
+
+def reached(pipeline: Pipeline) -> dict[int, int]:
+    return {p: len(pipeline.messages(p)) for p in range(pipeline.contract.partitions)}
+
+
+def test_what_the_table_does_not_have_is_refused(pipeline: Pipeline) -> None:
+    table, ends = open_table(pipeline.uri), reached(pipeline)
+    with pytest.raises(InvalidInput, match=r"partitions \[2\] are not named, or not there.*0 to 2 of topic orders"):
+        table.scan(at=At.positions({0: 1, 1: 1}))
+    with pytest.raises(InvalidInput, match=r"partitions \[3\] are not named, or not there"):
+        table.scan(at="positions:0=0,1=0,2=0,3=0")
+    with pytest.raises(InvalidInput, match=f"not reached yet; reached are orders-1: {ends[1]}. at_least waits"):
+        table.scan(at=At.positions({**ends, 1: ends[1] + 1}))
+    with pytest.raises(InvalidInput, match="is not there yet; a strong read without `at` is of now"):
+        table.scan(at=At.timestamp(datetime.now(UTC) + timedelta(hours=1)))
+    with pytest.raises(SnapshotMissing, match="the table of topic orders has no snapshot 'eom'"):
+        table.scan(at="snapshot:eom")
+    with pytest.raises(
+        VersionGone, match=r"no table version of 2001-09-09T01:46:40Z is left\. Left are \d+ versions, 1"
+    ):
+        table.scan(at="timestamp:2001-09-09T01:46:40Z")
+
+
+def test_what_is_left_is_said(pipeline: Pipeline) -> None:
+    table, before, ends = open_table(pipeline.uri), moment(), reached(pipeline)
+    pipeline.produce(40)
+    pipeline.merge_all()
+    version = pipeline.table.newest().version
+    lance.dataset(pipeline.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=False)
+    with pytest.raises(VersionGone, match=r"no table version of .* is left\. Left are 1 versions"):
+        table.scan(at=At.timestamp(at_ms(before)))
+    with pytest.raises(
+        VersionGone, match=rf"lies at or below these positions \(version {version} has merged orders-0 up to"
+    ):
+        table.scan(at=At.positions(ends))
+    with pytest.raises(VersionGone, match=f"table version 2 is gone: .*Left are 1 versions, {version} of 20") as found:
+        table.scan(at="version:2")
+    assert found.value.where == {"version": 2}
+
+
+def test_versions_that_are_gone_in_between_are_proven(pipeline: Pipeline) -> None:
+    """A tag keeps one; the time asked for lies between it and the next that is left."""
+    table = open_table(pipeline.uri)
+    lance.dataset(pipeline.uri).tags.create("kept", pipeline.table.newest().version)
+    pipeline.produce(40)
+    pipeline.merge_all()
+    then, expected = moment(), dict(pipeline.oracle)
+    pipeline.produce(40)
+    pipeline.merge_all()
+    lance.dataset(pipeline.uri).cleanup_old_versions(
+        older_than=timedelta(0), delete_unverified=False, error_if_tagged_old_versions=False
+    )
+    assert by_key(table.to_arrow(at=At.timestamp(at_ms(then)))) == expected
+    pipeline.append_by_hand([{"region": "by hand", "id": 1}])
+    after = moment()
+    pipeline.produce(40)
+    pipeline.merge_all()
+    lance.dataset(pipeline.uri).cleanup_old_versions(
+        older_than=timedelta(0), delete_unverified=False, error_if_tagged_old_versions=False
+    )
+    with pytest.raises(VersionGone, match=r"are gone, one of which was that of .*, and nothing says that version"):
+        table.scan(at=At.timestamp(at_ms(after)))
+
+
+def test_times_of_records_need_not_ascend(pipeline: Pipeline) -> None:
+    """The first record at or above the time counts, whatever comes later."""
+    table = open_table(pipeline.uri)
+    for partition, end in reached(pipeline).items():
+        for k in (0, 1, end // 2, end):
+            rows = table.scan(at=At.record_time(at_ms(FIRST_MS + k)))
+            assert {r.partition: p for r, p in rows.receipt.positions.items()}[partition] == min(k, end)
+
+
+def test_spark_and_python_mean_the_same(pipeline: Pipeline) -> None:
+    table, then, ends = open_table(pipeline.uri), moment(), reached(pipeline)
+    version = pipeline.table.newest().version
+    pipeline.produce(30)
+    pipeline.merge_all()
+
+    def pinned(**options: str) -> Receipt:
+        return pin_read({"table": pipeline.uri, **options}).receipt
+
+    assert pinned(at=f"positions:{','.join(f'{p}={at}' for p, at in ends.items())}").positions == {
+        region: ends[region.partition] for region in pipeline.contract.regions
+    }
+    assert pinned(timestampAsOf=utc_text(then)) == table.receipt(at=At.timestamp(at_ms(then)))
+    assert pinned(versionAsOf=str(version)) == table.receipt(at=At.version(version))
+    assert parse_options({"table": "/t", "version_as_of": "7"}).read.at == At.version(7)
+    for options in (
+        {"versionAsOf": "7", "timestampAsOf": "2026-01-31T00:00:00Z"},
+        {"at": "version:7", "versionasof": "7"},
+    ):
+        with pytest.raises(InvalidInput, match=r"there twice|give one of them"):
+            parse_options({"table": "/t", **options})
+    with pytest.raises(InvalidInput, match="expected a time with its zone"):
+        parse_options({"table": "/t", "timestampAsOf": "2026-01-31 00:00:00"})
