@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import (
     ContractMismatch,
+    ObjectCorrupt,
     ObjectMissing,
     PlanStale,
     StoreInconsistent,
@@ -17,7 +19,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Generation, LogId, Sequence
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.history import generations_behind
+from lancewal_core.region.history import KnownPages, generations_behind, read_histories
 from lancewal_core.region.index import State, decode_history, encode_history
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.testing.faults import ListFault, PutFault
@@ -88,6 +90,38 @@ def region_lives_long() -> None:
     stage.bucket.put(paths.page_version(page_of, 4), version, 0)
     stage.scripts["f"].before("list", paths.page_prefix(page_of), lambda: None)
     collect_garbage(f, GarbageState())
+    stage.check()
+
+
+def history_page_is_damaged() -> None:
+    """Of one region: a collector deletes nothing that it may name, who needs it stops, and all goes on once it is put back."""
+    stage, _ = _long_life(70)
+    f, region = stage.flusher("f"), stage.region(0)
+    collect_garbage(f, GarbageState(pages=KnownPages(1)))
+    collect_garbage(f, GarbageState(pages=KnownPages(1)))
+    (page,) = [info.key for info in stage.bucket.listing(paths.history_prefix(region))]
+    data = stage.bucket.get(page) or b""
+    in_force = f.watermarks.newest()[1]
+
+    def lies_there(content: bytes | None) -> None:
+        stage.bucket.delete(page)
+        if content is not None:
+            stage.bucket.put(page, content, 0)
+
+    lies_there(b"damaged")
+    there = [info.key for info in stage.bucket.listing("_lancewal/")]
+    stage.scheduler.now += 2_000
+    with suppress(ObjectCorrupt):  # it may name what it finds
+        collect_garbage(f, GarbageState())
+    require([info.key for info in stage.bucket.listing("_lancewal/")] == there, "something was deleted of", there)
+    with stops(ObjectCorrupt):
+        read_histories(f, [region], in_force)
+    lies_there(data)
+    stage.scripts["f"].before("get", page, lambda: lies_there(None))
+    with stops(StoreInconsistent):
+        read_histories(f, [region], in_force)
+    lies_there(data)
+    stage.collect(f)
     stage.check()
 
 
@@ -263,6 +297,7 @@ def sealed_segment_is_lost() -> None:
 ACCIDENTS: list[Callable[[], None]] = [
     contract_is_newer,
     region_lives_long,
+    history_page_is_damaged,
     old_receipt_is_read_from_a_page,
     two_collectors,
     region_is_trimmed_under_a_plan,
