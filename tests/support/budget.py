@@ -186,12 +186,17 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_what_somebody_puts_in_front_of_a_log_ends_no_process",
     ],
     "ingest/service/test_worker.py": ["test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flushed"],
+    "reader/plan/test_at_least.py": [
+        "test_a_dead_letter_is_told_while_its_entry_is_kept",
+        "test_each_of_many_records_is_found",
+    ],
     "reader/plan/test_at_receipt.py": [
         "test_a_receipt_in_an_open_generation_and_after_it_was_sealed_merged_and_paged",
         "test_any_cut_of_the_records_below_an_early_version",
         "test_clean_ups_and_expired_windows_give_the_rows_or_the_named_error",
         "test_every_receipt_gives_its_rows_again",
     ],
+    "reader/plan/test_points_in_time.py": ["test_any_point_gives_what_was_there"],
     "reader/plan/test_two_lost_segments.py": ["test_a_read_at_a_receipt_names_them", "test_they_are_repaired"],
     "reader/spark/test_parts.py": [
         "test_a_pinned_read_does_not_move",
