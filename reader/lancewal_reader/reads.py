@@ -15,10 +15,11 @@ row: nobody has its receipt yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Lock
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -38,14 +39,17 @@ from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
+from lancewal_reader.lookup import KeyLookup, count_plan, lookup_plan
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
 from lancewal_reader.point.at import Point
 from lancewal_reader.point.read_options import Consistency, ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
-from lancewal_reader.scan import left_out, result_schema, scan_plan
+from lancewal_reader.scan import batch_rows, left_out, result_schema, scan_plan
 from lancewal_reader.unmerged import DeltaContext
+
+T = TypeVar("T")
 
 _LOOKS_MAX = 3
 """Plans made anew because what conflicts may be merged by now."""
@@ -59,6 +63,8 @@ class Wanted:
     columns: tuple[str, ...]
     filter: str | None
     read: ReadOptions
+    keys: pa.Table | None = None
+    """The rows of these primary keys alone, each named once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,7 @@ class Reads:
         self._lock = Lock()
         """Of the fields below, which are values; held for no call outside."""
         self._contexts = _Contexts(plan, delta)
+        self._lookup = KeyLookup(plan, uri)
         self._newest: dict[Consistency, Newest] = {}
         self._kept: _Kept | None = None
         self._told = LeftOut()
@@ -155,16 +162,31 @@ class Reads:
 
     def again(self, planned: Planned) -> tuple[Planned, Iterator[pa.RecordBatch]]:
         """The rows of a read, once more; and the same read, perhaps by a plan of what is there now."""
+        planned, rows = self._by(
+            planned, lambda contexts, pinned, plan: self._rows(contexts, pinned, planned.wanted, plan)
+        )
+        return planned, _described(rows, planned.schema)
+
+    def count(self, wanted: Wanted) -> int:
+        """How many rows a read without a filter has."""
+
+        def counted(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> int:
+            check_identity(pinned, contexts.contract, self.uri)
+            return count_plan(contexts.delta, self._lookup, pinned, plan)
+
+        return self._by(self.plan(wanted), counted)[1]
+
+    def _by(self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T]) -> tuple[Planned, T]:
+        """What ``use`` makes of the plan, or of another one at the receipt, where what it names has vanished."""
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
             if attempt:
                 planned = replace(planned, plan=self._plan_at(planned.receipt))  # its errors are final
             try:
                 contexts = self._contexts
-                pinned = contexts.plan.table.at(
-                    planned.plan.version
-                )  # anew: a clean-up since then shows here, not midway
-                return planned, _described(self._rows(contexts, pinned, planned.wanted, planned.plan), planned.schema)
+                # Anew: a clean-up since then shows here, not midway.
+                pinned = contexts.plan.table.at(planned.plan.version)
+                return planned, use(contexts, pinned, planned.plan)
             except _VANISHED as error:
                 reason = error
         raise _exhausted(reason)
@@ -212,6 +234,9 @@ class Reads:
     ) -> Iterator[pa.RecordBatch]:
         """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
         check_identity(pinned, contexts.contract, self.uri)
+        if wanted.keys is not None:
+            found = lookup_plan(contexts.delta, self._lookup, pinned, plan, wanted.columns, wanted.keys)
+            return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))
         batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter)
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)

@@ -1,0 +1,173 @@
+"""``Table.get``: rows by their key, beside a dict; whatever the key index covers, and whatever of it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_reader import Table, open_table
+from lancewal_reader.lookup import keys_of
+from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, getattr(request, "param", SMALL))
+    yield made
+    made.close()
+
+
+def some_keys(pipeline: Pipeline, rng: Random) -> list[Key]:
+    """Of rows, of deleted ones, and of none, in any order."""
+    keys = [*pipeline.oracle, *((f"r{rng.randrange(14)}", rng.randrange(40)) for _ in range(20))]
+    chosen = list(dict.fromkeys(rng.sample(keys, rng.randint(1, len(keys)))))
+    rng.shuffle(chosen)
+    return chosen
+
+
+def expected(keys: Sequence[Key], rows: dict[Key, Row]) -> list[Row]:
+    return [rows[key] for key in keys if key in rows]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_key_has_its_row_in_the_order_asked(tmp_path: Path, seed: int) -> None:
+    pipeline = Pipeline(tmp_path, EVERY_TYPE, seed=seed)
+    rng = pipeline.rng
+    kept, merged = open_table(pipeline.uri), dict[Key, Row]()
+    earlier: list[tuple[Any, dict[Key, Row]]] = []
+    for _ in range(10):
+        pipeline.produce(rng.randrange(80))
+        pipeline.ingest()
+        for reader in (kept, open_table(pipeline.uri)):
+            keys = some_keys(pipeline, rng)
+            assert reader.get(keys).to_arrow().to_pylist() == expected(keys, pipeline.oracle)
+            assert reader.get(keys, consistency="eventual").to_arrow().to_pylist() == expected(keys, merged)
+            assert reader.count_rows() == len(pipeline.oracle)
+            assert reader.count_rows(consistency="eventual") == len(merged)
+        if earlier:
+            keys, (receipt, rows) = some_keys(pipeline, rng), rng.choice(earlier)
+            assert kept.get(keys, at=receipt).to_arrow().to_pylist() == expected(keys, rows)
+            assert kept.count_rows(at=receipt) == len(rows)
+        earlier.append((kept.receipt(), dict(pipeline.oracle)))
+        match rng.randrange(4):
+            case 0:
+                pipeline.crash()
+            case 1:
+                pipeline.merge_all(MergeLimits(adopt_rows=rng.choice([1, 30, 1000])))
+                merged = dict(pipeline.oracle)
+            case 2:
+                pipeline.hand_over()
+                pipeline.ingest()
+    pipeline.close()
+
+
+def merged_table(pipeline: Pipeline, patched: bool = True) -> Table:
+    """Ids 0 to 99 with a = id, merged; then id 3 patched, id 4 deleted and id 5 written anew, which are not."""
+    for id in range(100):
+        pipeline.upsert("r1", id, a=id, s="old")
+    pipeline.ingest()
+    pipeline.merge_all()
+    if patched:
+        pipeline.patch("r1", 3, a=33)
+    pipeline.delete("r1", 4)
+    pipeline.upsert("r1", 5, a=55, s="new")
+    pipeline.ingest()
+    return open_table(pipeline.uri)
+
+
+FOUND = [{"id": 5, "a": 55}, {"id": 9, "a": 9}, {"id": 3, "a": 33}]
+ASKED = [("r1", 5), ("r1", 4), ("r1", 9), ("r1", 9), ("r1", 3), ("r1", 1000), ("nowhere", 9)]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ASKED,
+        [{"id": id, "region": region} for region, id in ASKED],
+        pa.table(
+            {"more": [1] * 7, "id": pa.array([id for _, id in ASKED], pa.int32()), "region": [r for r, _ in ASKED]}
+        ),
+    ],
+    ids=["tuples", "mappings", "Arrow"],
+)
+def test_keys_come_in_many_forms(pipeline: Pipeline, keys: Any) -> None:
+    assert merged_table(pipeline).get(keys, ["id", "a"]).to_arrow().to_pylist() == FOUND
+
+
+def test_what_the_index_covers_is_not_scanned(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = merged_table(pipeline)
+
+    def scan(*_: object, **__: object) -> None:
+        raise AssertionError("scanned")
+
+    monkeypatch.setattr(LancePinnedTable, "scan", scan)
+    assert table.get([("r1", 5), ("r1", 9)], ["id", "a"]).to_arrow().to_pylist() == FOUND[:2]
+
+
+def test_rows_of_the_table_are_counted_without_a_scan(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = merged_table(pipeline, patched=False)
+
+    def scan(*_: object, **__: object) -> None:
+        raise AssertionError("scanned")
+
+    monkeypatch.setattr(LancePinnedTable, "scan", scan)
+    assert table.count_rows() == 99
+
+
+@pytest.mark.parametrize("lost", ["catalog", "parts"])
+def test_without_the_key_index_the_table_is_scanned(pipeline: Pipeline, lost: str) -> None:
+    table = merged_table(pipeline)
+    store = pipeline.store
+    wanted = paths.key_catalog_prefix() if lost == "catalog" else paths.key_parts_prefix()
+    gone = [info.key for info in store.list(wanted)]
+    assert gone
+    store.delete(gone)
+    assert table.get(ASKED, ["id", "a"]).to_arrow().to_pylist() == FOUND
+
+
+def test_rows_read_again_are_those_of_the_receipt(pipeline: Pipeline) -> None:
+    rows = merged_table(pipeline).get(ASKED, ["id", "a"])
+    pipeline.upsert("r1", 9, a=99)
+    pipeline.ingest()
+    pipeline.merge_all()
+    assert rows.to_arrow().to_pylist() == FOUND
+
+
+def test_threads_share_a_table(pipeline: Pipeline) -> None:
+    table = merged_table(pipeline)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: table.get(ASKED, ["id", "a"]).to_arrow().to_pylist(), range(12)))
+    assert found == [FOUND] * 12
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("r1", "expected a list of keys"),
+        (("r1", 5), "has 1 values"),
+        ([("r1", 5, 6)], "has 3 values"),
+        ([{"id": 5}], "does not name the columns"),
+        ([("r1", "five")], "column 'id' takes int64"),
+        ([("r1", None)], "no value in column 'id'"),
+        (pa.table({"id": [5]}), "column 'region' of the primary key"),
+    ],
+)
+def test_what_is_no_key_is_refused(pipeline: Pipeline, keys: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        open_table(pipeline.uri).get(keys)
+
+
+def test_a_key_of_one_column_is_its_value() -> None:
+    one = RowSchema(pa.schema([KEY[1], ("a", pa.int64())]), ("id",), ("id",))
+    assert keys_of(one, [7, 3, 7]).to_pylist() == [{"id": 7}, {"id": 3}]
