@@ -328,8 +328,8 @@ _MISSED = """
   their tables, a merge of 10,000 rows with its flush took up to 60 ms, and 35 without deletions before it; on an ext4
   with a journal it took 34 to 38. Let five minutes pass before measuring where files were deleted.
 * **A store 30 ms away** (distance). What waits for one another costs 30 ms each: a strong read behind a merge is 8 rounds, and
-  planning and the opening of files between them. 200 segments that nobody has read are four rounds of 64 behind the listing
-  that shows them, and each is decoded. A merge is 8 rounds to its commit, five requests of which are Lance's own in a
+  planning and the opening of files between them. 200 segments that nobody has read are asked for behind the listing that
+  shows them, 64 at a time, and each is decoded. A merge is 8 rounds to its commit, five requests of which are Lance's own in a
   commit by address, beside the reading and writing of rows; each partition's flush has a manifest and a file of its own.
 * **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by
   column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`

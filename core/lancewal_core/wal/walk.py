@@ -45,8 +45,9 @@ _WINDOW = 32
 """Most segments that one step of a walk asks for at the same time, where it does not know that they are there."""
 
 
-_WINDOW_LISTED = 64
-"""The same where a listing shows them, so long as they have no more bytes than this:"""
+_WINDOW_LISTED = 1_024
+"""The same where a listing shows them, so long as they have no more bytes than ``_BYTES_LISTED``.  More than there are threads
+that ask: one that has its answer asks for the next, and none waits for the slowest of its round."""
 _BYTES_LISTED = 16 << 20
 
 

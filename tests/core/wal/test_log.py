@@ -242,7 +242,7 @@ def test_a_long_log_is_read_by_a_listing_whatever_it_leaves_out(
     assert not store.faults.listings
     if listing in (ListFault.NONE, ListFault.SHUFFLED):
         # The first two beside the listing; then what it shows, and two behind that.
-        assert tasks.sizes == [2, 2, 64, 64, 12]
+        assert tasks.sizes == [2, 2, 140]
 
 
 def test_what_a_listing_shows_is_not_read_at_once_where_it_is_large(
