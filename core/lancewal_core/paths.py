@@ -26,6 +26,9 @@ DATA = "data/"
 """Lance's data files; a snapshot's rows are written here."""
 DELETIONS = "_deletions/"
 """Lance's deletion files."""
+VERSIONS = "_versions/"
+"""Lance's manifests, one per version."""
+_MANIFEST = re.compile(rf"{VERSIONS}([0-9]{{1,20}})\.manifest")
 _DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
 
 _U64_MAX = 2**64 - 1
@@ -53,6 +56,15 @@ def data_file(name: str) -> str:
     if not is_data_file(name):
         raise InvalidInput(f"{name[:200]!r} is not the name of a data file")
     return f"{DATA}{name}"
+
+
+def parse_table_version(key: str) -> TableVersion | None:
+    """The table version of a manifest: by Lance's present names, 20 digits that count down, or by its former ones."""
+    found = _MANIFEST.fullmatch(key)
+    if found is None:
+        return None
+    number = int(found[1])
+    return TableVersion(_U64_MAX - number if len(found[1]) == 20 else number)
 
 
 def contract_prefix() -> str:

@@ -30,6 +30,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.store_proof import prove_store
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import read_inputs
 from lancewal_flusher.merge.look import look
@@ -66,7 +67,9 @@ class Acts:
         self._ingest = MemoryIngest(self._address, contract, self._source, seal_rows=1, segment_rows=100_000)
         self._partitions = partitions
         self.context = self._flusher(contract)
-        self._rounds, self._garbage = RoundState(), GarbageState()
+        # Versions of the table are listed by one round of an hour.
+        looked = VersionsSeen(looked=self.context.clock.monotonic())
+        self._rounds, self._garbage = RoundState(), GarbageState(versions=looked)
         self._seed = 0
 
     def run(self) -> Iterator[tuple[str, Counted]]:

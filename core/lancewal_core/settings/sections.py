@@ -144,6 +144,9 @@ class TableSettings(Section):
     producer partitions otherwise."""
     history_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 24 * 3600
     """How long WAL entries stay after their merge.  A day: lost files can be rebuilt, and a fault can be looked into."""
+    version_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 7 * 24 * 3600
+    """How long table versions stay once a newer one is there, at least as long as the history window, and an hour.  A week: a
+    long job or a person may go back to one; files of rows that were replaced stay as long."""
     grace_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 600
     """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
     freshness_target_s: Seconds = 60.0

@@ -17,8 +17,8 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
 
 _TABLE_TERMS = (
-    "primary_key", "patches", "record_bytes_max", "on_bad_record", "on_misrouted", "history_window_s", "grace_s",
-    "freshness_target_s", "ttl_column", "ttl_s",
+    "primary_key", "patches", "record_bytes_max", "on_bad_record", "on_misrouted", "history_window_s",
+    "version_window_s", "grace_s", "freshness_target_s", "ttl_column", "ttl_s",
 )  # fmt: skip
 """Settings of ``table`` with a counterpart of the same name and meaning.  ``start`` has none: the contract holds the
 offsets that it stood for when the table was made."""

@@ -30,7 +30,14 @@ POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
 """Terms of records that are no rows: who works by another version than the newest does no harm."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than it belongs in; all other kinds are bad records."""
-BESIDE_ROWS = POLICIES | {"ttl_column", "ttl_s", "history_window_s", "grace_s", "freshness_target_s"}
+BESIDE_ROWS = POLICIES | {
+    "ttl_column",
+    "ttl_s",
+    "history_window_s",
+    "version_window_s",
+    "grace_s",
+    "freshness_target_s",
+}
 """Terms that decide neither which rows an entry has nor where it lies."""
 PARTITIONS_MAX = 200_000
 """Regions are enumerated from the contract; no topic has so many partitions, a damaged contract may say so."""
@@ -84,6 +91,7 @@ class Contract(BaseModel):
     """None: ``<topic>.dead-letters``."""
     fold_version: Version1 = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
+    version_window_s: int = Field(default=7 * 24 * 3600, ge=0)
     grace_s: int = Field(default=600, ge=0)
     freshness_target_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     ttl_column: str | None = None

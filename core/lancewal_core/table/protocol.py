@@ -323,6 +323,13 @@ class Table(Protocol):
     def commit_times(self) -> Mapping[TableVersion, int]:
         """The same, and when each was committed: milliseconds since 1970, by the clock of who committed it."""
 
+    def stored_versions(self) -> Mapping[TableVersion, int]:
+        """As ``versions``, by one listing: of each since when it is there, by the store's clock (Unix ms)."""
+
+    def remove_versions(self, versions: Sequence[TableVersion]) -> None:
+        """Remove versions and what only they need: never the newest, nor one that a tag or a branch needs.  Files that no
+        version has named stay for days, since a commit may be about to name them."""
+
     def transaction(self, version: int) -> TransactionResult: ...
 
     def write_rows(self, rows: pa.Table) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -147,10 +147,15 @@ class MemoryDataset:
     """Commits that were sent and have not arrived, each with the version number that it writes."""
     indexed: bool = False
     written: int = 0
+    now_ms: Callable[[], int] | None = None
+    """When versions are stored; None: nobody asks."""
+    stored_ms: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         created = TransactionInfo("Overwrite", 0, {})
         self.versions[1] = _Version(1, (), 0, dict(self.config), created)
+        if self.now_ms is not None:
+            self.stored_ms[1] = self.now_ms()
 
     @property
     def newest(self) -> _Version:
@@ -197,6 +202,8 @@ class MemoryDataset:
         )
         self.versions[version.number] = version
         self.landed.append(version)
+        if self.now_ms is not None:
+            self.stored_ms[version.number] = self.now_ms()
         return version.number
 
     def index(self, segments: tuple[frozenset[int], ...], column: str | None = None) -> int:
@@ -475,6 +482,20 @@ class MemoryTable:
         self.end("write rows")
         return (written,)
 
+    def stored_versions(self) -> Mapping[TableVersion, int]:
+        """None where the data set has no clock."""
+        if self.dataset.now_ms is None:
+            return {}
+        self.begin("stored versions")
+        stored = self.dataset.stored_ms
+        return {TableVersion(number): stored[number] for number in self.dataset.versions if number in stored}
+
+    def remove_versions(self, versions: Sequence[TableVersion]) -> None:
+        self.begin("remove versions")
+        gone = set(versions) - self.dataset.tags - {self.dataset.newest.number}
+        self._remove({int(number) for number in gone if number in self.dataset.versions})
+        self.end("remove versions")
+
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
         self.begin("files missing")
         return [name for name in files if name not in self.dataset.files]
@@ -637,7 +658,11 @@ class MemoryTable:
         """
         dataset = self.dataset
         kept = {*sorted(dataset.versions)[-keep:], *(dataset.tags & dataset.versions.keys())}
-        gone = [dataset.versions.pop(n) for n in list(dataset.versions) if n not in kept]
+        self._remove(dataset.versions.keys() - kept, delete_unverified=delete_unverified)
+
+    def _remove(self, numbers: Collection[int], *, delete_unverified: bool = False) -> None:
+        dataset = self.dataset
+        gone = [dataset.versions.pop(number) for number in sorted(numbers)]
         before = [f for version in gone for f in version.fragments]
         left = [f for version in dataset.versions.values() for f in version.fragments]
         files = set(dataset.files) if delete_unverified else {name for f in before for name in f.files}

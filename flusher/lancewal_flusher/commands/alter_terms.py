@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, InvalidSettings
@@ -13,20 +13,25 @@ from lancewal_core.words import TOPIC_FORM, is_topic
 if TYPE_CHECKING:
     from lancewal_core.settings.sections import Start
 
+_WINDOWS = {"--history-window": "history_window_s", "--version-window": "version_window_s"}
 _ON = {"bad-record": "on_bad_record", "misrouted": "on_misrouted"}
 
 
 def altered_terms(
-    ttl: str, ttl_column: str, no_ttl: bool, history_window: str, on: Sequence[str], dead_letter_topic: str
+    ttl: str, ttl_column: str, no_ttl: bool, windows: Mapping[str, str], on: Sequence[str], dead_letter_topic: str
 ) -> dict[str, object]:
-    """By their names in the contract; ``InvalidInput`` for what says nothing, or two things."""
+    """By their names in the contract; ``InvalidInput`` for what says nothing, or two things.
+
+    ``windows``: by their options.
+    """
     terms: dict[str, object] = {}
     if bool(ttl) != bool(ttl_column) or (no_ttl and ttl):
         raise InvalidInput("expected --ttl DURATION with --ttl-column COLUMN, or --no-ttl alone")
     if no_ttl or ttl:
         terms |= {"ttl_column": ttl_column or None, "ttl_s": _whole_s("--ttl", ttl) if ttl else None}
-    if history_window:
-        terms["history_window_s"] = _whole_s("--history-window", history_window)
+    for option, text in windows.items():
+        if text:
+            terms[_WINDOWS[option]] = _whole_s(option, text)
     for text in on:
         what, _, policy = text.partition("=")
         term = _ON.get(what.replace("_", "-"))

@@ -43,6 +43,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "misrouted": contract.on_misrouted,
         "dead letters": contract.dead_letters,
         "history window": f"{contract.history_window_s} s",
+        "version window": f"{contract.version_window_s} s",
         "freshness target": f"{contract.freshness_target_s:g} s",
         "rows expire": "never" if contract.ttl is None else f"{contract.ttl.seconds} s after {contract.ttl.column}",
     }

@@ -82,6 +82,9 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
         f"{'would trim' if dry_run else 'trimmed'}:{'' if summary.trimmed else ' nothing'}",
         *(f"  {t.region}  generations {t.first} to {t.last}" for t in summary.trimmed),
     ]
+    if summary.expired_versions:
+        text = "table versions older than the version window"
+        lines.append(f"{text}{', to be removed' if dry_run else ' removed'}: {summary.expired_versions}")
     if summary.orphans:
         lines.append(f"nothing accounts for {len(summary.orphans)} objects, which are left alone:")
         lines += [

@@ -114,6 +114,10 @@ def alter(
     history_window: Annotated[
         str, typer.Option(help="How long WAL entries stay after their merge, such as 2d.", metavar="DURATION")
     ] = "",
+    version_window: Annotated[
+        str,
+        typer.Option(help="How long table versions stay once a newer one is there, such as 7d.", metavar="DURATION"),
+    ] = "",
     on: Annotated[
         list[str] | None,
         typer.Option(
@@ -142,11 +146,13 @@ def alter(
     from lancewal_flusher.commands.alter_terms import altered_terms, start_of
     from lancewal_flusher.define.alter import alter_partitions, alter_terms, rebind_topic
 
-    terms = altered_terms(ttl, ttl_column, no_ttl, history_window, on or [], dead_letter_topic)
+    windows = {"--history-window": history_window, "--version-window": version_window}
+    terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], dead_letter_topic)
     if sum([partitions is not None, bool(topic_id), bool(terms)]) != 1 or (start and not topic_id):
         raise InvalidInput(
             "name one change: --partitions N; or --topic-id ID, and with it --start; or any of --ttl DURATION with "
-            "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --on WHAT=POLICY, --dead-letter-topic TOPIC"
+            "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
+            "--on WHAT=POLICY, --dead-letter-topic TOPIC"
         )
     settings = read_settings(config, table, storage_option)
     before = _contract(settings) if dry_run else None

@@ -143,6 +143,7 @@ def first_contract(
         dead_letter_topic=settings.dead_letter_topic or None,
         record_bytes_max=int(settings.record_bytes_max),
         history_window_s=settings.history_window_s,
+        version_window_s=settings.version_window_s,
         grace_s=settings.grace_s,
         freshness_target_s=settings.freshness_target_s,
         ttl_column=settings.ttl_column or None,

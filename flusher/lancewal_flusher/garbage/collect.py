@@ -9,8 +9,8 @@ Guarantees
     it is deleted, nor what it may share with others without anybody knowing: segments of any log, and old versions of the page
     that it lies in, which its repair goes by.
  2. The boundary moves forward in the index before anything below it is deleted.
- 3. Only objects under ``_lancewal/`` are deleted, and of these only such kinds as ``object_kinds`` gives over to garbage
-    collection; adopted data files are the table's.
+ 3. But for step 7, only objects under ``_lancewal/`` are deleted, and of these only such kinds as ``object_kinds`` gives over
+    to garbage collection; adopted data files are the table's.
  4. A running reader has the grace period: a free object is deleted by a later round, at least that long after it was
     first found free, if it still is.  The same rule covers an index change that is still on its way.
  5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
@@ -33,6 +33,7 @@ Steps of ``collect_garbage``
     hundred, never version 1), the old key catalogs (over an hour, the same), the history pages below the boundary, and
     parcels of tasks that are older than a day.
  6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
+ 7. Once an hour: have Lance remove the table's versions that are older than the version window (``table_versions``).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from dataclasses import dataclass, field, replace
 
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Generation, Region
+from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import History, KnownPages
 from lancewal_core.region.index import GenerationRecord, decode_history, encode_history
@@ -54,6 +55,7 @@ from lancewal_core.store.object_store import Done, put_new
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
+from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ class GarbageState:
 
     free_since: dict[str, float] = field(default_factory=dict)
     pages: KnownPages = field(default_factory=KnownPages)
+    versions: VersionsSeen = field(default_factory=VersionsSeen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class GarbageReport:
     trimmed: Mapping[Region, Generation]
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
     """Regions of which nothing was deleted, since nobody knows what they need."""
+    expired_versions: tuple[TableVersion, ...] = ()
+    """Of the table, removed."""
 
     @property
     def deleted(self) -> int:
@@ -104,7 +109,9 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     for key in due:
         del state.free_since[key]
     _delete(context, found.old)
-    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed, kept.damaged)
+    # Step 7
+    expired = expire_versions(context, state.versions, in_force, kept, now)
+    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed, kept.damaged, expired)
 
 
 def _shorten(

@@ -28,6 +28,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.find import Kept, claimed_histories, find_garbage, list_candidates, shortened
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
+from lancewal_flusher.garbage.table_versions import find_due
 from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
 from lancewal_flusher.upkeep.expiry import count_expired
 
@@ -58,6 +59,8 @@ class GarbageSummary:
     """Counted, never deleted."""
     expired_rows: int | None = None
     """Of a run that only looks: rows that have expired; None where rows never do."""
+    expired_versions: int = 0
+    """Of the table, older than its version window."""
     damaged: Mapping[str, str] = field(default_factory=dict)
     """Partitions of which nothing is deleted, and why: what they need is not known."""
 
@@ -74,6 +77,8 @@ def look(context: FlusherContext) -> GarbageSummary:
     found = find_garbage(context, candidates, kept, now, _swaps(context, after))
     trimmed = _moved(_boundaries(before), _boundaries(kept))
     looked = _summary(context, listed, (found.old, found.free), trimmed, kept)
+    expired = find_due(context, in_force, before, now)
+    looked = replace(looked, expired_versions=0 if expired.kept_because else len(expired.versions))
     ttl = context.contract.ttl
     return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
 
@@ -102,7 +107,7 @@ def collect_to_the_end(
     listed = context.store.list(paths.ROOT)
     before = _boundaries(claimed_histories(context)[1])
     trimmed: dict[Region, Generation] = {}
-    state, deleted, rounds = GarbageState(), list[str](), 0
+    state, deleted, expired, rounds = GarbageState(), list[str](), 0, 0
     first: frozenset[str] | None = None
     while True:
         # Step 2
@@ -110,6 +115,7 @@ def collect_to_the_end(
         rounds += 1
         deleted += report.deleted_keys
         trimmed |= report.trimmed
+        expired += len(report.expired_versions)
         first = frozenset(report.waiting_keys) if first is None else first
         left = first.intersection(report.waiting_keys)
         # Step 3
@@ -122,7 +128,7 @@ def collect_to_the_end(
         _refuse_paused(control)
     kept = claimed_histories(context)[1]
     summary = _summary(context, listed, (deleted, report.waiting_keys), _moved(before, trimmed), kept)
-    return replace(summary, rounds=rounds)
+    return replace(summary, rounds=rounds, expired_versions=expired)
 
 
 def _summary(

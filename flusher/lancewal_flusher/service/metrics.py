@@ -108,10 +108,14 @@ class FlusherMetrics(ServiceMetrics):
     def garbage(self, report: GarbageReport) -> None:
         self._shown.gc_deleted_objects.inc(report.deleted)
         self._shown.gc_waiting_objects.set(report.waiting)
-        if report.deleted or report.trimmed:
+        self._shown.gc_expired_versions.inc(len(report.expired_versions))
+        if report.deleted or report.trimmed or report.expired_versions:
             trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
             self.events.garbage_collected(
-                deleted_objects=report.deleted, waiting_objects=report.waiting, trimmed=trimmed
+                deleted_objects=report.deleted,
+                waiting_objects=report.waiting,
+                trimmed=trimmed,
+                expired_versions=len(report.expired_versions),
             )
 
     def compaction(self, report: CompactionReport, seconds: float) -> None:

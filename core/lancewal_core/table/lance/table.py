@@ -35,7 +35,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
-from lancewal_core.paths import data_file
+from lancewal_core.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
 from lancewal_core.store.obstore import ObstoreStore, open_store
@@ -385,6 +385,23 @@ class LanceTable:
         opened = self.newest().dataset
         with reading(f"listing the versions of {self.uri}"):
             return {TableVersion(int(v["version"])): int(v["timestamp"].timestamp() * 1000) for v in opened.versions()}
+
+    def stored_versions(self) -> Mapping[TableVersion, int]:
+        found = {}
+        for info in self._objects().list(VERSIONS):
+            version = parse_table_version(info.key)
+            if version is not None:
+                found[version] = info.modified_ms
+        return found
+
+    def remove_versions(self, versions: Sequence[TableVersion]) -> None:
+        opened = self.newest().dataset
+        with reading(f"removing old versions of {self.uri}", names_nothing=True):
+            opened.cleanup_old_versions(
+                versions=[int(version) for version in versions],
+                delete_unverified=False,
+                error_if_tagged_old_versions=False,
+            )
 
     def transaction(self, version: int) -> TransactionResult:
         try:

@@ -1,0 +1,128 @@
+"""Which versions of the Lance table nobody needs any more, and their removal: step 7 of ``collect``.
+
+Guarantees
+ 1. A version stays for the version window (at least the history window, and an hour) *after a newer one has come*, by the
+    store's clock: one that was the newest at any time in the window is there, so that a receipt from then can be read.
+ 2. The newest merge and all above it stay, so W is known as before; nothing goes while that merge is not finished, and who
+    ends it, or looks for what became of its commit, may read what is below.
+ 3. Nothing goes while a flush that waits for its merge is older than three days, or one was merged by a version that a restore
+    took back: Lance removes files that no version names once they are a week old, and a merge could name them meanwhile.
+    Nor while the state of a region is damaged: nobody knows its flushes.
+ 4. Nothing goes of a table whose regions are told by the bytes of record keys: through which region a row came stands in the
+    transactions of its versions.
+ 5. Lance itself removes them, and keeps the newest, what a tag or a branch needs, and files that no version has named and that
+    are younger than a week (``delete_unverified`` is never used).
+
+A version that is removed under a process is what a clean-up by a user is: a plan that has pinned it plans again, a commit that
+was computed from it is refused, a read at it ends with ``VersionGone``.
+
+One listing an hour, in a round of garbage collection; of the other rounds none asks for anything here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lancewal_core.ids import TableVersion
+from lancewal_core.region.index import State
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.commit.send import is_finished
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.garbage.find import Kept
+
+LOOKED_AFTER_S = 3600.0
+WINDOW_MIN_MS = 3600 * 1000
+"""Longer than a plan, a merge or a compaction takes."""
+WAITING_MAX_MS = 3 * 24 * 3600 * 1000
+"""Far below the week after which Lance removes files that no version names."""
+
+
+@dataclass(slots=True)
+class VersionsSeen:
+    """What one flusher remembers: when it looked last (monotonic seconds), and what Lance has kept of what was due.
+
+    Bounds are here for simulations, in which an hour is long.
+    """
+
+    every_s: float = LOOKED_AFTER_S
+    window_min_ms: int = WINDOW_MIN_MS
+    looked: float | None = None
+    held: frozenset[TableVersion] = frozenset()
+    """By a tag or a branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionsDue:
+    """Versions older than the window, oldest first, and why they have to stay nevertheless."""
+
+    versions: tuple[TableVersion, ...]
+    kept_because: str | None = field(default=None)
+
+
+def window_ms(contract: Contract, least: int = WINDOW_MIN_MS) -> int:
+    """How long a version stays once a newer one is there."""
+    return max(contract.version_window_s * 1000, contract.history_window_s * 1000, least)
+
+
+def due(
+    stored: Mapping[TableVersion, int], newest_merge: TableVersion, now_ms: int, window: int
+) -> tuple[TableVersion, ...]:
+    """Guarantees 1 and 2: versions below the one that was the newest when the window began, and below the newest merge."""
+    before = [version for version, made_ms in stored.items() if made_ms <= now_ms - window]
+    if not before:
+        return ()
+    # By number, not by time: of two stored at once, or by clocks that differ, the higher number is the newer.
+    bound = min(max(before), newest_merge)
+    younger = [version for version, made_ms in stored.items() if made_ms > now_ms - window]
+    return tuple(sorted(version for version in stored if version < min([bound, *younger])))
+
+
+def find_due(
+    context: FlusherContext, in_force: InForce, kept: Kept, now_ms: int, least: int = WINDOW_MIN_MS
+) -> VersionsDue:
+    """What ``expire_versions`` would remove now.  Reads only."""
+    if context.contract.keyed_by_bytes:
+        return VersionsDue((), "the partition of a row is told by the versions")
+    stored = context.table.stored_versions()
+    found = due(stored, in_force.version, now_ms, window_ms(context.contract, least))
+    if not found:
+        return VersionsDue(())
+    return VersionsDue(found, _why_kept(context, in_force, kept, now_ms))
+
+
+def _why_kept(context: FlusherContext, in_force: InForce, kept: Kept, now_ms: int) -> str | None:
+    """Guarantees 2 and 3."""
+    if kept.damaged:
+        return "the state of a partition is damaged"
+    for region, history in kept.histories.items():
+        for record in history.generations:
+            if record.generation <= in_force.generation(region):
+                continue
+            if record.state is State.MERGED:
+                return f"partition {region.partition} has flushes that a restore took back"
+            if record.state is State.FLUSHED and now_ms - (record.flushed_at_ms or 0) > WAITING_MAX_MS:
+                return f"a flush of partition {region.partition} waits for its merge"
+    return None if is_finished(context, in_force) else "the newest merge is not finished"
+
+
+def expire_versions(
+    context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: Kept, now_ms: int
+) -> tuple[TableVersion, ...]:
+    """Remove what is due, once an hour; the versions that went."""
+    monotonic = context.clock.monotonic()
+    if seen.looked is not None and monotonic - seen.looked < seen.every_s:
+        return ()
+    found = find_due(context, in_force, kept, now_ms, seen.window_min_ms)
+    seen.looked = monotonic
+    wanted = () if found.kept_because else found.versions
+    if seen.held.issuperset(wanted):
+        return ()
+    context.table.remove_versions(wanted)
+    seen.held = _left(wanted, context.table.stored_versions())
+    return tuple(version for version in wanted if version not in seen.held)
+
+
+def _left(wanted: Iterable[TableVersion], stored: Mapping[TableVersion, int]) -> frozenset[TableVersion]:
+    return frozenset(version for version in wanted if version in stored)
