@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lancewal_reader.point.receipt import Receipt, receipt_of
     from lancewal_reader.point.token import Token
     from lancewal_reader.rows import Rows
+    from lancewal_reader.search.found import SearchCoverage, SearchRows
     from lancewal_reader.table import Table, open_table
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "LeftOut",
     "Receipt",
     "Rows",
+    "SearchCoverage",
+    "SearchRows",
     "Table",
     "Token",
     "encode_region_key",
@@ -48,6 +51,8 @@ _load = names_of(
         "LeftOut": "lancewal_reader.left_out:LeftOut",
         "Receipt": "lancewal_reader.point.receipt:Receipt",
         "Rows": "lancewal_reader.rows:Rows",
+        "SearchCoverage": "lancewal_reader.search.found:SearchCoverage",
+        "SearchRows": "lancewal_reader.search.found:SearchRows",
         "Table": "lancewal_reader.table:Table",
         "Token": "lancewal_reader.point.token:Token",
         "encode_region_key": "lancewal_core.rows.region_key:encode_region_key",

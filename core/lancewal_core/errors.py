@@ -288,6 +288,10 @@ class RecordsGivenUp(ActionNeeded):
     """A receipt covers records of a lost segment that a person has given up since, or had just given up."""
 
 
+class SearchUnsupported(ActionNeeded):
+    """A search that could not be answered wholly; the message says why, and what to ask instead."""
+
+
 class TokenRejected(ActionNeeded):
     """The record of a token became a dead letter: no read will show it."""
 

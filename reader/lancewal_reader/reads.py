@@ -176,6 +176,15 @@ class Reads:
 
         return self._by(self.plan(wanted), counted)[1]
 
+    def searched(self, planned: Planned, search: Callable[[DeltaContext, PinnedTable, ReadPlan], T]) -> T:
+        """What ``search`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile."""
+
+        def found(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
+            check_identity(pinned, contexts.contract, self.uri)
+            return search(contexts.delta, pinned, plan)
+
+        return self._by(planned, found)[1]
+
     def _by(self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T]) -> tuple[Planned, T]:
         """What ``use`` makes of the plan, or of another one at the receipt, where what it names has vanished."""
         reason: Exception | None = None

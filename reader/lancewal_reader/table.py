@@ -26,6 +26,9 @@ from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reads import Reads, Wanted, wanted_of
 from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_polars
+from lancewal_reader.search.found import SearchRows
+from lancewal_reader.search.options import ASKED, Search, vector_query
+from lancewal_reader.search.vectors import search_vectors
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 
 if TYPE_CHECKING:
@@ -205,6 +208,29 @@ class Table:
         if filter is None:
             return self._reads.count(self._wanted(key, None, **read))
         return sum(batch.num_rows for batch in self.to_batches(key, filter, **read))
+
+    def search(
+        self,
+        vector: object,
+        *,
+        filter: str | None = None,
+        limit: int = 10,
+        columns: Sequence[str] | None = None,
+        **how: Unpack[Search],
+    ) -> SearchRows:
+        """The ``limit`` rows nearest to ``vector``, with ``_distance``; many vectors are many queries.  No row is omitted and
+        none is out of date: unmerged rows are compared exactly, and merged ones that they replace are hidden beforehand.
+
+        ``filter`` is applied before ranking.  ``vector_column`` where there are several; ``metric``: ``l2``, ``cosine`` or
+        ``dot``, by default the index's, else ``l2``.  An index chooses candidates among merged rows (``nprobes`` partitions at
+        least, ``refine_factor`` times the rows asked for); ``exact`` compares all.  ``SearchUnsupported``: it cannot be.
+        """
+        asked: dict[str, Any] = dict(how)
+        named = {name: asked.pop(name) for name in ASKED if name in asked}
+        query = vector_query(self.schema, vector, limit, named)
+        wanted = self._wanted(columns, filter, **asked)
+        read = wanted.columns if query.column in wanted.columns else (*wanted.columns, query.column)
+        return search_vectors(self._reads, replace(wanted, columns=read), query, wanted.columns)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """What a read would see; no row is read.  Several reads of one state take it as their ``at``."""

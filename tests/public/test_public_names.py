@@ -23,7 +23,8 @@ PUBLIC = ("lancewal", "lancewal.errors", "lancewal.sandbox", "lancewal.spark")
 DECLARED = {
     "lancewal": {
         *("At", "LeftOut", "Receipt", "Rows", "Table", "encode_region_key", "errors", "left_out_of", "load_files"),
-        *("load_settings", "open_table", "partition_of", "receipt_of", "sandbox", "spark", "Token"),
+        *("load_settings", "open_table", "partition_of", "receipt_of", "sandbox", "SearchCoverage"),
+        *("SearchRows", "spark", "Token"),
     },
     "lancewal.sandbox": {"KafkaBroker"},
     "lancewal.spark": {"load_dataframe", "receipt_of", "session"},

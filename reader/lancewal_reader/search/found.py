@@ -1,0 +1,73 @@
+"""What a search gives: rows by their distance, the receipt of what was read, and what was searched how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lancewal_reader.point.receipt import Receipt, receipt_of
+from lancewal_reader.rows import to_pandas, to_polars
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+@dataclass(frozen=True, slots=True)
+class SearchCoverage:
+    """Which rows a search looked at, and how.  Merged rows that a filter leaves out are counted too."""
+
+    indexed_rows: int
+    """Rows of the merged table that an index answered for."""
+    flat_rows: int
+    """Rows of the merged table whose distances were computed one by one."""
+    fresh_rows: int
+    """Unmerged rows that pass the filter; each was compared exactly."""
+    masked_rows: int
+    """Rows of the merged table that newer, unmerged records replace or delete: hidden before anything was ranked."""
+    approximate: str | None
+    """What of the answer is approximate and by which limits; None where all was compared exactly."""
+
+
+class SearchRows:
+    """The rows found, nearest first, with ``_distance``; of many queries also ``query_index``.  They are in memory."""
+
+    def __init__(self, rows: pa.Table, coverage: SearchCoverage) -> None:
+        self._rows = rows
+        self._coverage = coverage
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows; the receipt stands in its metadata."""
+        return self._rows.schema
+
+    @property
+    def receipt(self) -> Receipt:
+        """The state that was searched."""
+        return receipt_of(self.schema)
+
+    @property
+    def coverage(self) -> SearchCoverage:
+        """What was searched, and how."""
+        return self._coverage
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as a table."""
+        return self._rows
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a DataFrame of pandas."""
+        return to_pandas(self._rows)
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a DataFrame of Polars."""
+        return to_polars(self._rows)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow PyCapsule."""
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<lancewal.SearchRows: {self._rows.num_rows} rows of version {self.receipt.version}>"

@@ -1,0 +1,155 @@
+"""The merged table's nearest rows, those that unmerged records replace or delete hidden before anything is ranked.
+
+Lance hides by row id, natively: in a search by an index, in fragments that no index covers, and under a filter.  (Row ids are
+addresses only where they are not stable.)  Rows are never fetched in excess and dropped, and no index is asked without the
+fragments that it does not cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.dataset import serialize_row_addrs
+
+from lancewal_core.keys.scan import find_keys
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.lance.errors import reading
+from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
+from lancewal_reader.search.distance import DISTANCE, nearest
+from lancewal_reader.search.options import Metric, VectorQuery, Vectors
+
+FLAT_ROWS_MAX = 2_000
+"""Of so few rows comparing each is about as quick as an index, which loses some of them under a narrow filter."""
+NARROW = 0.1
+"""A filter that takes a smaller part of the rows: all partitions are asked, for what it takes may lie anywhere."""
+PROBES = 20
+REFINE = 20
+REFINE_MAX = REFINE * 4**3
+_ROW_ID = "_rowid"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorIndex:
+    """Of the column searched."""
+
+    name: str
+    kind: str
+    metric: Metric
+    covered_rows: int
+
+
+def hidden_ids(pinned: PinnedTable, keys: KeySet) -> list[int]:
+    """Row ids of the rows with these keys."""
+    addresses = np.unique(find_keys(pinned, keys).addresses)
+    if pinned.stable_row_ids and len(addresses):
+        return _ids_of(_dataset(pinned), addresses)
+    return cast("list[int]", addresses.tolist())
+
+
+def _ids_of(dataset: Any, addresses: npt.NDArray[np.uint64]) -> list[int]:
+    fragments = [dataset.get_fragment(int(i)) for i in np.unique(addresses >> np.uint64(32))]
+    with reading("reading row ids"):
+        known = dataset.scanner(columns=[], with_row_id=True, with_row_address=True, fragments=fragments).to_table()
+    return cast("list[int]", known[_ROW_ID].filter(pc.is_in(known[ROW_ADDRESS], pa.array(addresses))).to_pylist())
+
+
+class Merged:
+    """One version under one mask."""
+
+    def __init__(self, pinned: PinnedTable, hidden: list[int], column: str, filter: str | None) -> None:
+        self._pinned = pinned
+        self._hidden = hidden
+        self._blocked = serialize_row_addrs(hidden) if hidden else None
+        self._column = column
+        self._filter = filter
+
+    @cached_property
+    def rows(self) -> int:
+        """Live rows that are not hidden."""
+        return sum(f.physical_rows - f.deleted_rows for f in self._pinned.fragments()) - len(self._hidden)
+
+    @cached_property
+    def matching(self) -> int:
+        """Rows that may be found."""
+        if self._filter is None:
+            return self.rows
+        with self._reading():
+            return int(_dataset(self._pinned).scanner(filter=self._filter, **self._mask()).count_rows())
+
+    @cached_property
+    def index(self) -> VectorIndex | None:
+        """That Lance would ask; None where there is none, or several of which nobody says which is meant."""
+        described = [d for d in _dataset(self._pinned).describe_indices() if list(d.field_names) == [self._column]]
+        metrics = {d.name: str((d.details or {}).get("metric_type", "")).lower() for d in described}
+        known = [d for d in described if metrics[d.name] in ("l2", "cosine", "dot")]
+        if len(known) != 1:
+            return None
+        covered = frozenset[int]().union(*(frozenset(s.fragment_ids) for s in known[0].segments))
+        rows = sum(f.physical_rows - f.deleted_rows for f in self._pinned.fragments() if f.fragment_id in covered)
+        return VectorIndex(known[0].name, known[0].index_type, cast("Metric", metrics[known[0].name]), rows)
+
+    def flat(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
+        """Exactly the nearest."""
+        found = self._ask(columns, vector, {"k": query.limit, "use_index": False, "metric": metric})
+        return nearest(found, self._column, vector, metric, query.limit)
+
+    def by_index(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
+        """The nearest that the index shows, by exact distances; as many as there are.
+
+        What lies nearest may be hidden or not match, and then is found where an index's own distances differ little: it is
+        asked with more candidates until they show the same rows.
+        """
+        narrow = self._filter is not None and self.matching < NARROW * self.rows
+        asked: dict[str, Any] = {"k": query.limit, "minimum_nprobes": query.nprobes or PROBES}
+        if narrow:
+            asked["search_effort"] = 1.0
+            del asked["minimum_nprobes"]
+        refine = query.refine_factor or REFINE
+        before: list[int] | None = None
+        while True:
+            found = self._ask(columns, vector, {**asked, "refine_factor": refine})
+            ids = sorted(found[_ROW_ID].to_pylist())
+            settled = ids == before or refine >= REFINE_MAX or not (self._hidden or self._filter)
+            if settled or query.refine_factor is not None:
+                break
+            before, refine = ids, refine * 4
+        best = nearest(found, self._column, vector, metric, query.limit)
+        if best.num_rows < min(query.limit, self.matching):
+            return self.flat(columns, query, vector, metric)
+        return best
+
+    def _ask(self, columns: Iterable[str], vector: Vectors, how: dict[str, Any]) -> pa.Table:
+        kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
+        with self._reading():
+            return (
+                _dataset(self._pinned)
+                .scanner(
+                    columns=[*columns, DISTANCE],
+                    nearest={"column": self._column, "q": vector.astype(kind), **how},
+                    filter=self._filter,
+                    prefilter=True,
+                    with_row_id=True,
+                    **self._mask(),
+                )
+                .to_table()
+                .drop_columns([DISTANCE])
+            )
+
+    def _mask(self) -> dict[str, Any]:
+        return {} if self._blocked is None else {"row_addr_blocklist": self._blocked}
+
+    def _reading(self) -> Any:
+        return reading(f"searching version {self._pinned.version}")
+
+
+def _dataset(pinned: PinnedTable) -> Any:
+    assert isinstance(pinned, LancePinnedTable)
+    return pinned.dataset

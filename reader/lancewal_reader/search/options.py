@@ -1,0 +1,91 @@
+"""What a search by vectors takes besides what every read takes: checked once, one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput, SearchUnsupported
+from lancewal_core.store.json_object import is_whole
+from lancewal_reader.point.read_options import Read
+
+Metric = Literal["l2", "cosine", "dot"]
+Vectors = npt.NDArray[np.float64]
+
+
+class Search(Read, total=False):
+    """Arguments of a search; all may be left out."""
+
+    vector_column: str | None
+    exact: bool
+    metric: Metric | None
+    nprobes: int | None
+    refine_factor: int | None
+
+
+ASKED = ("vector_column", "exact", "metric", "nprobes", "refine_factor")
+"""Those of them that say how it is sought; the others are of every read."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorQuery:
+    """What is sought: checked, one row of ``vectors`` a query."""
+
+    vectors: Vectors
+    many: bool
+    """Whether the caller gave many, and gets a column that says which."""
+    column: str
+    limit: int
+    exact: bool = False
+    metric: Metric | None = None
+    nprobes: int | None = None
+    refine_factor: int | None = None
+
+
+def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, Any]) -> VectorQuery:
+    """Checked against the table's columns; ``options`` are those of ``Search`` that say how it is sought."""
+    column = _column(schema, options.get("vector_column"))
+    metric = options.get("metric")
+    if metric == "hamming":
+        raise SearchUnsupported(
+            f"metric 'hamming' counts differing bits, and column {column!r} has floats: use 'l2', 'cosine' or 'dot'"
+        )
+    if metric is not None and metric not in get_args(Metric):
+        raise InvalidInput(f"metric {metric!r} is unknown: use 'l2', 'cosine' or 'dot'")
+    for name, value in (
+        ("limit", limit), ("nprobes", options.get("nprobes")), ("refine_factor", options.get("refine_factor")),
+    ):  # fmt: skip
+        if (value is not None or name == "limit") and not (is_whole(value) and value > 0):
+            raise InvalidInput(f"{name} {value!r}: expected a whole number from 1 on")
+    vectors = _vectors(vector, column, schema.field(column).type.list_size)
+    return VectorQuery(
+        np.atleast_2d(vectors), vectors.ndim == 2, column, limit, bool(options.get("exact")), metric,
+        options.get("nprobes"), options.get("refine_factor"),
+    )  # fmt: skip
+
+
+def _column(schema: pa.Schema, name: str | None) -> str:
+    found: list[str] = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
+    if name is None:
+        if len(found) != 1:
+            raise InvalidInput(f"vector_column must be named: the table has {len(found)} columns of vectors: {found}")
+        return found[0]
+    if name not in found:
+        raise InvalidInput(f"vector_column {name!r} is no column of vectors; the table has {found}")
+    return name
+
+
+def _vectors(vector: Any, column: str, size: int) -> Vectors:
+    try:
+        found = np.asarray(vector, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"vector: expected {size} numbers, or a list of such vectors: {error}") from error
+    if found.ndim not in (1, 2) or found.shape[-1] != size or not len(found):
+        raise InvalidInput(f"vector has shape {found.shape}; column {column!r} has vectors of {size} numbers")
+    if not np.isfinite(found).all():
+        raise InvalidInput("vector has a number that is not finite: nothing is near to that")
+    return found

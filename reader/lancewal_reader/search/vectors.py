@@ -1,0 +1,103 @@
+"""Nearest rows by a vector.
+
+Guarantees
+ 1. Rows of the state that the plan says, and no others: merged rows with the key of any unmerged record are hidden before
+    anything is ranked, and unmerged rows are all compared.  A filter comes before ranking, and is Lance's SQL on both.
+ 2. As many rows as are asked for come back where so many match and have a vector.
+ 3. All distances that are compared were computed from the stored vectors, by the same lines.  Approximate is only which merged
+    rows an index shows as candidates, and the coverage says so; ``exact`` asks no index.
+ 4. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.rows.projection import project
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.reads import Planned, Reads, Wanted
+from lancewal_reader.scan import delta_rows, result_schema
+from lancewal_reader.search import merged
+from lancewal_reader.search.distance import DISTANCE, nearest
+from lancewal_reader.search.found import SearchCoverage, SearchRows
+from lancewal_reader.search.merged import Merged, hidden_ids
+from lancewal_reader.search.options import Metric, VectorQuery
+from lancewal_reader.unmerged import DeltaContext, load
+
+QUERY = "query_index"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Both sides of one state."""
+
+    merged: Merged
+    fresh: pa.Table
+    hidden: int
+
+
+def search_vectors(reads: Reads, wanted: Wanted, query: VectorQuery, columns: tuple[str, ...]) -> SearchRows:
+    """``wanted`` has the column of vectors among its columns; ``columns`` are those to be given."""
+    planned = reads.plan(wanted)
+
+    def search(context: DeltaContext, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
+        return _search(_sides(context, pinned, plan, wanted, query), planned, query, columns)
+
+    return reads.searched(planned, search)
+
+
+def _sides(context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, wanted: Wanted, query: VectorQuery) -> _Sides:
+    whole = context.contract.rows
+    hidden: list[int] = []
+    fresh = result_schema(whole, wanted.columns).empty_table()
+    if any(delta.sources for delta in plan.deltas):
+        conflicts = plan.in_force.conflicts
+        projected = whole if wanted.filter is not None else project(whole, wanted.columns)
+        hidden = hidden_ids(pinned, load(context, plan.deltas, projected, conflicts).mask)
+        fresh = delta_rows(
+            pinned, whole, lambda schema: load(context, plan.deltas, schema, conflicts), wanted.columns, wanted.filter
+        )
+    return _Sides(Merged(pinned, hidden, query.column, wanted.filter), fresh, len(hidden))
+
+
+def _search(sides: _Sides, planned: Planned, query: VectorQuery, columns: tuple[str, ...]) -> SearchRows:
+    base = sides.merged
+    metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
+    few = base.matching <= merged.FLAT_ROWS_MAX
+    index = None if query.exact or few or base.index is None or base.index.metric != metric else base.index
+    schema = _schema(planned.schema, columns, query.many)
+    seek = base.flat if index is None else base.by_index
+    parts = []
+    for number, vector in enumerate(query.vectors):
+        rows = nearest(sides.fresh, query.column, vector, metric, query.limit)
+        if base.matching:
+            shown = seek(planned.schema.names, query, vector, metric).select(rows.column_names).cast(rows.schema)
+            rows = pa.concat_tables([rows, shown])
+        order = np.argsort(rows[DISTANCE].to_numpy(), kind="stable")[: query.limit]
+        rows = rows.take(pa.array(order))
+        if query.many:
+            rows = rows.append_column(QUERY, pa.array([number] * rows.num_rows, pa.int32()))
+        parts.append(rows.select(schema.names).cast(schema))
+    by_index = 0 if index is None else index.covered_rows
+    approximate = (
+        None
+        if index is None
+        else f"index {index.name} ({index.kind}) chose the candidates among merged rows, of at least "
+        f"{query.nprobes or merged.PROBES} partitions and {query.refine_factor or merged.REFINE} times the rows asked for"
+    )
+    live = base.rows + sides.hidden
+    coverage = SearchCoverage(by_index, live - by_index, sides.fresh.num_rows, sides.hidden, approximate)
+    return SearchRows(pa.concat_tables(parts), coverage)
+
+
+def _schema(planned: pa.Schema, columns: tuple[str, ...], many: bool) -> pa.Schema:
+    fields: list[Any] = [planned.field(name) for name in columns]
+    fields.append(pa.field(DISTANCE, pa.float32()))
+    if many:
+        fields.append(pa.field(QUERY, pa.int32()))
+    return pa.schema(fields, planned.metadata)

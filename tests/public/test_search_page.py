@@ -1,0 +1,37 @@
+"""Every program on the page about searches runs as it stands, on a table that is not all merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tests.public.test_public_names import programs
+from tests.support.pipeline import KEY, Pipeline
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "search-by-vectors.md"
+ADDRESS = "s3://bucket/notices"
+BY_LANCE = "import lance\n"
+"""The program that makes an index is about many rows."""
+
+
+def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
+    more = [("title", pa.string()), ("price", pa.float64()), ("embedding", pa.list_(pa.float32(), 4))]
+    made = Pipeline(tmp_path, pa.schema([*KEY, *more]))
+    vectors = np.random.default_rng(5).random((20, 4)).astype("f4").tolist()
+    for id in range(20):
+        made.upsert("north", id, title=f"notice {id}", price=10.0 + id, embedding=vectors[id])
+        if id == 9:
+            made.merge_all()
+    made.ingest()
+    names: dict[str, Any] = {}
+    code = [program for program in programs(PAGE.read_text(encoding="utf-8")) if not program.startswith(BY_LANCE)]
+    for number, program in enumerate(code):
+        exec(compile(program.replace(ADDRESS, made.uri), f"{PAGE.name}, program {number + 1}", "exec"), names)
+    apart = ((np.array(vectors) - [0.1, 0.9, 0.0, 0.3]) ** 2).sum(axis=1)
+    assert names["found"].to_arrow()["id"].to_pylist() == np.argsort(apart)[:5].tolist()
+    assert (names["found"].coverage.fresh_rows, names["found"].coverage.flat_rows) == (10, 10)
+    assert len(code) == 4
+    made.close()

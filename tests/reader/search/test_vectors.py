@@ -1,0 +1,207 @@
+"""Searches by vectors against brute force over a dict, whatever lies where, by every kind of index and by none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import InvalidInput, SearchUnsupported
+from lancewal_core.rows.schema import Op
+from lancewal_reader import SearchRows, open_table
+from lancewal_reader.search import merged
+from lancewal_reader.search.options import Metric
+from tests.support.flusher_tables import Operation
+from tests.support.indexed_tables import VECTORS, WIDTH, AllIndexes, values
+
+K = 5
+
+
+@pytest.fixture(autouse=True)
+def _indexes_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of tables so small."""
+    monkeypatch.setattr(merged, "FLAT_ROWS_MAX", 0)
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable row ids"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AllIndexes]:
+    table = AllIndexes(tmp_path, stable_row_ids=request.param)
+    table.fill()
+    yield table
+    table.close()
+
+
+def distances(metric: str, stored: np.ndarray[Any, Any], query: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """By the words of Lance's documentation."""
+    match metric:
+        case "l2":
+            return np.array(((stored - query) ** 2).sum(axis=1))
+        case "dot":
+            return np.array(1 - (stored * query).sum(axis=1))
+    return np.array([1 - (row @ query) / np.sqrt((row @ row) * (query @ query)) for row in stored])
+
+
+def nearest(
+    table: AllIndexes, column: str, query: Sequence[float], metric: str = "l2", before: int | None = None
+) -> dict[int, float]:
+    """Distances of all rows that have a vector, of those with ``num < before``; by the model."""
+    rows = {id: row for (id,), row in table.model.items() if row[column] is not None}
+    if before is not None:
+        rows = {id: row for id, row in rows.items() if row["num"] is not None and row["num"] < before}
+    stored = np.array([row[column] for row in rows.values()], np.float32).astype(np.float64).reshape(-1, WIDTH)
+    found = distances(metric, stored, np.array(query, np.float64))
+    return dict(sorted(zip(rows, found.tolist(), strict=True), key=lambda item: item[1]))
+
+
+def holds(found: pa.Table, right: dict[int, float], exact: bool) -> int:
+    """Every row is one of now by its distance of now, there are as many as can be; how many of the nearest are found."""
+    ids, shown = found["id"].to_pylist(), found["_distance"].to_pylist()
+    assert len(ids) == len(set(ids)) == min(K, len(right))
+    assert shown == sorted(shown)
+    assert shown == pytest.approx([right[id] for id in ids], rel=1e-5, abs=1e-5)
+    if exact:
+        assert ids == list(right)[:K]
+    return len(set(ids) & set(list(right)[:K]))
+
+
+def check(table: AllIndexes, columns: Sequence[str]) -> None:
+    opened, rng = open_table(table.uri), np.random.default_rng(table.age)
+    hits = asked = 0
+    for column in columns:
+        query = rng.standard_normal(WIDTH).tolist()
+        for before in (None, 60_000, 2_500):
+            right = nearest(table, column, query, before=before)
+            for exact in (True, False):
+                how: dict[str, Any] = {"filter": None if before is None else f"num < {before}", "columns": ["id"]}
+                found = opened.search(query, limit=K, vector_column=column, exact=exact, **how)
+                hits += holds(found.to_arrow(), right, exact)
+                asked += min(K, len(right))
+                assert (found.coverage.approximate is None) == (exact or not found.coverage.indexed_rows)
+                assert found.coverage.indexed_rows == 0 or not exact
+    assert hits >= 0.95 * asked
+
+
+def scatter(table: AllIndexes, flush: bool) -> None:
+    """Unmerged upserts, new keys, patches, deletes and a row without vectors."""
+    table.age += 1
+    some = table.some(2, 12)
+    table.generation(
+        0,
+        [
+            *(table.upsert(id) for id in some[:5]),
+            *(Operation(Op.PATCH, (id,), {"v_pq": values(id, table.age)["v_pq"], "num": 1}) for id in some[5:8]),
+            *(Operation(Op.DELETE, (id,)) for id in some[8:11]),
+            Operation(Op.UPSERT, (some[11],), {"num": 3}),
+            table.upsert(5_000 + table.age),
+        ],
+        flush=flush,
+    )
+
+
+def test_after_every_act(made: AllIndexes) -> None:
+    """All kinds of indexes at first and at last, some in between."""
+    kinds = list(VECTORS)
+    scatter(made, flush=True)
+    scatter(made, flush=False)
+    check(made, kinds)
+    acts = [AllIndexes.combine, AllIndexes.patch, AllIndexes.delete_some, AllIndexes.compact, AllIndexes.extend]
+    made.flush(0)
+    for number, act in enumerate(acts):
+        made.age += 1
+        act(made)
+        scatter(made, flush=True)
+        check(made, [kinds[number % len(kinds)], "v_pq"])
+    scatter(made, flush=False)
+    check(made, kinds)
+
+
+@pytest.mark.parametrize("where", ["entry", "flushed generation", "fragment without index"])
+def test_the_best_row_is_only_there(tmp_path: Path, where: str) -> None:
+    made = AllIndexes(tmp_path, stable_row_ids=False)
+    made.fill()
+    query = [9.0] * WIDTH
+    for id in (3, 7_000):
+        row = {**values(id, 1), **dict.fromkeys(VECTORS, query)}
+        made.generation(0, [Operation(Op.UPSERT, (id,), row)], flush=where != "entry")
+        if where == "entry":
+            made.flush(0) if id == 3 else None
+    if where == "fragment without index":
+        made.round()
+    for column in VECTORS:
+        found = open_table(made.uri).search(query, limit=2, vector_column=column, columns=["id"])
+        assert sorted(found.to_arrow()["id"].to_pylist()) == [3, 7_000]
+        assert found.to_arrow()["_distance"].to_pylist() == [0.0, 0.0]
+        assert (found.coverage.fresh_rows, found.coverage.masked_rows) == ((0, 0) if "index" in where else (2, 1))
+    made.close()
+
+
+def test_every_nearest_merged_row_is_superseded(made: AllIndexes) -> None:
+    """Rows far away come back, as many as are asked for, and none of the near ones, which are far now."""
+    query = values(10, 0)["v_pq"]
+    for column in ("v_pq", "v_rq", "v_hnsw_sq"):
+        near = list(nearest(made, column, query))[:60]
+        row = {**values(1, 1), **dict.fromkeys(VECTORS, [50.0] * WIDTH)}
+        made.generation(0, [Operation(Op.UPSERT, (id,), row) for id in near])
+        right = nearest(made, column, query)
+        found = open_table(made.uri).search(query, limit=K, vector_column=column).to_arrow()
+        assert not set(found["id"].to_pylist()) & set(near)
+        assert holds(found, right, exact=False) >= K - 1
+
+
+def test_each_metric_and_many_queries(made: AllIndexes) -> None:
+    scatter(made, flush=True)
+    queries, opened = np.random.default_rng(3).standard_normal((3, WIDTH)), open_table(made.uri)
+    metrics: list[Metric] = ["l2", "cosine", "dot"]
+    for metric in metrics:
+        found = opened.search(queries, limit=K, vector_column="v_pq", metric=metric, exact=True).to_arrow()
+        for number, query in enumerate(queries.tolist()):
+            rows = found.filter(pa.array(np.array(found["query_index"]) == number))
+            holds(rows, nearest(made, "v_pq", query, metric), exact=True)
+
+
+def test_a_search_at_a_receipt_is_the_same_search(made: AllIndexes) -> None:
+    scatter(made, flush=True)
+    opened, query = open_table(made.uri), [0.5] * WIDTH
+    found = opened.search(query, vector_column="v_flat", limit=K, exact=True)
+    assert isinstance(found, SearchRows)
+    assert found.receipt.version == made.dataset.version
+    merged_alone = opened.search(query, vector_column="v_flat", exact=True, consistency="eventual")
+    assert (merged_alone.coverage.fresh_rows, merged_alone.coverage.masked_rows) == (0, 0)
+    scatter(made, flush=True)
+    again = opened.search(query, vector_column="v_flat", limit=K, exact=True, at=str(found.receipt))
+    assert again.to_arrow().equals(found.to_arrow())
+    assert again.to_pandas()["id"].tolist() == found.to_arrow()["id"].to_pylist()
+
+
+def test_nothing_is_written(made: AllIndexes) -> None:
+    scatter(made, flush=True)
+
+    def objects() -> dict[str, int]:
+        return {str(p): p.stat().st_mtime_ns for p in Path(made.uri).rglob("*") if p.is_file()}
+
+    before = objects()
+    open_table(made.uri).search([0.5] * WIDTH, vector_column="v_pq", filter="num < 60000")
+    assert objects() == before
+
+
+def test_what_is_wrong_is_said(made: AllIndexes) -> None:
+    opened, query = open_table(made.uri), [0.5] * WIDTH
+    for arguments, told in (
+        ({}, "vector_column must be named"),
+        ({"vector_column": "num"}, "is no column of vectors"),
+        ({"vector_column": "v_pq", "limit": 0}, "limit 0"),
+        ({"vector_column": "v_pq", "metric": "manhattan"}, "metric 'manhattan'"),
+        ({"vector_column": "v_pq", "nprobes": -1}, "nprobes -1"),
+        ({"vector_column": "v_pq", "filter": "no such column"}, "is not accepted"),
+    ):
+        with pytest.raises(InvalidInput, match=told):
+            opened.search(query, **arguments)
+    for vector in ([1.0], [float("nan")] * WIDTH, "text", []):
+        with pytest.raises(InvalidInput, match="vector"):
+            opened.search(vector, vector_column="v_pq")
+    with pytest.raises(SearchUnsupported, match="use 'l2', 'cosine' or 'dot'"):
+        opened.search(query, vector_column="v_pq", metric="hamming")  # type: ignore[arg-type]
