@@ -210,10 +210,12 @@ LONG: Mapping[str, Sequence[str]] = {
     "reader/search/test_vectors.py": [
         "test_a_search_at_a_receipt_is_the_same_search",
         "test_after_every_act",
+        "test_an_index_is_asked_again_where_the_nearest_are_hidden",
         "test_each_metric_and_many_queries",
         "test_every_nearest_merged_row_is_superseded",
         "test_nothing_is_written",
         "test_the_best_row_is_only_there",
+        "test_what_an_index_does_not_show_is_found_without_it",
         "test_what_is_wrong_is_said",
     ],
     "simulation/test_accidents.py": ["test_accident"],

@@ -152,6 +152,37 @@ def test_every_nearest_merged_row_is_superseded(made: AllIndexes) -> None:
         assert holds(found, right, exact=False) >= K - 1
 
 
+def test_an_index_is_asked_again_where_the_nearest_are_hidden(
+    made: AllIndexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From one candidate a row on: by its own distances an index of few bits does not show the right rows then."""
+    monkeypatch.setattr(merged, "REFINE", 1)
+    far = {**values(1, 1), **dict.fromkeys(VECTORS, [50.0] * WIDTH)}
+    queries = [values(id, 0)["v_pq"] for id in range(4, 200, 20)]
+    near = {id for query in queries for id in list(nearest(made, "v_pq", query))[:8]}
+    made.generation(0, [Operation(Op.UPSERT, (id,), far) for id in sorted(near)])
+    opened = open_table(made.uri)
+    hits = 0
+    for query in queries:
+        found = opened.search(query, limit=K, vector_column="v_pq").to_arrow()
+        hits += holds(found, nearest(made, "v_pq", query), exact=False)
+    assert hits >= 0.98 * K * len(queries)
+
+
+def test_what_an_index_does_not_show_is_found_without_it(made: AllIndexes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows as are asked for, whatever the index gives."""
+    ask = merged.Merged._ask
+
+    def short(self: merged.Merged, columns: Any, vector: Any, how: dict[str, Any]) -> pa.Table:
+        found = ask(self, columns, vector, how)
+        return found.slice(0, 1) if how.get("use_index", True) else found
+
+    monkeypatch.setattr(merged.Merged, "_ask", short)
+    query = [0.5] * WIDTH
+    found = open_table(made.uri).search(query, limit=K, vector_column="v_pq").to_arrow()
+    holds(found, nearest(made, "v_pq", query), exact=True)
+
+
 def test_each_metric_and_many_queries(made: AllIndexes) -> None:
     scatter(made, flush=True)
     queries, opened = np.random.default_rng(3).standard_normal((3, WIDTH)), open_table(made.uri)
