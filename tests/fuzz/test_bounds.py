@@ -38,6 +38,7 @@ from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
+from lancewal_core.table.store_proof import decode_way
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.wal.segment import decode_segment
 from tests.fuzz.test_segments import seal
@@ -79,6 +80,7 @@ SIDE_KEY = paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.D
 LOSS_KEY = paths.loss_record(REGION, Position(5))
 DRAIN_KEY = paths.drain_version(1)
 MERGE_KEY = paths.merge_record(TableVersion(7))
+WAY_KEY = paths.store_proof("0f" * 32)
 KINDS: dict[str, Kind] = {
     name: Kind(key, decode, made)
     for name, key, decode, made in (
@@ -89,6 +91,7 @@ KINDS: dict[str, Kind] = {
         ("loss", LOSS_KEY, lambda d: decode_loss(d, LOSS_KEY), plain),
         ("drain", DRAIN_KEY, lambda d: decode_drain(d, DRAIN_KEY), plain),
         ("merge", MERGE_KEY, lambda d: decode_merge_record(d, MERGE_KEY), plain),
+        ("way", WAY_KEY, lambda d: decode_way(d, WAY_KEY), plain),
         ("snapshot", SNAPSHOT_KEY, lambda d: decode_snapshot(d, SNAPSHOT_KEY), snapshot),
     )
 }  # fmt: skip
@@ -100,6 +103,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "loss": ("segment",),
     "merge": ("watermarks", "merge", "kind"),
     "drain": ("to", "new"),
+    "way": ("endpoint",),
     "snapshot": ("fragments", "deletes"),
 }
 COLUMN = {"name": "k", "type": "int64", "field_ids": [0]}
@@ -133,6 +137,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "loss": {"first": 5, "next": 6, "accepted_at_ms": 1, "accepted_by": "o"},
     "merge": {"format": "1", "set_by": 6, "merge": "m", "kind": "checkpoint", "watermarks": {}},
     "drain": {"contract_version": 1, "partitions": 2, "to": [0], "write_id": "w"},
+    "way": {"format": 1, "endpoint": "https://s3", "bucket": "b", "addressing": "path"},
     "snapshot": {
         "format": 1, "region": REGION.name, "generation": 4, "first": 10, "next": 25, "contract_version": 1,
         "fragments": [], "rows": 0, "rows_bytes": 0, "deletes": None, "patches": None, "keys_crc32c": 0,
@@ -303,7 +308,7 @@ def test_keys_in_conflict() -> None:
 TESTED = {
     "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
     "accepted loss": "loss", "merge record": "merge", "flush": "snapshot", "drain": "drain",
-    "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
+    "store proof": "way", "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
     "patches": test_side_files, "part of a key run": test_parts_of_key_runs,
     "keys in conflict": test_keys_in_conflict,
     "finished merge": test_the_mark_of_a_finished_merge,
