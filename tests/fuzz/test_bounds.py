@@ -308,7 +308,8 @@ def test_keys_in_conflict() -> None:
 TESTED = {
     "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
     "accepted loss": "loss", "merge record": "merge", "flush": "snapshot", "drain": "drain",
-    "store proof": "way", "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
+    "store proof": "way",
+    "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
     "patches": test_side_files, "part of a key run": test_parts_of_key_runs,
     "keys in conflict": test_keys_in_conflict,
     "finished merge": test_the_mark_of_a_finished_merge,
