@@ -35,8 +35,8 @@ def test_a_command_is_the_program_with_its_arguments_and_files_and_this_environm
 def test_a_service_is_a_process_of_its_own_that_signals_end(tmp_path: Path) -> None:
     lancewal = Lancewal(tmp_path, OUT_OF_REACH)
     killed, stopped = lancewal.start("ingest", "run"), lancewal.start("ingest", "run")
-    assert os.getsid(killed.pid) == killed.pid != os.getsid(stopped.pid)
     until(lambda: bool(killed.lines) and bool(stopped.lines), lambda: lancewal.tails, timeout_s=60)
+    assert os.getsid(killed.pid) == killed.pid != os.getsid(stopped.pid)  # it leaves its parent's before it says a line
     killed.kill()
     assert killed.exit_code == -signal.SIGKILL
     assert stopped.running
