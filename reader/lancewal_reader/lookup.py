@@ -23,11 +23,12 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.keys.catalog import KeyCatalogs
-from lancewal_core.keys.index import KeyIndex, RowsOfKeys
+from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.live import find_live
 from lancewal_core.keys.parts import MappedParts
 from lancewal_core.region.opened_table import OpenedTable
@@ -39,7 +40,7 @@ from lancewal_core.store.obstore import local_folder
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.scan import result_schema
-from lancewal_reader.unmerged import DeltaContext, complete_rows, load
+from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
 
 _PARTS_BYTES_MAX = 4 << 30
 """Of files of the key index, mapped and not in memory; those of a far store lie in a folder for temporary files."""
@@ -54,13 +55,17 @@ class KeyLookup:
         self._index: KeyIndex | None = None
         self._lock = Lock()
 
-    def find(self, pinned: PinnedTable, keys: pa.Table) -> Mapping[int, RowsOfKeys]:
-        """Live rows by fragment; a place is a row of ``keys``, which are distinct."""
+    def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
+        """``FindAddresses``, without a scan of what the index covers."""
+        if not keys.num_rows:
+            return np.zeros(0, np.uint64)
         with self._lock:
             if self._index is None:
                 self._index = self._made()
             found = self._index.find(pinned, keys)
-        return find_live(pinned, KeySet(keys), found)
+        live = find_live(pinned, KeySet(keys), found)
+        parts = [np.uint64(fragment << 32) | rows.rows.astype(np.uint64) for fragment, rows in live.items()]
+        return np.concatenate([np.zeros(0, np.uint64), *parts])
 
     def _made(self) -> KeyIndex:
         opened, root = self._opened, local_folder(self._uri)
@@ -71,7 +76,12 @@ class KeyLookup:
 
 
 def lookup_plan(
-    context: DeltaContext, find: KeyLookup, pinned: PinnedTable, plan: ReadPlan, columns: Sequence[str], keys: pa.Table
+    context: DeltaContext,
+    find: FindAddresses,
+    pinned: PinnedTable,
+    plan: ReadPlan,
+    columns: Sequence[str],
+    keys: pa.Table,
 ) -> pa.Table:
     """See the module docstring; ``keys``: distinct, in the columns of the primary key."""
     whole = context.contract.rows
@@ -83,33 +93,26 @@ def lookup_plan(
     if any(delta.sources for delta in plan.deltas):
         loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
         others = ~loaded.mask.contains([keys[name] for name in names])
-        unmerged = complete_rows(divide(loaded.folded, sought)[0], pinned, projected)
+        unmerged = complete_rows(divide(loaded.folded, sought)[0], pinned, projected, find)
     # Steps 2, 3
-    left = keys.filter(pa.array(others))
+    addresses = find(pinned, keys.filter(pa.array(others)))
     base = projected.table.empty_table()
-    if left.num_rows:
-        addresses = [_addresses(fragment, rows) for fragment, rows in find.find(pinned, left).items()]
-        if addresses:
-            base = pinned.take(pa.array(np.concatenate(addresses)), projected.table.names).cast(projected.table)
+    if len(addresses):
+        base = pinned.take(pa.array(addresses), projected.table.names).cast(projected.table)
     rows = pa.concat_tables([base, unmerged.cast(projected.table)])
     order = np.argsort(sought.places([rows[name] for name in names]), kind="stable")
     return rows.take(pa.array(order)).select(list(columns)).cast(result_schema(whole, columns))
 
 
-def count_plan(context: DeltaContext, find: KeyLookup, pinned: PinnedTable, plan: ReadPlan) -> int:
+def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> int:
     """Rows of the plan: those of the table, without those that unmerged keys supersede, and the unmerged ones."""
-    merged = sum(fragment.physical_rows - fragment.deleted_rows for fragment in pinned.fragments())
+    merged = sum(fragment.live_rows for fragment in pinned.fragments())
     if not any(delta.sources for delta in plan.deltas):
         return merged
     projected = project(context.contract.rows, ())
     loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
-    keys = loaded.folded.keys(projected)
-    superseded = sum(len(rows.rows) for rows in find.find(pinned, keys).values())
-    return merged - superseded + int(complete_rows(loaded.folded, pinned, projected).num_rows)
-
-
-def _addresses(fragment: int, rows: RowsOfKeys) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    return (np.uint64(fragment) << np.uint64(32)) | rows.rows.astype(np.uint64)
+    superseded = len(find(pinned, loaded.folded.keys(projected)))
+    return merged - superseded + int(complete_rows(loaded.folded, pinned, projected, find).num_rows)
 
 
 def keys_of(schema: RowSchema, keys: object) -> pa.Table:

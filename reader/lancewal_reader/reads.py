@@ -47,7 +47,7 @@ from lancewal_reader.point.at import Point
 from lancewal_reader.point.read_options import Consistency, ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.scan import batch_rows, left_out, result_schema, scan_plan
-from lancewal_reader.unmerged import DeltaContext
+from lancewal_reader.unmerged import DeltaContext, FindAddresses
 
 T = TypeVar("T")
 
@@ -169,21 +169,16 @@ class Reads:
 
     def count(self, wanted: Wanted) -> int:
         """How many rows a read without a filter has."""
+        return self.using(self.plan(wanted), count_plan)
 
-        def counted(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> int:
+    def using(self, planned: Planned, use: Callable[[DeltaContext, FindAddresses, PinnedTable, ReadPlan], T]) -> T:
+        """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile."""
+
+        def used(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
             check_identity(pinned, contexts.contract, self.uri)
-            return count_plan(contexts.delta, self._lookup, pinned, plan)
+            return use(contexts.delta, self._lookup.addresses, pinned, plan)
 
-        return self._by(self.plan(wanted), counted)[1]
-
-    def searched(self, planned: Planned, search: Callable[[DeltaContext, PinnedTable, ReadPlan], T]) -> T:
-        """What ``search`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile."""
-
-        def found(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
-            check_identity(pinned, contexts.contract, self.uri)
-            return search(contexts.delta, pinned, plan)
-
-        return self._by(planned, found)[1]
+        return self._by(planned, used)[1]
 
     def _by(self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T]) -> tuple[Planned, T]:
         """What ``use`` makes of the plan, or of another one at the receipt, where what it names has vanished."""
@@ -244,7 +239,7 @@ class Reads:
         """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
         check_identity(pinned, contexts.contract, self.uri)
         if wanted.keys is not None:
-            found = lookup_plan(contexts.delta, self._lookup, pinned, plan, wanted.columns, wanted.keys)
+            found = lookup_plan(contexts.delta, self._lookup.addresses, pinned, plan, wanted.columns, wanted.keys)
             return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))
         batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter)
         first = next(batches, None)

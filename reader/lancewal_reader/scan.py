@@ -68,7 +68,7 @@ def scan_plan(
     if not any(delta.sources for delta in plan.deltas):
         yield from base_batches(context.tasks, scan, None, whole, columns)
         return
-    projected = _projected(whole, columns, filter)
+    projected = loaded_columns(whole, columns, filter)
 
     conflicts = plan.in_force.conflicts
 
@@ -89,11 +89,11 @@ def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filt
     waiting = 0 if ref is None else ref.keys
     if not context.folding.may_leave_out(plan):
         return LeftOut(waiting)
-    loaded = load(context, plan.deltas, _projected(context.contract.rows, columns, filter), ref)
+    loaded = load(context, plan.deltas, loaded_columns(context.contract.rows, columns, filter), ref)
     return LeftOut(waiting, loaded.unmerged, loaded.partitions)
 
 
-def _projected(whole: RowSchema, columns: Sequence[str], filter: str | None) -> RowSchema:
+def loaded_columns(whole: RowSchema, columns: Sequence[str], filter: str | None) -> RowSchema:
     """What of the delta is loaded: a filter may name any column, so with one the delta keeps all."""
     return whole if filter is not None else project(whole, columns)
 
@@ -111,7 +111,7 @@ def delta_rows(
     filter: str | None,
 ) -> pa.Table:
     """Rows of some regions' deltas, filtered and projected; ``unmerged`` loads the deltas with the columns of a schema."""
-    projected = _projected(whole, columns, filter)
+    projected = loaded_columns(whole, columns, filter)
     rows = complete_rows(unmerged(projected).folded, pinned, projected)
     return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
 

@@ -17,7 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -308,13 +311,22 @@ def _folds(context: DeltaContext, groups: Sequence[Sequence[RegionDelta]], proje
     return [folded(group) for group in groups]
 
 
-def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema) -> pa.Table:
+class FindAddresses(Protocol):
+    def __call__(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
+        """Addresses of the live rows with these keys, which are distinct; in no order."""
+
+
+def by_scan(pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
+    """``FindAddresses`` without a key index."""
+    return find_keys(pinned, KeySet(keys)).addresses
+
+
+def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema, find: FindAddresses = by_scan) -> pa.Table:
     """All rows of the delta: those in state Row, and Partial ones completed from the table."""
     if folded.partials.num_rows == 0:
         return folded.rows
-    keys = KeySet(folded.partials.select(list(projected.primary_key)))
-    found = find_keys(pinned, keys)
-    base = pinned.take(pa.array(found.addresses), projected.table.names).cast(projected.table)
+    addresses = find(pinned, folded.partials.select(list(projected.primary_key)))
+    base = pinned.take(pa.array(addresses), projected.table.names).cast(projected.table)
     return pa.concat_tables([folded.rows, complete(folded.partials, base, projected)])
 
 

@@ -75,7 +75,7 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
             f"index {name} of kind {build.kind} cannot be built again by this command: {build.unknown}. Build it with "
             f"pylance and its own parameters, as you first did, with name={name!r} and replace=True. Nothing was changed"
         )
-    rows = sum(f.physical_rows - f.deleted_rows for f in pinned.fragments())
+    rows = sum(f.live_rows for f in pinned.fragments())
     return LanceIndexPlan(pinned, build, rows)
 
 

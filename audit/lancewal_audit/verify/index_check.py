@@ -81,9 +81,7 @@ class IndexCheck:
         self._rows = rows
         self._keys = list(rows.primary_key)
         uncovered = {
-            index.name: sum(
-                f.physical_rows - f.deleted_rows for f in pinned.fragments() if f.fragment_id not in index.covered
-            )
+            index.name: sum(f.live_rows for f in pinned.fragments() if f.fragment_id not in index.covered)
             for index in pinned.indexes()
         }
         self._asking = [_Asking(build, uncovered.get(build.name, 0)) for build in index_builds(self._dataset)]

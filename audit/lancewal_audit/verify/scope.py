@@ -52,7 +52,7 @@ class Scope:
 
     @property
     def live_rows(self) -> int:
-        return sum(fragment.physical_rows - fragment.deleted_rows for fragment in self.pinned.fragments())
+        return sum(fragment.live_rows for fragment in self.pinned.fragments())
 
 
 def find_scope(

@@ -188,20 +188,20 @@ def pages_of(
 ) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
     """The pages that a listing shows, ``listed`` or one of now, by object key, oldest first; those that end at or below
     ``above`` are not read."""
-    infos = list(store.list(paths.history_prefix(region)) if listed is None else listed)
-    found = {info.key: (paths.parse_history_page(info.key), info) for info in infos}
-    pages = sorted((parsed[1], key) for key, (parsed, _) in found.items() if parsed is not None)
+    known = KnownPages(0) if known is None else known
+    infos = {info.key: info for info in (store.list(paths.history_prefix(region)) if listed is None else listed)}
+    found = {key: paths.parse_history_page(key) for key in infos}
+    pages = sorted((parsed[1], key) for key, parsed in found.items() if parsed is not None)
     for (_, key), following in zip_longest(pages, pages[1:]):
         if following is not None and following[0] <= above + 1:
             continue
-        page = None if known is None else known.get(found[key][1])
+        page = known.get(infos[key])
         if page is None:
             data = store.get(key)
             if data is None:
                 continue
             page = decode_history(data, key).generations
-            if known is not None:
-                known.add(found[key][1], page)
+            known.add(infos[key], page)
         yield key, page
 
 

@@ -53,6 +53,10 @@ class Fragment:
     file_fields: tuple[tuple[int, ...], ...] = ()
     """Per data file the ids of the fields that it holds; empty where each file holds all."""
 
+    @property
+    def live_rows(self) -> int:
+        return self.physical_rows - self.deleted_rows
+
 
 def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
     """The one data file of a fragment that holds all these fields; None if they lie in several."""

@@ -61,8 +61,7 @@ class StoreWay(BaseModel):
         folder = local_folder(uri)
         if folder is not None:
             return StoreWay(endpoint="file", bucket=str(folder), addressing="")
-        said = {**{name.lower(): value for name, value in environment.items()}}
-        said.update((name.lower(), value) for name, value in (options or {}).items())
+        said = {name.lower(): value for name, value in (*environment.items(), *(options or {}).items())}
         endpoint = urlsplit(next((said[name] for name in _ENDPOINTS if said.get(name)), ""))
         host = endpoint.netloc.rpartition("@")[2]  # user information goes nowhere
         hosted = any(said.get(name, "").lower() == "true" for name in _HOSTED)

@@ -96,8 +96,8 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     # Step 2
     in_force, kept = claimed_histories(context, state.pages)
     # Step 3
-    changed = _shorten(context, kept.histories, in_force, now)
-    kept = replace(kept, histories={**kept.histories, **changed})
+    changed = _shorten(context, kept.of, in_force, now)
+    kept = replace(kept, of={**kept.of, **changed})
     trimmed = {region: history.index.trimmed_generation for region, history in changed.items()}
     # Step 4, 5
     found = find_garbage(context, candidates, kept, now)

@@ -21,12 +21,12 @@ from lancewal_core import paths
 from lancewal_core.errors import FlusherPaused
 from lancewal_core.ids import Generation, Page, Region
 from lancewal_core.process.clock import sleep_unless
-from lancewal_core.region.history import History
+from lancewal_core.region.history import History, SoundHistories
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.control import ControlReader, Service, until_text
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
-from lancewal_flusher.garbage.find import Kept, claimed_histories, find_garbage, list_candidates, shortened
+from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_candidates, shortened
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
 from lancewal_flusher.garbage.table_versions import find_due
 from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
@@ -72,8 +72,8 @@ def look(context: FlusherContext) -> GarbageSummary:
     candidates = list_candidates(context)
     in_force, before = claimed_histories(context)
     window_ms = context.contract.history_window_s * 1000
-    after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.histories.items()}
-    kept = replace(before, histories={region: history for region, (history, _) in after.items()})
+    after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.of.items()}
+    kept = replace(before, of={region: history for region, (history, _) in after.items()})
     found = find_garbage(context, candidates, kept, now, _swaps(context, after))
     trimmed = _moved(_boundaries(before), _boundaries(kept))
     looked = _summary(context, listed, (found.old, found.free), trimmed, kept)
@@ -136,7 +136,7 @@ def _summary(
     listed: Iterable[ObjectInfo],
     keys: tuple[Iterable[str], Iterable[str]],
     trimmed: tuple[Trimmed, ...],
-    kept: Kept,
+    kept: SoundHistories,
 ) -> GarbageSummary:
     """``keys``: deleted, and waiting."""
     now, sizes = context.clock.now_ms(), {info.key: info.size for info in listed}
@@ -148,7 +148,7 @@ def _summary(
         context.contract.grace_s,
         trimmed,
         orphans(listed, context.contract, now),
-        None if kept.damaged else find_unnamed(context, kept.histories.values(), now),
+        None if kept.damaged else find_unnamed(context, kept.of.values(), now),
         damaged={region.name: str(error) for region, error in kept.damaged.items()},
     )
 
@@ -159,8 +159,8 @@ def _moved(before: Mapping[Region, Generation], after: Mapping[Region, Generatio
     return tuple(Trimmed(region.name, start + 1, end) for region, (start, end) in ends.items() if end > start)
 
 
-def _boundaries(kept: Kept) -> dict[Region, Generation]:
-    return {region: history.index.trimmed_generation for region, history in kept.histories.items()}
+def _boundaries(kept: SoundHistories) -> dict[Region, Generation]:
+    return {region: history.index.trimmed_generation for region, history in kept.of.items()}
 
 
 def _refuse_paused(control: ControlReader) -> None:

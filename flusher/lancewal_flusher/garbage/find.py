@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from lancewal_core import paths
-from lancewal_core.errors import Corrupt, ObjectCorrupt
+from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Page, Region, Sequence
 from lancewal_core.keys.catalog import FAMILY
 from lancewal_core.process.tasks import together
-from lancewal_core.region.history import History, KnownPages, read_sound_histories
+from lancewal_core.region.history import History, KnownPages, SoundHistories, read_sound_histories
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.transitions import trim
@@ -60,16 +60,6 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What regions hold on to."""
-
-    histories: Mapping[Region, History]
-    """Of those that somebody has claimed."""
-    damaged: Mapping[Region, Corrupt]
-    """Nobody knows what these hold on to: of them, and of what they may share with others, nothing is free."""
-
-
-@dataclass(frozen=True, slots=True)
 class Garbage:
     """Object keys."""
 
@@ -91,22 +81,24 @@ def list_candidates(context: FlusherContext) -> Candidates:
     return Candidates(segments, key_parts, conflicts, [info for listed in of_regions.values() for info in listed])
 
 
-def claimed_histories(context: FlusherContext, known: KnownPages | None = None) -> tuple[InForce, Kept]:
-    """Step 2.  ``known``: of the last round."""
+def claimed_histories(context: FlusherContext, known: KnownPages | None = None) -> tuple[InForce, SoundHistories]:
+    """Step 2.  ``known``: of the last round.
+
+    Nobody knows what damaged regions hold on to: of them, and of what they may share with others, nothing is free.
+    """
     _, (_, in_force) = together(context.tasks, lambda: check_contract(context), context.watermarks.newest)
-    found = read_sound_histories(context, context.contract.regions, in_force, known)
-    return in_force, Kept(found.of, found.damaged)
+    return in_force, read_sound_histories(context, context.contract.regions, in_force, known)
 
 
 def find_garbage(
     context: FlusherContext,
     candidates: Candidates,
-    kept_by: Kept,
+    kept_by: SoundHistories,
     now: int,
     swaps: Mapping[Page, int] | None = None,
 ) -> Garbage:
     """Steps 4 and 5.  ``swaps``: versions of a page that step 3 would still have made."""
-    swaps, histories = swaps or {}, kept_by.histories
+    swaps, histories = swaps or {}, kept_by.of
     per_page = context.contract.regions_per_page
     # Step 4
     looks: list[Callable[[], Collection[str]]] = [

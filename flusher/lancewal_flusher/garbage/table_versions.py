@@ -21,16 +21,16 @@ One listing an hour, in a round of garbage collection; of the other rounds none 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from lancewal_core.ids import TableVersion
+from lancewal_core.region.history import SoundHistories
 from lancewal_core.region.index import State
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import is_finished
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.garbage.find import Kept
 
 LOOKED_AFTER_S = 3600.0
 WINDOW_MIN_MS = 3600 * 1000
@@ -58,7 +58,7 @@ class VersionsDue:
     """Versions older than the window, oldest first, and why they have to stay nevertheless."""
 
     versions: tuple[TableVersion, ...]
-    kept_because: str | None = field(default=None)
+    kept_because: str | None = None
 
 
 def window_ms(contract: Contract, least: int = WINDOW_MIN_MS) -> int:
@@ -80,7 +80,7 @@ def due(
 
 
 def find_due(
-    context: FlusherContext, in_force: InForce, kept: Kept, now_ms: int, least: int = WINDOW_MIN_MS
+    context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int, least: int = WINDOW_MIN_MS
 ) -> VersionsDue:
     """What ``expire_versions`` would remove now.  Reads only."""
     if context.contract.keyed_by_bytes:
@@ -92,11 +92,11 @@ def find_due(
     return VersionsDue(found, _why_kept(context, in_force, kept, now_ms))
 
 
-def _why_kept(context: FlusherContext, in_force: InForce, kept: Kept, now_ms: int) -> str | None:
+def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int) -> str | None:
     """Guarantees 2 and 3."""
     if kept.damaged:
         return "the state of a partition is damaged"
-    for region, history in kept.histories.items():
+    for region, history in kept.of.items():
         for record in history.generations:
             if record.generation <= in_force.generation(region):
                 continue
@@ -108,7 +108,7 @@ def _why_kept(context: FlusherContext, in_force: InForce, kept: Kept, now_ms: in
 
 
 def expire_versions(
-    context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: Kept, now_ms: int
+    context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: SoundHistories, now_ms: int
 ) -> tuple[TableVersion, ...]:
     """Remove what is due, once an hour; the versions that went."""
     monotonic = context.clock.monotonic()
@@ -120,9 +120,5 @@ def expire_versions(
     if seen.held.issuperset(wanted):
         return ()
     context.table.remove_versions(wanted)
-    seen.held = _left(wanted, context.table.stored_versions())
+    seen.held = frozenset(wanted) & context.table.stored_versions().keys()
     return tuple(version for version in wanted if version not in seen.held)
-
-
-def _left(wanted: Iterable[TableVersion], stored: Mapping[TableVersion, int]) -> frozenset[TableVersion]:
-    return frozenset(version for version in wanted if version in stored)

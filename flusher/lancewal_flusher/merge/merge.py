@@ -351,7 +351,7 @@ def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Sca
     often = np.bincount(
         np.concatenate([np.zeros(0, np.int64), *(rows.places for rows in found.covered.values())]), minlength=keys
     )
-    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in pinned.fragments()}
+    live = {f.fragment_id: f.live_rows for f in pinned.fragments()}
     return {
         i: Candidates(rows, live[i], doubtful=bool((often[rows.places] > 1).all()))
         for i, rows in sorted(found.covered.items())

@@ -160,7 +160,7 @@ def _table_facts(
         kafka=kafka.failure,
         members=kafka.members,
         paused={service: until_text(until) for service, until in paused.items()},
-        table_rows=sum(f.physical_rows - f.deleted_rows for f in stored.pinned.fragments()),
+        table_rows=sum(f.live_rows for f in stored.pinned.fragments()),
         keys_in_conflict=0
         if (in_force := stored.in_force) is None or in_force.conflicts is None
         else in_force.conflicts.keys,

@@ -45,7 +45,7 @@ class IndexWork:
 def unindexed(index: TableIndex, fragments: Iterable[Fragment]) -> int:
     """Live rows that the index does not cover."""
     covered = index.covered
-    return sum(f.physical_rows - f.deleted_rows for f in fragments if f.fragment_id not in covered)
+    return sum(f.live_rows for f in fragments if f.fragment_id not in covered)
 
 
 def index_works(
@@ -61,7 +61,7 @@ def index_works(
 
     Without ``field_ids`` no column is taken to lie apart.
     """
-    live = {f.fragment_id: f.physical_rows - f.deleted_rows for f in fragments}
+    live = {f.fragment_id: f.live_rows for f in fragments}
     allowed = min(limits.unindexed_rows, limits.unindexed_share * sum(live.values()))
     works = []
     for index in indexes:

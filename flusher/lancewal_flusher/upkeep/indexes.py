@@ -78,7 +78,7 @@ def extend_indexes(
     # Step 3
     updated, fragments = pinned.updated_rows(), pinned.fragments()
     old = [i for i in pinned.indexes() if i.name not in left and to_rebuild(i, fragments, updated)]
-    rows = sum(f.physical_rows - f.deleted_rows for f in fragments)
+    rows = sum(f.live_rows for f in fragments)
     old.sort(key=lambda index: (index.row_bytes, index.name))
     for index in old[: fitting([int(rows * index.row_bytes) for index in old], limits.round_bytes)]:
         outcome = _indexed(context, partial(context.table.rebuild_index, index.name))

@@ -40,9 +40,6 @@ class ReadOptions:
     timeout_s: float = TIMEOUT_S
 
 
-NOW = ReadOptions()
-
-
 def read_options(
     consistency: str = "strong",
     at: Point | str | bytes | None = None,

@@ -18,8 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.dataset import serialize_row_addrs
 
-from lancewal_core.keys.scan import find_keys
-from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
@@ -46,9 +44,9 @@ class VectorIndex:
     covered_rows: int
 
 
-def hidden_ids(pinned: PinnedTable, keys: KeySet) -> list[int]:
-    """Row ids of the rows with these keys."""
-    addresses = np.unique(find_keys(pinned, keys).addresses)
+def hidden_ids(pinned: PinnedTable, addresses: npt.NDArray[np.uint64]) -> list[int]:
+    """Row ids of the rows at these addresses."""
+    addresses = np.unique(addresses)
     if pinned.stable_row_ids and len(addresses):
         return _ids_of(_dataset(pinned), addresses)
     return cast("list[int]", addresses.tolist())
@@ -74,7 +72,7 @@ class Merged:
     @cached_property
     def rows(self) -> int:
         """Live rows that are not hidden."""
-        return sum(f.physical_rows - f.deleted_rows for f in self._pinned.fragments()) - len(self._hidden)
+        return sum(f.live_rows for f in self._pinned.fragments()) - len(self._hidden)
 
     @cached_property
     def matching(self) -> int:
@@ -93,7 +91,7 @@ class Merged:
         if len(known) != 1:
             return None
         covered = frozenset[int]().union(*(frozenset(s.fragment_ids) for s in known[0].segments))
-        rows = sum(f.physical_rows - f.deleted_rows for f in self._pinned.fragments() if f.fragment_id in covered)
+        rows = sum(f.live_rows for f in self._pinned.fragments() if f.fragment_id in covered)
         return VectorIndex(known[0].name, known[0].index_type, cast("Metric", metrics[known[0].name]), rows)
 
     def flat(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:

@@ -17,17 +17,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.rows.projection import project
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Planned, Reads, Wanted
-from lancewal_reader.scan import delta_rows, result_schema
+from lancewal_reader.scan import delta_rows, loaded_columns, result_schema
 from lancewal_reader.search import merged
 from lancewal_reader.search.distance import DISTANCE, nearest
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import Merged, hidden_ids
 from lancewal_reader.search.options import Metric, VectorQuery
-from lancewal_reader.unmerged import DeltaContext, load
+from lancewal_reader.unmerged import DeltaContext, FindAddresses, load
 
 QUERY = "query_index"
 
@@ -45,20 +44,23 @@ def search_vectors(reads: Reads, wanted: Wanted, query: VectorQuery, columns: tu
     """``wanted`` has the column of vectors among its columns; ``columns`` are those to be given."""
     planned = reads.plan(wanted)
 
-    def search(context: DeltaContext, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
-        return _search(_sides(context, pinned, plan, wanted, query), planned, query, columns)
+    def search(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
+        return _search(_sides(context, find, pinned, plan, wanted, query), planned, query, columns)
 
-    return reads.searched(planned, search)
+    return reads.using(planned, search)
 
 
-def _sides(context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, wanted: Wanted, query: VectorQuery) -> _Sides:
+def _sides(
+    context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan, wanted: Wanted, query: VectorQuery
+) -> _Sides:
     whole = context.contract.rows
     hidden: list[int] = []
     fresh = result_schema(whole, wanted.columns).empty_table()
     if any(delta.sources for delta in plan.deltas):
         conflicts = plan.in_force.conflicts
-        projected = whole if wanted.filter is not None else project(whole, wanted.columns)
-        hidden = hidden_ids(pinned, load(context, plan.deltas, projected, conflicts).mask)
+        projected = loaded_columns(whole, wanted.columns, wanted.filter)
+        keys = load(context, plan.deltas, projected, conflicts).folded.keys(projected)
+        hidden = hidden_ids(pinned, find(pinned, keys))
         fresh = delta_rows(
             pinned, whole, lambda schema: load(context, plan.deltas, schema, conflicts), wanted.columns, wanted.filter
         )
