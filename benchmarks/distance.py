@@ -34,7 +34,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.open import open_context
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.service.service import serve
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.small_s3.child import SmallS3Process
 from tests.support.small_s3.requests import StoreRequest, of_the_protocol, rounds_of
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 
 PRODUCED_AFTER_US = 1_750_000_000_000_000
 """Produce times of the benchmark's rows are above, ``ts`` of the base rows below."""

@@ -26,7 +26,7 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.service.metrics import IngestMetrics
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 
 PARTITIONS = (1, 64, 512, 1_000)
 SEGMENT_ROWS = 10_000

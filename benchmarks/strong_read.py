@@ -16,7 +16,7 @@ from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import SCHEMA, table_rows, upserts
 from lancewal_core.open import Address
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 
 BASE_ROWS = 1_000_000
 RUNS = 7

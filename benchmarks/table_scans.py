@@ -20,12 +20,12 @@ import lance
 from benchmarks.elapsed import Elapsed
 from benchmarks.keyed_rows import Model, Sums, check_sums, sum_up
 from lancewal_core.table.lance.lance_threads import CORES_RESERVED
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 
 Kind = Literal["full", "aggregate"]
 """All columns of all rows into an Arrow table, or a streamed scan of two columns, summed."""
 By = Literal["Lance", "lancewal"]
-"""``lance.dataset``, or a strong read by ``lancewal_reader.open_table``; each scan opens the table anew."""
+"""``lance.dataset``, or a strong read by ``lancewal.open_table``; each scan opens the table anew."""
 
 
 class TableScans:

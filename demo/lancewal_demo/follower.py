@@ -46,8 +46,8 @@ class Sight:
 
 
 def main(uri: str, output: Path) -> None:
-    from lancewal_reader import open_table
     from lancewal_reader.point.receipt import receipt_of
+    from lancewal_reader.table import open_table
 
     table = open_table(uri)
     seen = Seen()

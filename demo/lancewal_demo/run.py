@@ -172,7 +172,7 @@ def _wait_visible(services: Services, sights: Sights, bar: Bar, start: int, stop
 
 
 def _strong_read(table: Path) -> pa.Table:
-    from lancewal_reader import open_table
+    from lancewal_reader.table import open_table
 
     return open_table(str(table)).to_arrow()
 

@@ -32,7 +32,8 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.status.status import table_status
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Failures, Key, Pipeline, Row, by_key
 from tests.support.scripted import ManualClock

@@ -9,7 +9,7 @@ import pytest
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.store.obstore import ObstoreStore
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.pipeline import Pipeline, by_key
 
 HOUR_S = 3600.0

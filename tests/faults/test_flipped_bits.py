@@ -29,7 +29,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.service.service import run_once
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline
 
 FLIPS = 60

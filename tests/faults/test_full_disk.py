@@ -20,7 +20,7 @@ from lancewal_core.table.protocol import CommitOutcome, TableCommit
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.flusher_tables import FlusherTable, ScriptedTable, delete, patch, upsert, upserts
 from tests.support.pipeline import Failures, Pipeline, by_key
 

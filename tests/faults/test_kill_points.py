@@ -18,7 +18,7 @@ import pytest
 from lancewal_core.process.failpoints import POINTS
 from lancewal_core.store.obstore import open_store
 from lancewal_demo.stack import KafkaBroker, S3Server
-from lancewal_reader import Receipt
+from lancewal_reader.point.receipt import Receipt
 from tests.faults.fleet import TRIMMED_SOON, Fleet, Sections, fleet_on_s3
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import Record

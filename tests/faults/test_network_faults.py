@@ -15,7 +15,8 @@ import pytest
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_demo.stack import KafkaBroker, S3Server
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.tcp_fault_proxy import DIRECTIONS, KINDS, TcpFaultProxy
 from tests.support.whole_path import DEADLINE_S, Service
 from tests.whole_path.world import World, make_world, plain_rows, positions

@@ -15,7 +15,8 @@ import pytest
 from lancewal_core.errors import MergedPositionUnknown, PlanRetriesExhausted, StoreInconsistent
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.http_fault_proxy import Faults, HttpFaultProxy
 from tests.support.whole_path import DEADLINE_S, Service, until
 from tests.whole_path.test_lost_replies import metric

@@ -124,7 +124,7 @@ def damaged(draws: random.Random, data: bytes) -> bytes:
 
 def read(uri: str) -> None:
     """All rows, as a program that uses the reader gets them."""
-    from lancewal_reader import open_table
+    from lancewal_reader.table import open_table
 
     open_table(uri).to_arrow()
 

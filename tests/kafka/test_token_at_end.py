@@ -7,7 +7,7 @@ from confluent_kafka import Message, Producer
 
 from lancewal_core.errors import TopicMissing
 from lancewal_demo.stack import KafkaBroker
-from lancewal_reader import Token
+from lancewal_reader.point.token import Token
 from tests.flusher.table_settings import make_topic
 
 

@@ -21,12 +21,14 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import left_out_of, open_table, receipt_of
 from lancewal_reader.commands import Output
 from lancewal_reader.commands import command as read_command
+from lancewal_reader.left_out import left_out_of
 from lancewal_reader.plan import strong
+from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
+from lancewal_reader.table import open_table
 from tests.support.pipeline import SMALL, Key, Pipeline, Row, by_key
 
 PARTITIONS = 3

@@ -16,8 +16,8 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import Table, open_table
 from lancewal_reader.lookup import keys_of
+from lancewal_reader.table import Table, open_table
 from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.lance.table import LancePinnedTable
-from lancewal_reader import Table, open_table
+from lancewal_reader.table import Table, open_table
 from tests.support.flusher_tables import COMBINE, Key, KeyedTable, Operation
 
 KEYS: dict[str, tuple[pa.Schema, Callable[[int], Key]]] = {

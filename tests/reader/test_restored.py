@@ -12,8 +12,9 @@ import pytest
 
 from lancewal_core.errors import TableRestored
 from lancewal_core.ids import Position
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.spark.source import pin_read
+from lancewal_reader.table import open_table
 from tests.support.pipeline import Key, Pipeline, Row, by_key
 from tests.support.repairs import command
 

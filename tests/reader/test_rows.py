@@ -19,12 +19,15 @@ import lancewal
 from lancewal_core.errors import InvalidInput, VersionGone
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import At, Receipt, Rows, open_table, receipt_of
 from lancewal_reader import reads as reads_module
 from lancewal_reader import scan as scan_module
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.point.at import At
+from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.reads import Planned, Reads
+from lancewal_reader.rows import Rows
 from lancewal_reader.scan import scan_plan
+from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, KEY, Key, Pipeline, Row, by_key
 
 CLEANED_UP = 6

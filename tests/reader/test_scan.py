@@ -20,9 +20,10 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import open_table, receipt_of
 from lancewal_reader.filter import filter_rows
+from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.scan import BATCH_ROWS, base_batches, batch_rows
+from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row, by_key
 
 FILTERS: list[tuple[str, Callable[[Row], bool]]] = [

@@ -16,10 +16,11 @@ from lancewal_core.ids import Position, Region
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import encode_contract
-from lancewal_reader import open_table, receipt_of
 from lancewal_reader import reads as reads_module
 from lancewal_reader import unmerged as unmerged_module
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, RegionDelta, plan_strong
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from lancewal_reader.unmerged import Loaded, LoadedCache
 from tests.support.pipeline import SMALL, Pipeline, by_key
 

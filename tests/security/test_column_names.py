@@ -10,7 +10,7 @@ import pytest
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.settings.load import load_settings
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.security.test_object_keys import HOSTILE
 from tests.support.pipeline import KEY, Pipeline, by_key
 

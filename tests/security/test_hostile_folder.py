@@ -11,7 +11,8 @@ import pytest
 
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.hostile_clients import answer
 from tests.support.hostile_objects import Changed, led_elsewhere, put, zeros
 from tests.support.memory_watch import peak_bytes

@@ -17,7 +17,8 @@ import pytest
 
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports, listens
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.hostile_clients import CLIENTS, answer
 from tests.support.hostile_records import LETTERS, ROWS, TOPIC_CONFIG, WIDE_COLUMNS, Batch, Sender
 from tests.support.memory_watch import forget_peak, peak_bytes

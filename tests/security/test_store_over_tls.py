@@ -9,7 +9,7 @@ import pytest
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_demo.stack import KafkaBroker, S3Server
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.certificates import Certificates
 from tests.support.whole_path import until
 from tests.whole_path.world import make_world

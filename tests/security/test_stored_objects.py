@@ -42,8 +42,8 @@ from lancewal_flusher.status.status import table_status
 from lancewal_flusher.tasks import parcel as task_parcel
 from lancewal_flusher.tasks.parcel import OpenParcel, send
 from lancewal_flusher.upkeep.compact_all import look
-from lancewal_reader import open_table
 from lancewal_reader.spark.source import pin_read
+from lancewal_reader.table import open_table
 from tests.fuzz.test_segments import KEY as SEGMENT_KEY
 from tests.fuzz.test_segments import bomb
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, upserts

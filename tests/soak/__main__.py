@@ -31,7 +31,8 @@ from pathlib import Path
 
 from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, VersionGone
 from lancewal_demo.stack import KafkaBroker, S3Server
-from lancewal_reader import Receipt, open_table, receipt_of
+from lancewal_reader.point.receipt import Receipt, receipt_of
+from lancewal_reader.table import open_table
 from tests.soak import hostile
 from tests.soak.outage import Outage
 from tests.soak.pace import PROTOCOLS, SCALED, Pace, paces

@@ -33,7 +33,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from lancewal_core.errors import LancewalError
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support import hostile_records
 from tests.support.hostile_clients import CLIENTS, answer
 from tests.support.hostile_objects import ACTS, KINDS, Changed, change

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_demo.stack import S3Server
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 
 READ_S_MAX = 300.0
 """A read that was begun in the outage has its result so long after it: Lance's client repeats for three minutes."""

@@ -13,8 +13,8 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from lancewal_core.errors import InvalidInput, TableRestored
-from lancewal_reader import open_table
 from lancewal_reader.spark.source import receipt_of_dataframe
+from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row, by_key
 from tests.support.spark import LocalSpark
 

@@ -19,7 +19,7 @@ from lancewal_core.errors import LancewalError
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.pipeline import Pipeline, by_key
 
 

@@ -14,7 +14,8 @@ from lancewal_core.ids import topic_id
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.retention import delete_records
 from tests.support.topics import delete_topic, make_topics
 from tests.support.whole_path import until

@@ -11,7 +11,7 @@ import pytest
 
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_demo.stack import KafkaBroker
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.whole_path import until
 from tests.whole_path.feed import COLUMNS, PARTITIONS
 from tests.whole_path.test_bad_records import headers_of, read_letters

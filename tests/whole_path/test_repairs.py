@@ -21,7 +21,7 @@ from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_core.wal.segment import FOOTER_SIZE, Trailer, decode_trailer
 from lancewal_demo.stack import KafkaBroker
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.indexes import flip_record, page_versions
 from tests.support.repairs import content
 from tests.support.retention import delete_records

@@ -10,7 +10,7 @@ from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.report import Findings, IndexReport, RegionReport, Report
 from lancewal_audit.verify.scope import Scope
 from lancewal_core.ids import Region
-from lancewal_reader import Receipt
+from lancewal_reader.point.receipt import Receipt
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.lance.errors import reading
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 
 SHARE_ROWS = 100_000
 _SHARES_MAX = 1_000

@@ -15,7 +15,8 @@ from lancewal_core import paths
 from lancewal_core.errors import RecordsGivenUp
 from lancewal_core.ids import Sequence
 from lancewal_ingest.regions.flush_queue import FlushQueue
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import MemoryRecords, damage, feed, index_of
 from tests.audit.repair.test_segment_loss import check, dropped, give_up, held_by, held_in_both, rows_without
 from tests.audit.verify.records.test_wal import verify

@@ -20,7 +20,8 @@ from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.garbage import collect as gc
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, command, dry, repairing

@@ -29,7 +29,7 @@ from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.open import open_region
 from lancewal_kafka.records import Records
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import Crash, CrashingStore, check_merged, check_strong, content, flip, messages, repairing

@@ -24,7 +24,8 @@ from lancewal_core.ids import LogId, Region
 from lancewal_core.region.loss_record import read_losses
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_kafka.records import Records
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import MemoryRecords, damage, feed, index_of, pieces
 from tests.audit.verify.records.test_wal import verify
 from tests.support.pipeline import Key, Pipeline, Row, by_key

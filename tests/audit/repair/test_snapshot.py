@@ -17,7 +17,7 @@ from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.rows.fold import Folded
 from lancewal_core.table.protocol import fragment_files
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Pipeline
 from tests.support.repairs import check_merged, check_strong, command, dry, flip, messages, repairing

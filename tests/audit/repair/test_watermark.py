@@ -22,7 +22,8 @@ from lancewal_core.process.failpoints import FailpointError
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.commit.send import send
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import check_merged, check_strong, command, content, dry, repairing
 

@@ -21,7 +21,8 @@ from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_ingest.append.prepare import Consumed, Preparer
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import MemoryRecords
 from tests.support.pipeline import Pipeline
 

@@ -29,7 +29,7 @@ from lancewal_core.store.place import place_of
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment, encode_segment
 from lancewal_demo.stack import KafkaBroker
-from lancewal_reader import Receipt
+from lancewal_reader.point.receipt import Receipt
 from tests.support.retention import delete_records
 from tests.whole_path.feed import PARTITIONS, Key, Row
 from tests.whole_path.world import World, make_world, positions, user_row

@@ -37,7 +37,8 @@ from lancewal_flusher.define.move import move_table
 from lancewal_flusher.status.of_kafka import foreign_members
 from lancewal_kafka.group_member import MemberTable, member_id, parse_member_id
 from lancewal_kafka.topic import GroupMember, TopicInspector, TopicState
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.flusher.table_settings import content, table_settings
 from tests.golden.json_formats import CONTRACT
 

@@ -58,9 +58,11 @@ from lancewal_flusher.status.status import table_status
 from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
-from lancewal_reader import left_out_of, open_table, receipt_of
+from lancewal_reader.left_out import left_out_of
+from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import BaseTask, DeltaTask, Task, run_task
+from lancewal_reader.table import open_table
 from tests.support.conflict_model import ConflictModel
 from tests.support.flusher_tables import (
     COMBINE,

@@ -22,7 +22,7 @@ from lancewal_flusher.define.create import create_table
 from lancewal_ingest.commands.offset import app
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_kafka.reread import read_records
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.ingest.kafka.test_consumer import make_topic, produce, started
 from tests.ingest.kafka.test_dead_letters import read as read_letters
 from tests.ingest.service.test_service import get, metric, serving, settings_tree, until

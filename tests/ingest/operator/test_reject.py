@@ -19,7 +19,7 @@ from lancewal_core.wal import segment
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.operator.reject import Partition, Passed, reject
 from lancewal_kafka.records import Records
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import content
 

@@ -28,7 +28,7 @@ from lancewal_core.ids import Sequence
 from lancewal_core.process.health import Problem
 from lancewal_core.region import indexes as regions
 from lancewal_ingest.service.probes import Shown, problems
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import index_of
 from tests.support.pipeline import Failures, Pipeline, by_key
 

@@ -8,7 +8,7 @@ import pytest
 
 from lancewal_core.errors import StoreUnavailable, TableMissing
 from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.support.pipeline import Failures, Pipeline, by_key
 
 

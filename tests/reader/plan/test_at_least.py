@@ -15,12 +15,12 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_flusher.garbage import find as garbage
-from lancewal_reader import Table, Token, open_table
 from lancewal_reader.plan import at_least as at_least_module
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.point.token import Token
 from lancewal_reader.spark.options import parse_options
 from lancewal_reader.spark.source import pin_read
-from lancewal_reader.table import table_of
+from lancewal_reader.table import Table, open_table, table_of
 from tests.support.pipeline import NoDeadLetters, Pipeline, by_key
 
 

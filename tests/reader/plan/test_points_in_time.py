@@ -15,10 +15,11 @@ from lancewal_core.ids import Position
 from lancewal_core.process.clock import utc_text
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import At, Receipt, open_table
-from lancewal_reader.point.at import Point
+from lancewal_reader.point.at import At, Point
+from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.spark.options import parse_options
 from lancewal_reader.spark.source import pin_read
+from lancewal_reader.table import open_table
 from tests.support.pipeline import Key, Pipeline, Row, by_key
 
 FIRST_MS = 1_700_000_000_000

@@ -12,8 +12,9 @@ from lancewal_core.errors import OutsideHistoryWindow
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_ingest.regions.seal import Moved, seal_and_reanchor
-from lancewal_reader import open_table, receipt_of
 from lancewal_reader.plan import at_receipt as plan_at
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import index_of
 from tests.support.pipeline import Pipeline
 

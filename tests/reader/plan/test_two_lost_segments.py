@@ -14,7 +14,8 @@ from lancewal_core.region.durable_position import durable_position
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_ingest.regions.seal import Moved, seal_and_reanchor
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import feed, goes_on, index_of, pieces, repair
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import check_strong, content, repairing

@@ -12,9 +12,10 @@ import pytest
 
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.rows.schema import Op
-from lancewal_reader import SearchRows, open_table
 from lancewal_reader.search import merged
+from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.options import Metric
+from lancewal_reader.table import open_table
 from tests.support.flusher_tables import Operation
 from tests.support.indexed_tables import VECTORS, WIDTH, AllIndexes, values
 

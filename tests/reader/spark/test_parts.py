@@ -36,13 +36,13 @@ from pyspark.sql.types import (
 
 from lancewal_core.errors import InvalidInput, InvalidSettings, PlanStale
 from lancewal_core.settings.executor import storage_options
-from lancewal_reader import open_table
 from lancewal_reader.point.at import At
 from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import OPTIONS, parse_options
 from lancewal_reader.spark.source import FilteringReader, PinnedRead, PlainReader, TaskPartition, balanced, pin_read
 from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
+from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -25,7 +25,7 @@ from lancewal_core.rows.fold import fold
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import open_table
+from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import MemoryRecords
 from tests.support.indexes import flip_record, newest_index, page_versions
 from tests.support.pipeline import Pipeline, by_key

@@ -18,7 +18,8 @@ from lancewal_audit.verify.shares import on_disk as shares
 from lancewal_audit.verify.verification import Asked, verify_table
 from lancewal_core.cli.program import run
 from lancewal_core.settings.load import Settings
-from lancewal_reader import open_table, receipt_of
+from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, Pipeline
 from tests.support.repairs import command
 
