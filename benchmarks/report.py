@@ -327,14 +327,15 @@ _MISSED = """
   freed in the last minutes and passes it over (a profile of the kernel shows it). Right behind other runs, which delete
   their tables, a merge of 10,000 rows with its flush took up to 60 ms, and 35 without deletions before it; on an ext4
   with a journal it took 34 to 38. Let five minutes pass before measuring where files were deleted.
-* **Many rows, flush included** (merge). On the machine of 26 November a flush of 250,000 rows takes 112 to 121 ms, and of 2.5 M
-  1.6 s, where that of 23 November took 67 ms and 1.2 s; the code of then, measured beside it on the later machine, takes 112 to
-  115 ms and 1.7 s. So the aims of 2 from the MemTable are kept on the one and missed on the other. So it is with ingest: 0.65 of the floor
-  there, 0.60 here, for the code of then as well.
-* **A store 30 ms away** (distance). What waits for one another costs 30 ms each: a strong read behind a merge is 4 rounds, and
-  planning and the opening of files between them. 200 segments that nobody has read are asked for behind the listing that
-  shows them, by 64 threads, and each is decoded. A merge is 8 rounds to its commit, five requests of which are Lance's own in a
-  commit by address, beside the reading and writing of rows; each partition's flush has a manifest and a file of its own.
+* **Many rows, flush included** (merge). On the machine of 26 November a flush of 250,000 rows takes 112 to 121 ms, and of
+  2.5 M 1.6 s, where that of 23 November took 67 ms and 1.2 s; the code of then, measured beside it on the later machine,
+  takes 112 to 115 ms and 1.7 s. So the aims of 2 from the MemTable are kept on the one and missed on the other. So it is
+  with ingest: 0.65 of the floor there, 0.60 here, for the code of then as well.
+* **A store 30 ms away** (distance). What waits for one another costs 30 ms each: a strong read behind a merge is 4 rounds,
+  and planning and the opening of files between them. 200 segments that nobody has read are asked for behind the listing
+  that shows them, by 64 threads, and each is decoded. A merge is 8 rounds to its commit, five requests of which are Lance's
+  own in a commit by address, beside the reading and writing of rows; each partition's flush has a manifest and a file of
+  its own.
 * **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by
   column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`
   leaves the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them.
