@@ -368,7 +368,8 @@ def test_a_damaged_index_is_waited_out(table: FlusherTable, monkeypatch: pytest.
     indexes = {path: path.read_bytes() for path in (Path(table.uri) / "_lancewal" / "pages").rglob("*.binpb")}
     for path, data in indexes.items():
         path.write_bytes(data[:-3])
-    with serving(settings_of(table, flusher={"gc_interval_s": 3600})) as port:  # it would name the regions beside the merge
+    without_gc = {"gc_interval_s": 3600}  # it would name the regions beside the merge
+    with serving(settings_of(table, flusher=without_gc)) as port:
         wait_for(lambda: samples(port).get("failures_total{object_corrupt}", 0) >= 2)
         status, text = get(port, "/readyz")
         assert status == 503
