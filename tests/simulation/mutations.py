@@ -16,6 +16,7 @@ import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
 import lancewal_flusher.garbage.collect
 import lancewal_flusher.garbage.find
+import lancewal_flusher.garbage.table_versions
 import lancewal_flusher.merge.finish
 import lancewal_flusher.merge.look
 import lancewal_flusher.merge.merge
@@ -27,12 +28,13 @@ import lancewal_reader.plan.strong
 import lancewal_reader.unmerged
 from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost
-from lancewal_core.ids import Page, Position, Region, Sequence
-from lancewal_core.region.history import History, read_sound_histories
+from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
+from lancewal_core.region.history import History, SoundHistories, read_sound_histories
+from lancewal_core.region.index import State
 from lancewal_core.region.transitions import claim, trim
 from lancewal_core.store.object_store import Done, Unknown, put_once
-from lancewal_core.table.watermarks import InForce
-from lancewal_core.testing.memory_table import MemoryDataset
+from lancewal_core.table.watermarks import InForce, Watermarks
+from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.walk import Walk, end_log, walk_sound
 from lancewal_flusher.garbage.find import _free_segments, boundary
@@ -294,6 +296,67 @@ def _claims_of_a_newer_contract_are_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_reader.plan.strong, "check_claims", lambda contract, indexes: None)
 
 
+def _versions_expire_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.garbage.table_versions, "window_ms", lambda *_: 0)
+
+
+def _a_tag_holds_nothing(patch: pytest.MonkeyPatch) -> None:
+    def remove(self: MemoryTable, versions: Any) -> None:
+        self.dataset.tags.clear()
+        removed(self, versions)
+
+    removed = MemoryTable.remove_versions
+    patch.setattr(MemoryTable, "remove_versions", remove)
+
+
+def _versions_expire_below_an_unfinished_merge(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.garbage.table_versions, "is_finished", lambda *_: True)
+
+
+def _versions_expire_after_a_restore(patch: pytest.MonkeyPatch) -> None:
+    _without_generations(patch, State.MERGED)
+
+
+def _versions_expire_beside_a_flush_that_waits(patch: pytest.MonkeyPatch) -> None:
+    _without_generations(patch, State.FLUSHED)
+
+
+def _without_generations(patch: pytest.MonkeyPatch, state: State) -> None:
+    """Expiry does not see generations in this state."""
+
+    def why_kept(context: Any, in_force: Any, kept: SoundHistories, now_ms: int) -> str | None:
+        seen = {
+            region: replace(
+                history,
+                index=replace(
+                    history.index, generations=tuple(r for r in history.index.generations if r.state is not state)
+                ),
+                pages=(),
+            )
+            for region, history in kept.of.items()
+        }
+        return known(context, in_force, replace(kept, of=seen), now_ms)
+
+    known = lancewal_flusher.garbage.table_versions._why_kept
+    patch.setattr(lancewal_flusher.garbage.table_versions, "_why_kept", why_kept)
+
+
+def _versions_expire_beside_damage(patch: pytest.MonkeyPatch) -> None:
+    def why_kept(context: Any, in_force: Any, kept: SoundHistories, now_ms: int) -> str | None:
+        return known(context, in_force, replace(kept, damaged={}), now_ms)
+
+    known = lancewal_flusher.garbage.table_versions._why_kept
+    patch.setattr(lancewal_flusher.garbage.table_versions, "_why_kept", why_kept)
+
+
+def _finished_without_its_record(patch: pytest.MonkeyPatch) -> None:
+    def checkpoints_only(self: Watermarks, in_force: InForce, version: TableVersion, kind: Any) -> None:
+        if kind == "checkpoint":
+            self.record(in_force, version, kind)
+
+    patch.setattr(Watermarks, "recorded", checkpoints_only)
+
+
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
     "others' generations tell nothing of a log": _others_generations_tell_nothing_of_a_log,
@@ -319,6 +382,13 @@ MUTATIONS: dict[str, Patch] = {
     "tried again while a segment is in flight": _tried_again_while_a_segment_is_in_flight,
     "an entry names the version of the start": _an_entry_names_the_version_of_the_start,
     "claims of a newer contract are read": _claims_of_a_newer_contract_are_read,
+    "versions expire at once": _versions_expire_at_once,
+    "a tag holds nothing": _a_tag_holds_nothing,
+    "versions expire below an unfinished merge": _versions_expire_below_an_unfinished_merge,
+    "versions expire after a restore": _versions_expire_after_a_restore,
+    "versions expire beside a flush that waits": _versions_expire_beside_a_flush_that_waits,
+    "versions expire beside damage": _versions_expire_beside_damage,
+    "finished without its record": _finished_without_its_record,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -340,5 +410,10 @@ NOT_IN_SCHEDULES = {
     "an entry names the version of the start",
     "claims of a newer contract are read",
     "what a damaged region needs is not kept",
+    "a tag holds nothing",
+    "versions expire after a restore",
+    "versions expire beside a flush that waits",
+    "versions expire beside damage",
 }
-"""Mutations that no random schedule can show: none of them makes another version of the contract, or damages a page."""
+"""Mutations that no random schedule can show: none of them makes another version of the contract, damages a page, tags a
+version, has a person decide about a restore, or leaves a flush for a week."""

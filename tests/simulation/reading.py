@@ -80,6 +80,8 @@ class Reading:
             lost = world.losses.named_by(error)
             require(lost or not isinstance(error, ObjectMissing), f"{self._process.name}: nothing is lost, but", error)
             require(world.restored is not None or not isinstance(error, TableRestored), "nobody restored, but", error)
+            if isinstance(error, VersionGone):
+                world.check_gone(receipt.version, f"{self._process.name} reads again")
             world.note(f"read again: {type(error).__name__}")
             world.log(f"{self._process.name} could not read again: {error}")
             return

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation import drain_accidents, ingest_scenarios, merge_scenarios, trim_scenarios
+from tests.simulation import drain_accidents, expiry_scenarios, ingest_scenarios, merge_scenarios, trim_scenarios
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **ingest_scenarios.SCENARIOS,
     **merge_scenarios.SCENARIOS,
     **trim_scenarios.SCENARIOS,
     **drain_accidents.SCENARIOS,
+    **expiry_scenarios.SCENARIOS,
 }
 """What each finds: the mutation, and what then is said."""

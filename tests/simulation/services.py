@@ -15,6 +15,7 @@ from lancewal_core.table.control import POLL_S, ControlReader, ControlWatch, Ser
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.merge import NothingToMerge
 from lancewal_flusher.merge.plan import MergeLimits, unmerged
 from lancewal_flusher.service.round import RoundState, run_round
@@ -182,13 +183,15 @@ def collector(world: World, process: Process) -> None:
     """Garbage collection rounds."""
     context = flusher_context(world, process)
     control = _control(world, process)
-    state = GarbageState()
+    state = GarbageState(versions=VersionsSeen(every_s=1.0, window_min_ms=2000))
     while True:
         if _paused(world, control):
             continue
         try:
             report = collect_garbage(context, state)
             world.counts["objects deleted"] = world.counts.get("objects deleted", 0) + report.deleted
+            for _ in report.expired_versions:
+                world.note("version expired")
             world.counts["trims"] = world.counts.get("trims", 0) + len(report.trimmed)
         except (*PASSING, MergedPositionUnknown) as error:  # a clean-up came between a commit and its record
             world.note(f"garbage: {type(error).__name__}")

@@ -22,6 +22,7 @@ from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
+from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_ingest.append.prepare import Preparer
@@ -235,6 +236,11 @@ class Stage(World):
         collect_garbage(context, state)
         self.scheduler.now += self.settings.grace_s + 1
         return collect_garbage(context, state)
+
+    def expire(self, context: FlusherContext, days: float) -> GarbageReport:
+        """A round of garbage collection so much later, which looks after the table's versions, too."""
+        self.scheduler.now += days * 24 * 3600
+        return collect_garbage(context, GarbageState(versions=VersionsSeen(window_min_ms=0)))
 
     def reader(self, name: str) -> Reading:
         return Reading(self, self.process(name))

@@ -29,7 +29,8 @@ SEEDS = {
 EVENTS = [
     "strong read", "eventual read", "read again", "read again by another version", "merge", "merge rebased",
     "merge put off", "follow-up",
-    "trims", "objects deleted", "history pages", "page versions deleted", "chaos: crash", "chaos: pause",
+    "trims", "objects deleted", "history pages", "page versions deleted", "version expired",
+    "chaos: crash", "chaos: pause",
     "chaos: expel", "chaos: rebalance", "chaos: retention", "chaos: warp", "failed open: OwnershipLost",
     "compaction", "compaction refused", "index extended",
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",

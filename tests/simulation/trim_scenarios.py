@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError, ObjectCorrupt
@@ -83,6 +83,18 @@ def record_is_damaged_while_others_go_on() -> None:
     stage.round(f)
     stage.check_table()
     stage.check()
+
+
+@contextmanager
+def damaged_record(stage: Stage, partition: int) -> Iterator[None]:
+    """The first partition's record of the page of ``partition`` is damaged meanwhile, in all its versions."""
+    versions = [info.key for info in stage.bucket.listing(paths.page_prefix(stage.page(partition)))]
+    whole = stage.bucket.get(versions[0]) or b""
+    harmed = with_flipped_record(whole, 0)
+    _change_records(stage, versions, whole, harmed)
+    yield
+    versions = [info.key for info in stage.bucket.listing(paths.page_prefix(stage.page(partition)))]
+    _change_records(stage, versions, harmed, whole)
 
 
 def _change_records(stage: Stage, versions: Sequence[str], old: bytes, new: bytes) -> None:

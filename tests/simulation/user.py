@@ -62,11 +62,17 @@ def append(world: World, *keys: int) -> None:
 
 
 def clean_up(world: World, keep: int) -> None:
-    """Remove old versions only: an unfinished merge, and what is newer than every record of watermarks, is young."""
+    """Remove old versions only: an unfinished merge, and what is newer than every record of watermarks, is young.
+
+    As the pages for operators allow: what is younger than an hour stays.  A merge that is finished is not, and has its record
+    by then; all above the newest one that is finished stays, and of any older versions as many go as there are.
+    """
     infos = world.bucket.listing(paths.merges_prefix())
     finished = max((v for i in infos if (v := paths.parse_merge_finished(i.key)) is not None), default=0)
     table = world.checker.table
+    before = set(world.dataset.versions)
     table.cleanup(keep=max(keep, table.newest().version - finished))
+    world.taken_by_user |= before - set(world.dataset.versions)
 
 
 def _lose_files(world: World, rng: Random) -> None:

@@ -39,6 +39,9 @@ from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
 from tests.simulation.settings import Settings
 
+MAX_SKEW_MS = 3000
+"""Of a process's clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -85,6 +88,8 @@ class World:
         self.faults = RandomFaults(Random(f"{seed}/faults"), self.settings.rates)
         self.writer_of: dict[str, str] = {}
         self.by_hand = ByHand()
+        self.taken_by_user: set[int] = set()
+        """Versions that a user's clean-up has removed."""
         self.restored: int | None = None
         """The version by which a user restored an older one."""
         self.reads: list[tuple[Receipt, dict[int, oracle.Values]]] = []
@@ -98,6 +103,8 @@ class World:
         """Name of the newest process of each group."""
         self._incarnations = 0
         clock = SimClock(self.scheduler)
+        self.dataset.now_ms = clock.now_ms
+        self.dataset.stored_ms[1] = clock.now_ms()
         store = WithWhatIsLost(clock, self.bucket, self.losses)
         store.put_if_absent(paths.contract_version(1), encode_contract(self.contract))
         table = MemoryTable(self.dataset)
@@ -113,7 +120,7 @@ class World:
         self._incarnations += 1
         name = f"{group}.{self._incarnations}"
         rng = self.draws(name)
-        clock = SimClock(self.scheduler, skew_ms=rng.choice([0, 0, -3000, 3000]))
+        clock = SimClock(self.scheduler, skew_ms=rng.choice([0, 0, -MAX_SKEW_MS, MAX_SKEW_MS]))
         switch = self.scheduler.switch
         faults = self._delayed(name, group, self.faults_of(group))
         store = MemoryStore(clock, self.bucket, faults, switch)
@@ -205,6 +212,21 @@ class World:
         columns = {"k": list(keys), "a": ["by hand"] * len(keys), "b": list(keys)}
         return pa.table(columns, schema=self.contract.rows.table)
 
+    def check_gone(self, version: int, where: str) -> None:
+        """A version that is gone was removed by a user, or had not been the newest for the version window."""
+        newer = [number for number in self.dataset.stored_ms if number > version]
+        if version in self.dataset.versions or version in self.taken_by_user or not newer:
+            return
+        age_ms = EPOCH_MS + int(self.scheduler.now * 1000) - self.dataset.stored_ms[min(newer)]
+        window_ms = self.contract.history_window_s * 1000 - MAX_SKEW_MS
+        require(age_ms >= window_ms, f"{where}: version {version} is gone within the window, after ms", age_ms)
+
+    def rows_of(self, version: int) -> list[dict[str, object]]:
+        """Rows of a version as it stands."""
+        pinned = self.checker.table.at(version)
+        batches = list(pinned.scan(self.contract.rows.table.names))
+        return sorted((row for batch in batches for row in batch.to_pylist()), key=lambda row: int(row["k"]))
+
     def merged_up_to(self) -> dict[str, int]:
         """Positions that the newest merge covers, by region name; of one that a clean-up has taken, where it has left none."""
         there = [self.dataset.versions[number] for number in sorted(self.dataset.versions, reverse=True)]
@@ -236,6 +258,7 @@ def _contract(settings: Settings) -> Contract:
         start=tuple([0] * settings.partitions),
         columns=tuple(Column(name=n, type=t, field_ids=(i,)) for i, (n, t) in enumerate(oracle.COLUMNS.items())),
         history_window_s=settings.history_window_s,
+        version_window_s=0,
         grace_s=settings.grace_s,
         on_misrouted=settings.on_misrouted,
         on_bad_record=settings.on_bad_record,

@@ -66,6 +66,8 @@ _RESERVE = "BaseOperation"
 """What the binding calls the version by which a compaction reserves fragment ids."""
 _REBASED_OVER = {"CreateIndex", "UpdateConfig", _RESERVE}
 _COMPARED = {"Update", "Delete", "Rewrite"}
+_UNNAMED_MS = 7 * 24 * 3600 * 1000
+"""So long a data file that no version names is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,8 @@ class MemoryDataset:
     now_ms: Callable[[], int] | None = None
     """When versions are stored; None: nobody asks."""
     stored_ms: dict[int, int] = field(default_factory=dict)
+    written_ms: dict[str, int] = field(default_factory=dict)
+    """When data files were written."""
 
     def __post_init__(self) -> None:
         created = TransactionInfo("Overwrite", 0, {})
@@ -169,6 +173,8 @@ class MemoryDataset:
         """A data file that no version refers to."""
         name = f"{self.new_name()}.lance"
         self.files[name] = rows.cast(self.schema).combine_chunks()
+        if self.now_ms is not None:
+            self.written_ms[name] = self.now_ms()
         return _Fragment(0, name, rows.num_rows)
 
     def add(
@@ -494,6 +500,7 @@ class MemoryTable:
         self.begin("remove versions")
         gone = set(versions) - self.dataset.tags - {self.dataset.newest.number}
         self._remove({int(number) for number in gone if number in self.dataset.versions})
+        self._remove_unnamed()
         self.end("remove versions")
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
@@ -659,6 +666,16 @@ class MemoryTable:
         dataset = self.dataset
         kept = {*sorted(dataset.versions)[-keep:], *(dataset.tags & dataset.versions.keys())}
         self._remove(dataset.versions.keys() - kept, delete_unverified=delete_unverified)
+
+    def _remove_unnamed(self) -> None:
+        """Data files that no version names go a week after they were written."""
+        dataset = self.dataset
+        if dataset.now_ms is None:
+            return
+        named = {name for version in dataset.versions.values() for f in version.fragments for name in f.files}
+        for name in [name for name in dataset.files if name not in named]:
+            if dataset.now_ms() - dataset.written_ms.get(name, dataset.now_ms()) > _UNNAMED_MS:
+                dataset.files.pop(name)
 
     def _remove(self, numbers: Collection[int], *, delete_unverified: bool = False) -> None:
         dataset = self.dataset

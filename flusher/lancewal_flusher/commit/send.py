@@ -121,10 +121,10 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> La
 
 def checkpoint(context: FlusherContext, version: TableVersion) -> None:
     """Record what is in force at a version that a commit of ours comes upon: of two such commits in a row, a clean-up may
-    leave the upper one alone, which says nothing of watermarks."""
+    leave the upper one alone, which says nothing of watermarks.  ``StoreUnavailable`` while that is not sure to be stored."""
     in_force = context.watermarks.at(version)
     if in_force.version != version:
-        context.watermarks.record(in_force, version, "checkpoint")
+        context.watermarks.recorded(in_force, version, "checkpoint")
 
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:

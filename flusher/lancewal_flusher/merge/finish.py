@@ -5,7 +5,9 @@ Guarantees
  2. Every adopted data file exists: one that a clean-up took between check and commit is rebuilt from the WAL, and the
     broken fragment is removed.
  3. ``merges/<version>.finished`` is written only after that, and after the proof that the merge did not land on top of
-    another one; the step is repeated until then, and repeating is harmless.
+    another one, and behind the merge's own record; the step is repeated until then, and repeating is harmless.  Without that
+    record (a put whose reply was lost), and with two commits of others on top, a clean-up that leaves those two alone, which
+    takes none that is unfinished, would leave nobody who knows what is merged.
  4. It needs no version but the merge's own and the newest: what it must know of the version that the merge was computed
     from stands in the merge's transaction (``commit.facts``).
 
@@ -20,7 +22,7 @@ Steps of ``finish_newest``
  4. Check the files of the fragments that the merge added.
  5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
     ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.
- 6. Write the ``finished`` object.
+ 6. Write the record, should it not be sure to be there, then the ``finished`` object.
 """
 
 from __future__ import annotations
@@ -110,6 +112,7 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
             return Settled(pinned.version, in_force, None)
         raise
     # Step 6
+    context.watermarks.recorded(in_force, in_force.version, "merge")
     key = paths.merge_finished(in_force.version)
     put_new(context.store, key, (in_force.merge or "").encode())  # lost: another flusher finished it
     remember_finished(context, in_force)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import FailpointError
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.store.object_store import PutOutcome, PutUnknown
 from lancewal_core.table.lance import table as table_lance
 from lancewal_core.table.protocol import CommitOutcome, TableCommit, TransactionInfo, fragment_files
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_WATERMARKS, InForce
@@ -530,3 +532,29 @@ def test_the_rebuilt_snapshot_is_the_one_that_is_named(table: FlusherTable) -> N
     new = table.record(0, 2).snapshot
     assert new is not None
     assert read_snapshot(table.store, new).rows == old.rows
+
+
+def test_a_merge_is_finished_behind_its_record_only(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else two commits of users on top, and a clean-up that takes what is finished, would leave nobody who knows W."""
+    table.generation(0, upserts(range(3), a=1))
+    context = table.context()
+    real, lost = type(context.store).put_if_absent, [True]
+
+    def put_if_absent(store: Any, key: str, data: bytes) -> PutOutcome:
+        if lost and paths.parse_merge_record(key) == table.dataset.version:
+            return PutUnknown("no reply")
+        return real(store, key, data)
+
+    monkeypatch.setattr(type(context.store), "put_if_absent", put_if_absent)
+    with pytest.raises(StoreUnavailable, match="no verdict"):
+        table.round(context=context)
+    version = table.dataset.version
+    assert version not in table.finished()
+    lost.clear()
+    table.round()
+    assert version in table.finished()
+    for id in (300, 301):
+        table.user_append(0, [id], in_model=True)
+    table.dataset.cleanup_old_versions(retain_versions=2, older_than=timedelta(0))
+    table.check()
+    assert table.context().watermarks.newest()[1].version == version

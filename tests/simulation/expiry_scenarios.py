@@ -1,0 +1,162 @@
+"""Interleavings around the expiry of table versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from lancewal_core.region.index import State
+from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.table.protocol import fragment_files
+from lancewal_core.table.watermarks import InForce
+from lancewal_core.testing.faults import PutFault
+from lancewal_flusher.context import FlusherContext
+from tests.simulation.checker import require
+from tests.simulation.script import Crashed, crash
+from tests.simulation.stage import Member, Stage
+from tests.simulation.trim_scenarios import damaged_record
+from tests.simulation.user import clean_up
+
+_WINDOW_S = 3600
+_DAY = 1.0
+_MINUTE = 1 / 24 / 60
+
+
+def _merged_thrice(stage: Stage) -> tuple[Member, FlusherContext]:
+    """A member, and a flusher that has merged three of its flushes: so there are versions that nothing needs."""
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    for _ in range(3):
+        stage.append_and_seal(a, 0)
+        stage.round(f)
+    return a, f
+
+
+def receipt_is_read_again_within_the_window() -> None:
+    """Versions go between a read and another one at its receipt, which is young enough."""
+    stage = Stage(history_window_s=_WINDOW_S)
+    a, f = _merged_thrice(stage)
+    stage.reader("r").read("strong")
+    stage.append_and_seal(a, 0)
+    stage.round(f)
+    stage.user_appends(5_000)  # no version but that of the read shows its rows
+    stage.expire(f, days=50 * _MINUTE)
+    stage.reader("again").read_again(*stage.reads[-1])
+    require(stage.counts.get("read again") == 1, "it was not read by its version:", stage.counts)
+    report = stage.expire(f, days=30 * _MINUTE)
+    require(bool(report.expired_versions), "no version went an hour later:", report)
+    stage.check_table()
+    stage.check()
+
+
+def tag_holds_a_version() -> None:
+    """A user tags a version that would go, and others below and above it do."""
+    stage = Stage()
+    _, f = _merged_thrice(stage)
+    tagged = sorted(stage.dataset.versions)[-2]
+    rows = stage.rows_of(tagged)
+    stage.checker.table.tag(tagged)
+    report = stage.expire(f, days=_DAY)
+    require(bool(report.expired_versions), "nothing went")
+    require(stage.rows_of(tagged) == rows, "the tagged version has other rows")
+    stage.check()
+
+
+def merge_is_unfinished_when_versions_expire() -> None:
+    """A merge lands above a version of a user's, and the flusher dies before it has finished; a day later versions are due."""
+    stage = Stage()
+    a, f = _merged_thrice(stage)
+    stage.append_and_seal(a, 0)
+    g, script = stage.flusher("g"), stage.scripts["g"]
+    script.before("commit", "table", lambda: stage.user_appends(5_000))
+    script.puts.append(("merges/", PutFault.NEVER_ARRIVED))  # the record, with which less would be asked of versions
+    script.before("put", ".finished", crash)
+    script.down.append(("put", "merges/"))
+    with suppress(Crashed):
+        stage.round(g)
+    stage.user_appends(5_001)
+    report = stage.expire(stage.flusher("c"), days=_DAY)
+    require(not report.expired_versions, "versions went though the merge is not finished:", report.expired_versions)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def _flushed_files(stage: Stage, partition: int) -> list[str]:
+    """Data files of the partition's flushes that the index knows."""
+    index = stage.process("audience").indexes.read([stage.region(partition)])[stage.region(partition)]
+    flushes = [record.snapshot for record in index.generations if record.snapshot and record.state is not State.OPEN]
+    fragments = [f for key in flushes for f in read_snapshot(stage.checker.store, key).fragments]
+    return [name for fragment in fragments for name in fragment_files(fragment)]
+
+
+def restore_takes_merges_back() -> None:
+    """A user restores an old version, and a person has what was merged since merged again; before that a day passes."""
+    stage = Stage(history_window_s=30 * 24 * 3600)
+    a, f = _merged_thrice(stage)
+    before = stage.process("audience").watermarks.newest()[1]
+    stage.append_and_seal(a, 0)
+    stage.round(f)
+    files = _flushed_files(stage, 0)
+    restored = stage.checker.table.restore(before.version)
+    stage.process("person").watermarks.decide(InForce(restored, None, before.regions), "replay")
+    stage.user_appends(5_000)
+    stage.expire(stage.flusher("c"), days=60.0)
+    missing = stage.checker.table.files_missing(files)
+    require(not missing, "files of flushes that are to be merged again are gone:", missing)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def flush_of_a_damaged_region_waits() -> None:
+    """The record of a region that has a flush is damaged for more than a week, while others are merged."""
+    stage = Stage()
+    a, f = _merged_thrice(stage)
+    stage.append_and_seal(a, 0)
+    files = _flushed_files(stage, 0)
+    with damaged_record(stage, 0), suppress(Exception):
+        stage.expire(f, days=8.0)
+    missing = stage.checker.table.files_missing(files)
+    require(not missing, "files of the flush that waits for its merge are gone:", missing)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def flush_waits_for_days() -> None:
+    """A flush is not merged for more than a week: the flusher was stopped, only its garbage is collected."""
+    stage = Stage()
+    a, f = _merged_thrice(stage)
+    stage.append_and_seal(a, 0)
+    files = _flushed_files(stage, 0)
+    stage.expire(f, days=8.0)
+    missing = stage.checker.table.files_missing(files)
+    require(not missing, "files of the flush that waits for its merge are gone:", missing)
+    stage.round(f)
+    stage.check_table()
+    stage.check()
+
+
+def record_of_a_merge_gets_no_reply() -> None:
+    """The put of a merge's record has no reply and never lands; a user commits twice, and cleans up what is finished."""
+    stage = Stage()
+    a, f = stage.member("a", 0, 1), stage.flusher("f")
+    stage.append_and_seal(a, 0)
+    stage.scripts["f"].puts += [("merges/", PutFault.NONE), ("merges/", PutFault.NEVER_ARRIVED)]
+    stage.round(f)
+    stage.user_appends(5_000)
+    stage.user_appends(5_001)
+    clean_up(stage, 1)
+    stage.check_table()
+    stage.check()
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    receipt_is_read_again_within_the_window: ("versions expire at once", "within the window"),
+    tag_holds_a_version: ("a tag holds nothing", "is gone"),
+    merge_is_unfinished_when_versions_expire: ("versions expire below an unfinished merge", "not finished|proven"),
+    restore_takes_merges_back: ("versions expire after a restore", "are gone"),
+    flush_of_a_damaged_region_waits: ("versions expire beside damage", "are gone"),
+    flush_waits_for_days: ("versions expire beside a flush that waits", "are gone"),
+    record_of_a_merge_gets_no_reply: ("finished without its record", "cannot be proven"),
+}
