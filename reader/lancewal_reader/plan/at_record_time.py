@@ -61,13 +61,16 @@ def _first_from(context: PlanContext, region: Region, index: RegionIndex, ms: in
             return None
         raise _outside(context, region, index.trimmed, ms)
     records = generations_behind(context, region, index, index.trimmed_generation)
+    earlier = False  # whether a row that is kept lies before: positions may begin with what is no row
     for record in records:
         if record.next is not None and record.record_times is not None and record.record_times.max_ms < ms:
+            earlier = True
             continue
-        position = _in_generation(context, region, record, ms)
+        position, before = _in_generation(context, region, record, ms)
+        earlier |= before
         if position is None:
             continue
-        if position == records[0].first and index.trimmed_generation:
+        if not earlier and index.trimmed_generation:
             raise _outside(context, region, position, ms)
         return position
     return None
@@ -82,8 +85,11 @@ def _outside(context: PlanContext, region: Region, begin: Position, ms: int) -> 
     )
 
 
-def _in_generation(context: PlanContext, region: Region, record: GenerationRecord, ms: int) -> Position | None:
-    position = record.first
+def _in_generation(
+    context: PlanContext, region: Region, record: GenerationRecord, ms: int
+) -> tuple[Position | None, bool]:
+    """The first such row, and whether another row lies before it."""
+    position, before = record.first, False
     for segment in segments_of(context, record):
         for entry in segment.entries:
             if entry.region != region or entry.first != position:
@@ -91,11 +97,13 @@ def _in_generation(context: PlanContext, region: Region, record: GenerationRecor
             position = entry.next
             times = _times(entry)
             if times is None or times.max_ms < ms:
+                before |= times is not None
                 continue
             rows = entry.rows if isinstance(entry, Entry) else _rows(context, record, segment.sequence, region)
             late = pc.greater_equal(rows.column(TIMESTAMP).cast(pa.int64()), ms)
-            return Position(pc.min(pc.filter(rows.column(OFFSET), late)).as_py())
-    return None
+            found = Position(pc.min(pc.filter(rows.column(OFFSET), late)).as_py())
+            return found, before or pc.min(rows.column(OFFSET)).as_py() < found
+    return None, before
 
 
 def _times(entry: Entry | EntryHeader) -> RecordTimes | None:

@@ -209,6 +209,27 @@ def test_times_of_records_need_not_ascend(pipeline: Pipeline) -> None:
             assert {r.partition: p for r, p in rows.receipt.positions.items()}[partition] == min(k, end)
 
 
+def test_what_is_kept_may_begin_with_what_is_no_row(tmp_path: Path) -> None:
+    """Behind what was trimmed comes a record that was passed over: the first row that is kept is still the first."""
+    pipeline = Pipeline(tmp_path, partitions=1, seed=3, seal_rows=25, batch=15, grace_s=0, on_bad_record="ignore")
+    table = open_table(pipeline.uri)
+    pipeline.produce(30)
+    pipeline.merge_all()
+    for _ in range(3):
+        pipeline.clock.ahead_s += pipeline.contract.history_window_s + 60
+        pipeline.collect()
+    begin = len(pipeline.messages(0))
+    pipeline._messages[0].append((b"x", b"no JSON", "upsert"))
+    pipeline.produce(10)
+    pipeline.ingest()
+    for early in (0, begin, begin + 1):
+        with pytest.raises(OutsideHistoryWindow, match=f"may be trimmed; what is left begins at position {begin + 1}"):
+            table.scan(at=At.record_time(at_ms(FIRST_MS + early)))
+    later = table.receipt(at=At.record_time(at_ms(FIRST_MS + begin + 2)))
+    assert list(later.positions.values()) == [begin + 2]
+    pipeline.close()
+
+
 def test_spark_and_python_mean_the_same(pipeline: Pipeline) -> None:
     table, then, ends = open_table(pipeline.uri), moment(), reached(pipeline)
     version = pipeline.table.newest().version
