@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lancewal_core.table.contract import MISROUTED
+from lancewal_core.table.contract import MISROUTED, UNREADABLE
 from lancewal_ingest.decode.outcomes import KINDS
-from lancewal_ingest.operator.reject import UNREADABLE
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "dead-letters.md"
 

@@ -30,6 +30,8 @@ POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
 """Terms of records that are no rows: who works by another version than the newest does no harm."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than it belongs in; all other kinds are bad records."""
+UNREADABLE = "unreadable"
+"""Kind of a record that nobody could read, which a person has passed over; it has a dead letter under any policy."""
 BESIDE_ROWS = POLICIES | {
     "ttl_column",
     "ttl_s",
@@ -132,6 +134,10 @@ class Contract(BaseModel):
     def policy_of(self, kind: str) -> Policy:
         """What becomes of a record that is no row for this reason."""
         return self.on_misrouted if kind == MISROUTED else self.on_bad_record
+
+    def has_letter(self, kind: str) -> bool:
+        """Whether a record that an entry of this version lists for this reason became a dead letter."""
+        return kind == UNREADABLE or self.policy_of(kind) != "ignore"
 
     @property
     def keyed_by_bytes(self) -> bool:

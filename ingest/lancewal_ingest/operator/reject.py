@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from lancewal_core.errors import InvalidInput, RecordsUnreadable
 from lancewal_core.ids import OwnerId, Position, Region, position_after
 from lancewal_core.region.durable_position import durable_position
+from lancewal_core.table.contract import UNREADABLE
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.append.pending import divided, joined
@@ -39,8 +40,6 @@ from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.operator.entry import write_entry
 from lancewal_kafka.records import Records
 
-UNREADABLE = "unreadable"
-"""Kind of rejection beside those of ``decode.outcomes``: nobody knows what the record is."""
 _UNREADABLE_AT_ONCE = 10_000
 """Offsets of an entry that are rejected unread."""
 

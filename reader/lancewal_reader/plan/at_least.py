@@ -28,7 +28,7 @@ from lancewal_core.region.history import pages_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.store.place import same_place
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, read_contract_version
 from lancewal_core.wal.segment import EntryHeader, Trailer
 from lancewal_core.wal.tail import LogTail, read_trailer
 from lancewal_reader.plan.log_entries import EntryRef
@@ -161,15 +161,26 @@ def check_rejected(context: PlanContext, goal: Goal) -> None:
         offset = goal.positions[region] - 1
         record = _holder(context, region, index, offset)
         header = None if record is None else _entry(context.store, region, record, offset)
-        for rejected in () if header is None else header.rejected:
-            if rejected.offset == offset and context.contract.policy_of(rejected.kind) != "ignore":
+        if header is None:
+            continue
+        for rejected in header.rejected:
+            if rejected.offset != offset:
+                continue
+            contract = _contract_of(context, header)
+            if contract.has_letter(rejected.kind):
                 raise TokenRejected(
                     f"record {region.topic}-{region.partition}-{offset} became a dead letter ({rejected.kind}): it is no row, "
-                    f"and will be none. It lies in topic {context.contract.dead_letters}",
+                    f"and will be none. It lies in topic {contract.dead_letters}",
                     topic=region.topic,
                     partition=region.partition,
                     offset=offset,
                 )
+
+
+def _contract_of(context: PlanContext, entry: EntryHeader) -> Contract:
+    """The version that the entry follows: policies change, and what became of its records was decided by that one."""
+    version = entry.contract_version
+    return context.contract if version == context.contract.version else read_contract_version(context.store, version)
 
 
 def _holder(context: PlanContext, region: Region, index: RegionIndex, offset: int) -> GenerationRecord | None:

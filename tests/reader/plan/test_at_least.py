@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, TokenRejected, TokenTimeout
 from lancewal_core.ids import Position
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.rows.policy import Policy
+from lancewal_core.store.object_store import ObjectStore, put_once
+from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage import find as garbage
 from lancewal_reader.plan import at_least as at_least_module
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
@@ -172,6 +175,30 @@ def test_a_dead_letter_is_told_while_its_entry_is_kept(pipeline: Pipeline, monke
     for _ in range(3):
         pipeline.collect()
     assert by_key(table.to_arrow(at_least=token)) == pipeline.oracle
+
+
+@pytest.mark.parametrize("before", ["ignore", "dead-letter"])
+def test_what_became_of_a_record_was_decided_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Policy
+) -> None:
+    """A policy that was changed since says nothing of it."""
+    monkeypatch.setattr(NoDeadLetters, "send", lambda self, region, records, rejected: None)
+    pipeline = Pipeline(tmp_path, partitions=1, on_bad_record=before, dead_letter_topic="letters-before")
+    pipeline.produce(3)
+    token = Token.of(("orders", 0, 3))
+    pipeline._messages[0].append((b"x", b"no JSON", "upsert"))
+    pipeline.ingest()
+    after = {"version": 2, "on_bad_record": {"ignore": "dead-letter", "dead-letter": "ignore"}[before]}
+    newer = pipeline.contract.model_copy(update={**after, "dead_letter_topic": "letters-after"})
+    put_once(pipeline.store, paths.contract_version(2), encode_contract(newer))
+    table = open_table(pipeline.uri)
+    assert newer.has_letter("unreadable")  # under any policy
+    if before == "ignore":
+        assert by_key(table.to_arrow(at_least=token)) == pipeline.oracle
+    else:
+        with pytest.raises(TokenRejected, match="It lies in topic letters-before"):
+            table.receipt(at_least=token)
+    pipeline.close()
 
 
 def test_each_of_many_records_is_found(pipeline: Pipeline) -> None:
