@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Sequence
 
@@ -11,6 +12,10 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.library_errors import first_line
+
+_TEXTS = re.compile("""'[^']*'|"[^"]*\"""")
+_OF_LANCE = re.compile(r"(?<![\w.`])`?(_row\w*)", re.IGNORECASE)
+"""Columns that Lance makes up of where a row lies: an unmerged row lies nowhere.  A member of a struct has a dot before it."""
 
 
 def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> pa.Table:
@@ -32,5 +37,10 @@ def check_filter(schema: pa.Schema, filter: str | None) -> None:
     dataset = lance.write_dataset(schema.empty_table(), f"memory://{uuid.uuid4().hex}", schema=schema)
     try:
         dataset.scanner(filter=filter).explain_plan()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:  # a panic too: of what Lance has not implemented
         raise InvalidInput(f"filter {filter!r} is not accepted: {first_line(error)}") from error
+    found = _OF_LANCE.search(_TEXTS.sub("''", filter))
+    if found is not None:
+        raise InvalidInput(
+            f"filter {filter!r} names {found[1]!r}, which is no column of the table: it has {schema.names}"
+        )

@@ -20,7 +20,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader.filter import filter_rows
+from lancewal_reader.filter import check_filter, filter_rows
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.scan import BATCH_ROWS, base_batches, batch_rows
 from lancewal_reader.table import open_table
@@ -190,6 +190,10 @@ def test_an_empty_table_has_its_schema(pipeline: Pipeline) -> None:
         ({"columns": "a"}, "must be a list of names"),
         ({"filter": "nope > 1"}, "filter 'nope > 1' is not accepted"),
         ({"filter": "a >"}, "filter 'a >' is not accepted"),
+        ({"filter": "a = ?"}, r"filter 'a = \?' is not accepted"),
+        ({"filter": "a > 1 AND _rowid < 5"}, "names '_rowid', which is no column of the table"),
+        ({"filter": "`_rowaddr` < 5"}, "names '_rowaddr', which is no column of the table"),
+        ({"filter": "_row_created_at_version>1 OR s = '_rowid'"}, "names '_row_created_at_version'"),
         (
             {"filter": pc.field("a") > 3},
             "filter: expected a condition in Lance's SQL as text, .* not Expression",
@@ -201,6 +205,12 @@ def test_an_empty_table_has_its_schema(pipeline: Pipeline) -> None:
 def test_wrong_arguments_are_named(pipeline: Pipeline, arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         open_table(pipeline.uri).scan(**arguments)
+
+
+def test_a_filter_may_have_such_names_in_texts_and_structs() -> None:
+    schema = pa.schema([("s", pa.string()), ("st", pa.struct([("_rowid", pa.int64())])), ("a_rowid", pa.int64())])
+    for filter in ("s = '_rowid'", 's = "_rowid"', "s = 'it''s _rowid'", "st._rowid < 1 OR st.`_rowid` > a_rowid"):
+        check_filter(schema, filter)
 
 
 def test_what_is_no_table_is_named(tmp_path: Path) -> None:
