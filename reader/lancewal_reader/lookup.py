@@ -19,8 +19,10 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from threading import Lock
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,7 @@ from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.obstore import local_folder
 from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.narrow_times import PER_SECOND
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.scan import result_schema
 from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
@@ -118,6 +121,8 @@ def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, 
 def keys_of(schema: RowSchema, keys: object) -> pa.Table:
     """What a user gave, each key once, in order of the first time; ``InvalidInput`` where it is no list of keys."""
     names = list(schema.primary_key)
+    if hasattr(keys, "columns") and hasattr(keys, "__arrow_c_stream__"):  # a DataFrame, which is a list of its names
+        keys = pa.table(keys)
     if isinstance(keys, pa.Table | pa.RecordBatch):
         lacking = [name for name in names if name not in keys.schema.names]
         if lacking:
@@ -155,11 +160,42 @@ def _columns(names: Sequence[str], keys: object) -> list[list[object]]:
 def _array(schema: RowSchema, name: str, column: object) -> pa.Array:
     type_ = schema.table.field(name).type
     try:
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
-        array = column.cast(type_) if isinstance(column, pa.Array) else pa.array(column, type_)
+        array, as_given = (
+            _cast(column, type_) if isinstance(column, pa.Array | pa.ChunkedArray) else _made(column, type_)
+        )
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(f"keys: column {name!r} takes {type_}: {error}") from error
     if array.null_count:
         raise InvalidInput(f"keys: a key has no value in column {name!r}")
+    if not as_given:
+        raise InvalidInput(
+            f"keys: column {name!r} takes {type_}, which does not hold a value as it was given: no row has it"
+        )
     return array
+
+
+def _cast(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> tuple[pa.Array, bool]:
+    """In the type of the key, and whether nothing is lost by that: a date has no time of day, a bool no 2."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    fitted = array.cast(type_)
+    return fitted, bool(array.type == type_ or fitted.cast(array.type).equals(array))
+
+
+def _made(values: object, type_: pa.DataType) -> tuple[pa.Array, bool]:
+    given = [value.as_py() if isinstance(value, pa.Scalar) else value for value in cast("list[object]", values)]
+    made = pa.array(given, type_)
+    return made, all(_is_exact(value, type_) for value in given)
+
+
+def _is_exact(value: Any, type_: pa.DataType) -> bool:
+    """Whether Arrow has taken a value as it is: fractions, of numbers and of times, it cuts off without a word."""
+    if isinstance(value, datetime):
+        cut = value.microsecond * 1000 + getattr(value, "nanosecond", 0)  # as times of pandas have
+        if pa.types.is_timestamp(type_):
+            return bool(cut % (10**9 // PER_SECOND[type_.unit]) == 0)
+        return (value.hour, value.minute, value.second, cut) == (0, 0, 0, 0)
+    if pa.types.is_integer(type_) and type(value) is not int:
+        return value is None or bool(value == int(value))
+    return True

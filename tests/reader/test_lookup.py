@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pandas
+import polars
 import pyarrow as pa
 import pytest
 
@@ -165,6 +170,52 @@ def test_threads_share_a_table(pipeline: Pipeline) -> None:
 def test_what_is_no_key_is_refused(pipeline: Pipeline, keys: Any, said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         open_table(pipeline.uri).get(keys)
+
+
+AT = datetime(2026, 3, 1, 12, 0, 0, 5_000)
+
+
+def of_one(type_: pa.DataType) -> RowSchema:
+    return RowSchema(pa.schema([pa.field("k", type_, nullable=False)]), ("k",), ("k",))
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "key"),
+    [
+        (pa.int64(), [7.0], 7),
+        (pa.int64(), pa.table({"k": ["7"]}), 7),
+        (pa.uint8(), [pa.scalar(200, pa.int64())], 200),
+        (pa.date32(), [datetime(2026, 3, 1)], date(2026, 3, 1)),
+        (pa.timestamp("ms"), [AT], AT),
+        (pa.timestamp("us"), pa.table({"k": pa.array([AT], pa.timestamp("ns"))}), AT),
+        (pa.string(), pa.table({"k": pa.array(["é"]).dictionary_encode()}), "é"),
+        (pa.binary(), [""], b""),
+        (pa.string(), pandas.DataFrame({"k": ["x"], "more": [1]}), "x"),
+        (pa.string(), polars.DataFrame({"k": ["x"]}), "x"),
+    ],
+)
+def test_a_key_is_taken_in_other_types(type_: pa.DataType, given: Any, key: object) -> None:
+    assert keys_of(of_one(type_), given).to_pylist() == [{"k": key}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "given"),
+    [
+        (pa.int64(), [7, 7.5]),
+        (pa.int64(), [Decimal("7.5")]),
+        (pa.int64(), pa.table({"k": ["007"]})),
+        (pa.bool_(), pa.table({"k": [2]})),
+        (pa.date32(), [AT]),
+        (pa.date32(), pa.table({"k": [AT]})),
+        (pa.timestamp("s"), [AT]),
+        (pa.timestamp("ms"), pa.table({"k": [AT + timedelta(microseconds=1)]})),
+        (pa.timestamp("us"), [pandas.Timestamp("2026-03-01 12:00:00.000000001")]),
+    ],
+)
+def test_a_value_that_no_key_can_be_is_refused(type_: pa.DataType, given: Any) -> None:
+    """It would be cut, and the row of another key be found."""
+    with pytest.raises(InvalidInput, match=re.escape(f"column 'k' takes {type_}")):
+        keys_of(of_one(type_), given)
 
 
 def test_a_key_of_one_column_is_its_value() -> None:
