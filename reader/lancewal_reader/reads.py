@@ -42,10 +42,11 @@ from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
 from lancewal_reader.lookup import KeyLookup, count_plan, lookup_plan
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
-from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, plan_eventual, plan_strong
+from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, check_contract, plan_eventual, plan_strong
 from lancewal_reader.point.at import Point
 from lancewal_reader.point.read_options import Consistency, ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
+from lancewal_reader.point.token import Least
 from lancewal_reader.scan import batch_rows, left_out, result_schema, scan_plan
 from lancewal_reader.unmerged import DeltaContext, FindAddresses
 
@@ -248,7 +249,7 @@ class Reads:
     def _plan_newest(self, contexts: _Contexts, read: ReadOptions, attempt: int, until: float) -> ReadPlan:
         """Steps of a ``max_staleness_s`` that was given: the plan kept, where it is young enough and the first to be tried."""
         consistency = read.consistency
-        goal = None if read.at_least is None else Goal.of(read.at_least, contexts.contract, self._place)
+        goal = None if read.at_least is None else self._goal(contexts.plan, read.at_least)
         with self._lock:
             before, kept = self._newest.get(consistency, Newest()), self._kept
         began = contexts.plan.clock.monotonic()
@@ -271,6 +272,13 @@ class Reads:
             if consistency == "strong" and (self._kept is None or self._kept.began <= began):
                 self._kept = _Kept(plan, began, contexts.contract)
         return plan
+
+    def _goal(self, context: PlanContext, least: Least) -> Goal:
+        try:
+            return Goal.of(least, context.contract, self._place)
+        except InvalidInput:
+            check_contract(context)  # a newer one may have the partition
+            raise
 
     def _may_be_settled(self, plan: ReadPlan, asked: Point | None) -> bool:
         """Whether another plan may show no conflict where this delta has one: what met may be merged, one behind the other, by

@@ -24,7 +24,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.at_version import check_of_table, versions_left
 from lancewal_reader.plan.stand_in import is_at_or_below
-from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.plan.strong import PlanContext, ReadPlan, check_contract, plan_strong
 from lancewal_reader.point.receipt import Receipt
 
 _NAMED = 3
@@ -35,6 +35,7 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
     partitions = range(context.contract.partitions)
     wrong = sorted({*wanted} ^ {*partitions})
     if wrong:
+        check_contract(context)  # a newer one has others
         raise InvalidInput(
             f"positions: partitions {wrong[:_NAMED]} are not named, or not there: give one position for each of the "
             f"partitions 0 to {len(partitions) - 1} of topic {context.contract.topic}"

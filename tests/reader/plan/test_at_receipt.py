@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, VersionGone
+from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, TokenTimeout, VersionGone
 from lancewal_core.ids import Position, TableUuid, TableVersion
 from lancewal_core.region.index import State
 from lancewal_core.store.place import place_of
@@ -24,6 +24,7 @@ from lancewal_reader import reads as reads_module
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import ReadPlan, SnapshotRef
+from lancewal_reader.point.at import At
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.scan import scan_plan
 from lancewal_reader.table import Table, open_table
@@ -406,6 +407,23 @@ def test_after_an_alteration_receipts_from_before_and_after_it(pipeline: Pipelin
     mixed = {r: Position(p + 1) for r, p in merged.positions.items()}
     with pytest.raises(VersionGone):
         kept.scan(at=replace(merged, version=early, positions=mixed))
+
+
+def test_a_kept_reader_takes_points_and_tokens_of_partitions_that_were_added(pipeline: Pipeline) -> None:
+    pipeline.produce(40)
+    pipeline.merge_all()
+    kept, tokens = open_table(pipeline.uri), open_table(pipeline.uri)
+    merged = kept.receipt().positions
+    ends = tuple(int(merged[r]) for r in pipeline.contract.regions)
+    added = len(ends)
+    altered = pipeline.contract.model_copy(update={"version": 2, "partitions": added + 1, "altered_at": ends})
+    pipeline.store.put_if_absent(paths.contract_version(2), encode_contract(altered))
+    point = At.positions({**dict(enumerate(ends)), added: 0})
+    assert by_key(kept.to_arrow(at=point)) == pipeline.oracle
+    with pytest.raises(TokenTimeout, match=f"orders-{added}: 0 of 1"):
+        tokens.receipt(at_least=f"orders-{added}-0", timeout_s=0)
+    with pytest.raises(InvalidInput, match=f"with partitions 0 to {added}"):
+        tokens.receipt(at_least=f"orders-{added + 1}-0", timeout_s=0)
 
 
 def test_the_columns_are_those_of_the_contract(pipeline: Pipeline) -> None:
