@@ -50,12 +50,19 @@ def open_context(
     return FlusherContext(
         *opened.parts,
         keys=_key_index(opened, settings.table.uri, computing, stack),
-        runner=ThreadRunner(opened.table, computing, opened.clock, events)
+        runner=ThreadRunner(
+            opened.table, computing, opened.clock, events, waiting_tasks(settings.table.uri, tasks, computing)
+        )
         if runner == "threads"
         else _spark_runner(opened, Address.of(settings), events),
         new_id=lambda: uuid.uuid4().hex,
         events=events,
     )
+
+
+def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
+    """What runs tasks that wait for the store; at a local folder nothing waits, and more threads than cores are slower."""
+    return tasks if local_folder(uri) is None else computing
 
 
 def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:

@@ -331,7 +331,8 @@ class FlusherSettings(Section):
     that it combines; whole rows that patches are completed from come on top.  Of more generations the longest waiting are
     merged first; one alone that needs more is an error.  Half of a 2 GiB container."""
     threads: Count = 2
-    """Merge tasks at a time.  Each holds a flush's keys; two overlap reading and writing."""
+    """Merge tasks at a time that scan a fragment or write its columns.  Each holds a flush's keys; two overlap reading
+    and writing."""
     gc_interval_s: Seconds = 60.0
     """Time between two rounds of trimming and garbage collection.  They only list and delete."""
     drain_timeout_s: Seconds = 60.0

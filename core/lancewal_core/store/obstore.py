@@ -7,8 +7,9 @@ The same ``uri`` and ``options`` serve Lance: ``options`` are Lance's storage op
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +62,15 @@ would be an object that others know, at a number used before (``page_chain``).""
 class ObstoreStore:
     """An object store rooted at a table's folder."""
 
-    def __init__(self, store: Any, name: str, once: Any = None) -> None:
-        """``once``: the same, by a client that repeats no request; None: none does."""
+    def __init__(self, store: Any, name: str, once: Callable[[], Any] | None = None) -> None:
+        """``once`` makes the same with a client that repeats no request, once it is needed; None: none does."""
         self._store = store
         self._name = name
-        self._once = store if once is None else once
+        self._make_once = once or (lambda: store)
+
+    @cached_property
+    def _once(self) -> Any:
+        return self._make_once()
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -195,11 +200,12 @@ def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bo
         elif name not in _LANCE_ONLY:
             config[name] = value
     prefix = parts.path.strip("/") or None
+
+    def opened(retry: Any) -> Any:
+        return S3Store(parts.netloc, prefix=prefix, config=config, client_options=client, retry_config=retry)
+
     try:
-        store, once = (
-            S3Store(parts.netloc, prefix=prefix, config=config, client_options=client, retry_config=retry)
-            for retry in (_RETRY, _ONCE)
-        )
+        store = opened(_RETRY)
     except Exception as error:
         raise InvalidSettings(f"store options for {uri!r} are not accepted: {first_line(error)}") from error
-    return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}", once)
+    return ObstoreStore(store, f"{parts.scheme}://{parts.netloc}{parts.path}", lambda: opened(_ONCE))

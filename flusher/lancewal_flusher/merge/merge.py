@@ -257,16 +257,25 @@ def _plan(
     if not found.set_aside and shall_defer(pinned, lookup, inputs, limits):
         return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, deferred=True, damaged=inputs.damaged)
     partials = inputs.partials(context)
-    in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
-    try:
-        results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
-    except RewriteFailed:
-        # Lance joins columns more strictly than it appends rows: a merge must not wait for a rarer way of writing.
-        in_place = {}
-        results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
-    kept = _not_in_place(partials, in_place)
-    left = partials if kept.all() else partials.filter(pa.array(kept))
-    written = write_rows(context, [w.rows for w in region_inputs], left, results)
+    whole = [w.rows for w in region_inputs]
+    if partials.num_rows:
+        in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
+        try:
+            results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+        except RewriteFailed:
+            # Lance joins columns more strictly than it appends rows: a merge must not wait for a rarer way of writing.
+            in_place = {}
+            results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+        kept = _not_in_place(partials, in_place)
+        left = partials if kept.all() else partials.filter(pa.array(kept))
+        written = write_rows(context, whole, left, results)
+    else:  # the new rows wait for nothing that the tasks find
+        in_place, kept, left = {}, np.ones(0, np.bool_), partials
+        results, written = together(
+            context.tasks,
+            lambda: run_tasks(context, pinned, keys, 0, lookup, {}),
+            lambda: write_rows(context, whole, partials, ()),
+        )
     merge = context.new_id()
     conflicts = inputs.in_force.conflicts
     if found.conflicts is not None:

@@ -71,6 +71,11 @@ class FragmentResult:
     """Rows that patches apply to; None where there are no patches."""
 
 
+def waits(task: FragmentTask) -> bool:
+    """Whether it waits for the store most of its time: its rows are known, and only its deletion vector is written."""
+    return isinstance(task.source, Candidates) and task.in_place is None
+
+
 def run_task(table: Table, task: FragmentTask) -> FragmentResult:
     """Open the task's version and ``run_on`` it."""
     return run_on(table.at(task.version), task)

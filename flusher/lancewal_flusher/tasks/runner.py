@@ -9,7 +9,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.protocol import Table
 from lancewal_flusher.event_table import FlusherEvents
-from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_on
+from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_on, waits
 from lancewal_flusher.tasks.progress import Progress, Work
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten, run_rewrite
 
@@ -28,25 +28,49 @@ class Runner(Protocol):
 
 
 class ThreadRunner:
-    """Threads of this process.  With a clock it shows how far it is."""
+    """Threads of this process.  With a clock it shows how far it is.
+
+    Those of ``computing`` bound what is in memory at once: each scans a fragment, or writes one of its columns.  Tasks that
+    do neither wait for the store most of the time, and nearly all of what they hold is in their results: ``waiting`` runs
+    them, where it is given.
+    """
 
     def __init__(
-        self, table: Table, tasks: Tasks, clock: Clock | None = None, events: FlusherEvents | None = None
+        self,
+        table: Table,
+        computing: Tasks,
+        clock: Clock | None = None,
+        events: FlusherEvents | None = None,
+        waiting: Tasks | None = None,
     ) -> None:
         self._table = table
-        self._tasks = tasks
+        self._computing = computing
+        self._waiting = waiting or computing
         self._clock = clock
         self._events = events or FlusherEvents()
 
     def run(self, tasks: Sequence[FragmentTask]) -> list[FragmentResult]:
         opened = {version: self._table.opened(version) for version in {task.version for task in tasks}}
-        return self._run(Work.MERGE, lambda task: run_on(opened[task.version], task), tasks)
+
+        def act(task: FragmentTask) -> FragmentResult:
+            return run_on(opened[task.version], task)
+
+        shown = self._shown(Work.MERGE, act, len(tasks))
+        waiting = [at for at, task in enumerate(tasks) if waits(task)]
+        computing = [at for at, task in enumerate(tasks) if not waits(task)]
+        results: dict[int, FragmentResult] = {}
+        for places, by in ((waiting, self._waiting), (computing, self._computing)):
+            results.update(zip(places, by.map(shown, [tasks[at] for at in places]), strict=True))
+        return [results[at] for at in range(len(tasks))]
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-        return self._run(Work.COMPACTION, lambda task: run_rewrite(self._table, task), tasks)
+        return self._computing.map(
+            self._shown(Work.COMPACTION, lambda task: run_rewrite(self._table, task), len(tasks)), tasks
+        )
 
-    def _run(self, work: Work, act: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
-        progress = None if self._clock is None else Progress(self._clock, self._events, work, "threads", len(tasks))
+    def _shown(self, work: Work, act: Callable[[Task], Result], count: int) -> Callable[[Task], Result]:
+        """``act``, telling how many of its ``count`` tasks are done."""
+        progress = None if self._clock is None else Progress(self._clock, self._events, work, "threads", count)
 
         def call(task: Task) -> Result:
             result = act(task)
@@ -54,4 +78,4 @@ class ThreadRunner:
                 progress.one_done()
             return result
 
-        return self._tasks.map(call, tasks)
+        return call

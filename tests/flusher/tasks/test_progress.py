@@ -43,7 +43,7 @@ def test_threads_show_it_too(clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("lancewal_flusher.tasks.runner.run_on", run)
     table: Any = SimpleNamespace(opened=lambda _: None)
-    tasks: list[Any] = [SimpleNamespace(version=1)] * 3
+    tasks: list[Any] = [SimpleNamespace(version=1, source=None)] * 3
     with capture_logs() as lines:
         ThreadRunner(table, InlineTasks(), clock).run(tasks)
         ThreadRunner(table, InlineTasks()).run(tasks)
