@@ -19,20 +19,20 @@ _DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 
 def distances(stored: Vectors, query: Vectors, metric: Metric) -> Vectors:
     """From one query to each row of ``stored``; NaN where there is none (cosine with a vector of zeros)."""
-    match metric:
-        case "l2":
-            apart = stored - query
-            found: Vectors = np.einsum("ij,ij->i", apart, apart)
-            return found
-        case "dot":
-            return 1.0 - stored @ query
-        case "cosine":
-            lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(query)
-            with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
+        match metric:
+            case "l2":
+                apart = stored - query
+                found: Vectors = np.einsum("ij,ij->i", apart, apart)
+                return found
+            case "dot":
+                return 1.0 - stored @ query
+            case "cosine":
+                lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(query)
                 cosines: Vectors = (stored @ query) / lengths
-            return 1.0 - cosines
-        case _:
-            assert_never(metric)
+                return 1.0 - cosines
+            case _:
+                assert_never(metric)
 
 
 def matrix(column: pa.ChunkedArray) -> Vectors:
@@ -43,9 +43,12 @@ def matrix(column: pa.ChunkedArray) -> Vectors:
 
 
 def nearest(rows: pa.Table, column: str, query: Vectors, metric: Metric, limit: int) -> pa.Table:
-    """The ``limit`` nearest of ``rows``, nearest first, with their distance; none whose vector is null."""
+    """The ``limit`` nearest of ``rows``, nearest first, with their distance; none whose vector is null, or whose distance is
+    no finite float32."""
     rows = rows.filter(rows[column].is_valid())
     found = distances(matrix(rows[column]), query, metric)
     order: npt.NDArray[np.int64] = np.argsort(found, kind="stable")
-    order = order[np.isfinite(found[order])][:limit]
-    return rows.take(pa.array(order)).append_column(_DISTANCE_FIELD, pa.array(found[order], pa.float32()))
+    with np.errstate(over="ignore"):
+        shown = found.astype(np.float32)
+    order = order[np.isfinite(shown[order])][:limit]
+    return rows.take(pa.array(order)).append_column(_DISTANCE_FIELD, pa.array(shown[order]))

@@ -95,9 +95,17 @@ class Merged:
         return VectorIndex(known[0].name, known[0].index_type, cast("Metric", metrics[known[0].name]), rows)
 
     def flat(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
-        """Exactly the nearest."""
-        found = self._ask(columns, vector, {"k": query.limit, "use_index": False, "metric": metric})
-        return nearest(found, self._column, vector, metric, query.limit)
+        """Exactly the nearest.
+
+        By ``dot`` a vector with an infinity is the nearest of all to Lance, and is none here: more are asked for then.
+        """
+        count = query.limit
+        while True:
+            found = self._ask(columns, vector, {"k": count, "use_index": False, "metric": metric})
+            best = nearest(found, self._column, vector, metric, query.limit)
+            if best.num_rows == query.limit or found.num_rows < count:
+                return best
+            count *= 4
 
     def by_index(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
         """The nearest that the index shows, by exact distances; as many as there are.

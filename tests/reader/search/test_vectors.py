@@ -16,7 +16,7 @@ from lancewal_reader.search import merged
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.options import Metric
 from lancewal_reader.table import open_table
-from tests.support.flusher_tables import Operation
+from tests.support.flusher_tables import KeyedTable, Operation
 from tests.support.indexed_tables import VECTORS, WIDTH, AllIndexes, values
 
 K = 5
@@ -193,6 +193,24 @@ def test_each_metric_and_many_queries(made: AllIndexes) -> None:
         for number, query in enumerate(queries.tolist()):
             rows = found.filter(pa.array(np.array(found["query_index"]) == number))
             holds(rows, nearest(made, "v_pq", query, metric), exact=True)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_vector_that_has_no_distance_takes_no_place(tmp_path: Path, merged: bool) -> None:
+    """By ``dot`` infinities are nearer than all others: they are passed over, and as many rows as are asked for come."""
+    nowhere = [[float("inf"), 1.0], [float("inf"), 2.0], [float("nan"), 1.0], [1e30, 1e30], None]
+    vectors = [*nowhere, [0.0, 0.0], *([float(n), 1.0] for n in range(1, 9))]
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 2))])
+    table = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    table.generation(0, [Operation(Op.UPSERT, (id,), {"v": vector}) for id, vector in enumerate(vectors)])
+    if merged:
+        table.round()
+    opened = open_table(table.uri)
+    assert opened.search([1e10, 1e10], metric="dot", limit=3).to_arrow()["id"].to_pylist() == [13, 12, 11]
+    assert opened.search([1.0, 1.0], metric="l2", limit=3).to_arrow()["id"].to_pylist() == [6, 7, 5]
+    all_there_are = opened.search([1e10, 1e10], metric="dot", limit=1000).to_arrow()
+    assert sorted(all_there_are["id"].to_pylist()) == list(range(5, 14))
+    table.close()
 
 
 def test_a_search_at_a_receipt_is_the_same_search(made: AllIndexes) -> None:
