@@ -40,7 +40,7 @@ from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.obstore import local_folder
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_reader.narrow_times import PER_SECOND
+from lancewal_reader.forms.narrow_times import PER_SECOND
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.scan import result_schema
 from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load

@@ -168,9 +168,13 @@ class Reads:
         )
         return planned, _described(rows, planned.schema)
 
-    def count(self, wanted: Wanted) -> int:
-        """How many rows a read without a filter has."""
-        return self.using(self.plan(wanted), count_plan)
+    def count(self, wanted: Wanted) -> tuple[Planned, int]:
+        """The read, and how many rows it has."""
+        if wanted.filter is None:
+            planned = self.plan(wanted)
+            return planned, self.using(planned, count_plan)
+        planned, rows = self.begin(wanted)
+        return planned, sum(batch.num_rows for batch in rows)
 
     def using(self, planned: Planned, use: Callable[[DeltaContext, FindAddresses, PinnedTable, ReadPlan], T]) -> T:
         """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile."""

@@ -79,6 +79,13 @@ def table_of(
     return Table(Reads(table, place_of(table), PlanContext(*opened.parts, segments), delta))
 
 
+def counted(table: Table, filter: str | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
+    """``Table.count_rows``, and the schema of what was counted: the receipt is in its metadata, and what was left out."""
+    wanted = table._wanted([table.contract.primary_key[0]], filter, **read)
+    planned, rows = table._reads.count(wanted)
+    return rows, planned.schema
+
+
 class Table:
     """An open table; ``open_table`` makes it.  Threads may share it.
 
@@ -204,10 +211,7 @@ class Table:
     ) -> int:
         """How many rows there are, or pass ``filter``.  Without one no row of the merged table is read, but for keys that the
         key index does not cover."""
-        key = [self.contract.primary_key[0]]
-        if filter is None:
-            return self._reads.count(self._wanted(key, None, **read))
-        return sum(batch.num_rows for batch in self.to_batches(key, filter, **read))
+        return counted(self, filter, **read)[0]
 
     def search(
         self,

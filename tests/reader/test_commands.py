@@ -1,4 +1,4 @@
-"""``lancewal read`` in this process, its stdout and stderr."""
+"""``lancewal read``, ``get`` and ``count`` in this process, its stdout and stderr."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ import typer
 from typer.testing import CliRunner, Result
 
 from lancewal_core.errors import InvalidInput, TokenTimeout
+from lancewal_reader import commands
 from lancewal_reader.commands import command
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key
 
 app = typer.Typer()
 app.command()(command)
+others = typer.Typer()
+others.command()(commands.get)
+others.command()(commands.count)
 
 
 @pytest.fixture(scope="module")
@@ -211,3 +215,74 @@ def test_every_way_to_say_which_state(pipeline: Pipeline) -> None:
         read(pipeline, "--timeout", "soon")
     with pytest.raises(InvalidInput, match="at_least cannot be asked for as well"):
         read(pipeline, "--at-least", "orders-0-0", "--at", "version:1")
+
+
+def run(pipeline: Pipeline, name: str, *arguments: str) -> Result:
+    """``lancewal get`` or ``count``."""
+    result = CliRunner().invoke(others, [name, "-t", pipeline.uri, *arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_get_finds_the_rows_of_keys(pipeline: Pipeline) -> None:
+    found = [*pipeline.oracle][::7]
+    gone = [("nowhere", 1), ("r1", 10_000)]
+    keys = [json.dumps(list(key)) for key in (*found[:3], gone[0], *found[3:], gone[1], found[0])]
+    result = run(pipeline, "get", "-o", "jsonl", *keys)
+    shown = {
+        (row["region"], row["id"]): row for row in map(json.loads, read(pipeline, "-o", "jsonl").stdout.splitlines())
+    }
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [shown[key] for key in found]
+    *lacking, receipt = result.stderr.splitlines()
+    assert lacking == ['no row: ["nowhere", 1]', 'no row: ["r1", 10000]']
+    assert sum(Receipt.parse(receipt.removeprefix("receipt: ")).positions.values()) == 120
+
+
+def test_get_gives_the_columns_asked_for(pipeline: Pipeline, tmp_path: Path) -> None:
+    region, id = next(iter(pipeline.oracle))
+    key = json.dumps({"id": id, "region": region})
+    expected = pipeline.oracle[region, id]
+    (row,) = map(json.loads, run(pipeline, "get", key, "--columns", "s, a", "-o", "jsonl").stdout.splitlines())
+    assert row == {"s": expected["s"], "a": expected["a"]}
+    run(pipeline, "get", key, "--columns", "s", "-o", "csv", "--to", str(tmp_path / "rows.csv"))
+    assert (tmp_path / "rows.csv").read_text().splitlines()[0] == "s"
+    run(pipeline, "get", key, "-o", "arrow", "--to", str(tmp_path / "rows.arrow"))
+    with pa.ipc.open_file(tmp_path / "rows.arrow") as file:
+        assert by_key(file.read_all()) == {(region, id): expected}
+    with pytest.raises(InvalidInput, match="a list of the values of"):
+        run(pipeline, "get", "7")
+    with pytest.raises(InvalidInput, match="unknown"):
+        run(pipeline, "get", key, "--columns", "nothing")
+
+
+def test_get_and_count_as_at_a_point(pipeline: Pipeline) -> None:
+    merged = {
+        (r["region"], r["id"])
+        for r in map(json.loads, read(pipeline, "--consistency", "eventual", "-o", "jsonl").stdout.splitlines())
+    }
+    later = next(key for key in pipeline.oracle if key not in merged)
+    eventual = run(pipeline, "get", json.dumps(list(later)), "--consistency", "eventual")
+    assert f"no row: {json.dumps(list(later))}" in eventual.stderr.splitlines()
+    receipt = eventual.stderr.splitlines()[-1].removeprefix("receipt: ")
+    for condition in ("", "id >= 0"):
+        assert run(pipeline, "count", "--at", receipt, "--filter", condition).stdout == f"{len(merged)}\n"
+    assert run(pipeline, "count", "--consistency", "eventual").stdout == f"{len(merged)}\n"
+    with pytest.raises(InvalidInput, match="at_least cannot be asked for as well"):
+        run(pipeline, "count", "--at-least", "orders-0-0", "--at", receipt)
+
+
+def test_count_is_as_many_as_there_are_rows(pipeline: Pipeline) -> None:
+    for condition in ("", "a > 2", "a IS NULL", "id < 0"):
+        rows = len(read(pipeline, "-o", "jsonl", "--filter", condition).stdout.splitlines())
+        result = run(pipeline, "count", "--filter", condition)
+        assert result.stdout == f"{rows}\n"
+        receipt = result.stderr.splitlines()[-1].removeprefix("receipt: ")
+        assert json.loads(run(pipeline, "count", "--filter", condition, "-o", "json").stdout) == {
+            "rows": rows,
+            "receipt": receipt,
+        }
+        assert run(pipeline, "count", "--filter", condition, "--at", receipt).stdout == f"{rows}\n"
+    with pytest.raises(InvalidInput):
+        run(pipeline, "count", "--filter", "nothing = 3")

@@ -21,8 +21,8 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader.commands import Output
 from lancewal_reader.commands import command as read_command
+from lancewal_reader.forms.row_output import RowOutput
 from lancewal_reader.left_out import left_out_of
 from lancewal_reader.plan import strong
 from lancewal_reader.point.receipt import receipt_of
@@ -112,7 +112,7 @@ def test_a_key_in_the_deltas_of_two_regions(
         assert raised.value.where["keys"] == 1
         assert "secret" not in str(raised.value)
     assert by_key(open_table(pipeline.uri).to_arrow(consistency="eventual")) == merged
-    read_command(table=pipeline.uri, output=Output.JSONL)
+    read_command(table=pipeline.uri, output=RowOutput.JSONL)
     assert "left out: 0 keys in conflict wait for a decision, and unmerged records of 1 keys" in capsys.readouterr().err
 
 
@@ -137,7 +137,7 @@ def test_a_key_that_waits_for_a_decision(
     assert eventual["a"].to_pylist() == [1]
     assert left_out_of(eventual.schema).waiting == 1
     pipeline.merge_all()
-    read_command(table=pipeline.uri, output=Output.JSONL)
+    read_command(table=pipeline.uri, output=RowOutput.JSONL)
     assert "left out: 1 keys in conflict wait for a decision\n" in capsys.readouterr().err
     assert "came through two partitions" in caplog.messages[-1]
     assert "unmerged" not in caplog.messages[-1]

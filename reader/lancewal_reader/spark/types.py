@@ -43,7 +43,7 @@ from pyspark.sql.types import (
 )
 
 from lancewal_core.errors import InvalidInput
-from lancewal_reader.narrow_times import narrow
+from lancewal_reader.forms.narrow_times import narrow
 
 _PLAIN: dict[pa.DataType, DataType] = {
     pa.bool_(): BooleanType(),

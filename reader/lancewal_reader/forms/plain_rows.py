@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lancewal_reader.narrow_times import PER_SECOND
+from lancewal_reader.forms.narrow_times import PER_SECOND
 
 
 def plain_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:

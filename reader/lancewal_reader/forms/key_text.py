@@ -1,0 +1,182 @@
+"""Primary keys as the command line has them: texts, in the forms that ``plain_rows`` gives values.
+
+Guarantee: each form that ``plain_rows`` shows of a value that a key can have is read back as that value; what is no value
+of the column's type, exactly, is refused: ``InvalidInput`` says which key, which column and what is expected.  A key of one
+column is its value as it stands, so that a text needs no quotes; of several columns it is JSON, a list in the key's order or
+an object.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+
+from lancewal_core.cli.output import one_line
+from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.schema import RowSchema
+from lancewal_reader.forms.narrow_times import PER_SECOND
+from lancewal_reader.forms.plain_rows import plain_rows
+
+_INTEGER = re.compile(r"-?[0-9]{1,30}")
+_SINCE = re.compile(r"(-?[0-9]{1,30}) (days|s|ms|us|ns) since 1970")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}:[0-9]{2})?"
+)
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def keys_of_texts(schema: RowSchema, texts: Sequence[str]) -> pa.Table:
+    """A key for each text."""
+    key, alone = schema.key, len(schema.primary_key) == 1
+    rows = [[_of_text(text, key.field(0), text)] if alone else _of_json(text, key) for text in texts]
+    columns = [_column(key.field(n), [row[n] for row in rows], texts) for n in range(len(key))]
+    return pa.table(columns, schema=key)
+
+
+def without_row(keys: pa.Table, rows: pa.Table) -> list[str]:
+    """Those of the keys that no row has, each once, as texts; ``rows`` have the columns of the key."""
+    names = keys.schema.names
+    found = KeySet(rows.select(names).combine_chunks()).contains([keys[name] for name in names])
+    lacking = [row for batch in keys.filter(pa.array(~found)).to_batches() for row in plain_rows(batch)]
+    return [*dict.fromkeys(one_line(_shown(list(row.values()))) for row in lacking)]
+
+
+def _shown(values: list[object]) -> str:
+    """As it is written."""
+    alone = values[0] if len(values) == 1 else values
+    return alone if isinstance(alone, str) else json.dumps(alone, ensure_ascii=False)
+
+
+def _of_json(text: str, key: pa.Schema) -> list[object]:
+    """The values of a key of several columns, in its order."""
+    names = key.names
+    expected = f"expected JSON, a list of the values of {names} or an object with these names"
+    try:
+        found = json.loads(text, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError):
+        raise InvalidInput(f"key {text!r}: {expected}") from None
+    if isinstance(found, dict) and set(found) == set(names):
+        values = [found[name] for name in names]
+    elif isinstance(found, list) and len(found) == len(names):
+        values = found
+    else:
+        raise InvalidInput(f"key {text!r}: {expected}")
+    return [_of_value(value, field, text) for value, field in zip(values, key, strict=True)]
+
+
+def _without_doubles(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a name is there twice")
+    return dict(pairs)
+
+
+def _of_value(value: object, field: pa.Field, text: str) -> object:
+    """A value of JSON as what Arrow takes for the column: its number, where it has one."""
+    type_ = field.type
+    if pa.types.is_boolean(type_) and isinstance(value, bool):
+        return value
+    if pa.types.is_integer(type_) and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and not pa.types.is_boolean(type_) and not pa.types.is_integer(type_):
+        return _of_text(value, field, text)
+    raise _refused(field, text)
+
+
+def _of_text(value: str, field: pa.Field, text: str) -> object:
+    type_ = field.type
+    found: object = None
+    if pa.types.is_string(type_):
+        return value
+    if pa.types.is_binary(type_):
+        found = _bytes(value)
+    elif pa.types.is_boolean(type_):
+        found = {"true": True, "false": False}.get(value)
+    elif pa.types.is_integer(type_):
+        found = int(value) if _INTEGER.fullmatch(value) else None
+    elif pa.types.is_date32(type_):
+        found = _since(value, "days") if _DAY.fullmatch(value) is None else _days(value)
+    elif pa.types.is_timestamp(type_):
+        found = _since(value, type_.unit) if (time := _TIME.fullmatch(value)) is None else _ticks(time, type_)
+    if found is None:
+        raise _refused(field, text)
+    return found
+
+
+def _column(field: pa.Field, values: Sequence[object], texts: Sequence[str]) -> pa.Array:
+    """Times are numbers here."""
+    type_ = field.type
+    numbers = pa.int32() if pa.types.is_date32(type_) else pa.int64() if pa.types.is_timestamp(type_) else type_
+    try:
+        return pa.array(values, numbers).cast(type_)
+    except (pa.ArrowException, ValueError, OverflowError):
+        for value, text in zip(values, texts, strict=True):
+            try:
+                pa.array([value], numbers)
+            except (pa.ArrowException, ValueError, OverflowError):
+                raise _refused(field, text) from None
+        raise
+
+
+def _refused(field: pa.Field, text: str) -> InvalidInput:
+    return InvalidInput(f"key {text!r}: column {field.name!r} takes {field.type}: expected {_expected(field.type)}")
+
+
+def _expected(type_: pa.DataType) -> str:
+    if pa.types.is_string(type_):
+        return "a text"
+    if pa.types.is_binary(type_):
+        return "base64 with its padding"
+    if pa.types.is_boolean(type_):
+        return "true or false"
+    if pa.types.is_date32(type_):
+        return "a day such as 2026-01-31"
+    if pa.types.is_timestamp(type_):
+        zone = "" if type_.tz is None else "Z"
+        return (
+            f"a time such as 2026-01-31T12:00:00{zone}, no finer than {type_.unit}{'' if zone else ', without a zone'}"
+        )
+    bits = type_.bit_width
+    low, end = (-(1 << bits - 1), 1 << bits - 1) if pa.types.is_signed_integer(type_) else (0, 1 << bits)
+    return f"an integer from {low} to {end - 1}"
+
+
+def _bytes(value: str) -> bytes | None:
+    try:
+        found = base64.b64decode(value.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        return None
+    return found if base64.b64encode(found).decode() == value else None  # bits behind the last byte are none of its
+
+
+def _since(value: str, unit: str) -> int | None:
+    found = _SINCE.fullmatch(value)
+    return int(found[1]) if found is not None and found[2] == unit else None
+
+
+def _days(value: str) -> int | None:
+    try:
+        return (date.fromisoformat(value) - _EPOCH.date()).days
+    except ValueError:
+        return None
+
+
+def _ticks(time: re.Match[str], type_: pa.TimestampType) -> int | None:
+    """The time in the column's unit; None where it is finer, no time at all, or has a zone where the column has none."""
+    day, clock, fraction, zone = time.groups()
+    if (zone is None) != (type_.tz is None):
+        return None
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}{zone or '+00:00'}")
+        seconds = (moment - _EPOCH) // timedelta(seconds=1)
+    except (ValueError, OverflowError):
+        return None
+    ticks, finer = divmod(int((fraction or "").ljust(9, "0")), 10**9 // PER_SECOND[type_.unit])
+    return None if finer else seconds * PER_SECOND[type_.unit] + ticks

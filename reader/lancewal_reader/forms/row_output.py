@@ -1,0 +1,119 @@
+"""Rows as commands write them: a table for people, JSON lines, CSV, or an Arrow file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, assert_never
+
+from lancewal_core.cli.output import aligned, json_text, one_line
+from lancewal_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
+"""What spreadsheets take for the beginning of a formula; tab and carriage return as they are shown."""
+
+
+class RowOutput(StrEnum):
+    """What rows are written as.  ``jsonl``: one object a line; ``arrow``: an Arrow IPC file."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+    CSV = "csv"
+    ARROW = "arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """In which form rows are written, and where to: a file, or stdout; ``InvalidInput`` where that cannot be."""
+
+    output: RowOutput
+    to: Path | None
+    guard_formulas: bool
+
+    def __post_init__(self) -> None:
+        if self.output is RowOutput.ARROW and self.to is None and sys.stdout.isatty():
+            raise InvalidInput("--output arrow writes bytes: name a file by --to, or redirect stdout")
+
+    def write(self, rows: pa.RecordBatchReader) -> None:
+        if self.to is None:
+            _write(rows.schema, rows, self.output, sys.stdout.buffer, self.guard_formulas)
+            return
+        try:
+            with self.to.open("wb") as file:
+                _write(rows.schema, rows, self.output, file, self.guard_formulas)
+        except OSError as error:
+            raise InvalidInput(f"--to {self.to}: {error.strerror or error}") from error
+
+
+def _write(
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], output: RowOutput, file: IO[bytes], guard_formulas: bool
+) -> None:
+    import pyarrow as pa
+
+    from lancewal_reader.forms.plain_rows import plain_rows
+
+    match output:
+        case RowOutput.ARROW:
+            # Plain buffers begin at any multiple of 8 bytes; Lance and others in Rust stop at a decimal that does not begin at
+            # one of 16.  What is decompressed is laid out anew, in memory that suits every type.
+            with pa.ipc.new_file(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+        case RowOutput.JSONL:
+            for batch in batches:
+                for row in plain_rows(batch):
+                    text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+                    file.write(json_text(text).encode() + b"\n")
+        case RowOutput.CSV:
+            # Numbers and times begin with a sign too.
+            guarded = [guard_formulas and (pa.types.is_string(t) or pa.types.is_binary(t)) for t in schema.types]
+            cells = [_guarded if yes else _text for yes in guarded]
+            file.write(_csv_line([(_guarded if guard_formulas else _text)(name) for name in schema.names]))
+            for batch in batches:
+                for row in plain_rows(batch):
+                    file.write(_csv_line([cell(value) for cell, value in zip(cells, row.values(), strict=True)]))
+        case RowOutput.TEXT:
+            lines = [[_shown(v) for v in row.values()] for batch in batches for row in plain_rows(batch)]
+            file.write(_table([_shown(name) for name in schema.names], lines).encode())
+        case _:
+            assert_never(output)
+    file.flush()
+
+
+def _table(names: list[str], lines: list[list[str]]) -> str:
+    rule = ["-" * max(map(len, column)) for column in zip(names, *lines, strict=True)]
+    return "\n".join([*aligned([names, rule, *lines]), f"({len(lines)} rows)", ""])
+
+
+def _shown(value: object) -> str:
+    """A cell of the table for people: at most 40 characters."""
+    text = "NULL" if value is None else _text(value)
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def _text(value: object) -> str:
+    """A cell: scalars, empty for null, nested values as JSON; what a terminal would obey is escaped."""
+    if value is None:
+        return ""
+    return one_line(value) if isinstance(value, str) else json_text(json.dumps(value, ensure_ascii=False))
+
+
+def _guarded(value: object) -> str:
+    """A cell that no spreadsheet takes for a formula: a text that begins like one gets an apostrophe."""
+    text = _text(value)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+
+
+def _csv_line(cells: list[str]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line).writerow(cells)
+    return line.getvalue().encode()
