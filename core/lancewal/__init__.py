@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from lancewal_reader.point.token import Token
     from lancewal_reader.rows import Rows
     from lancewal_reader.search.found import SearchCoverage, SearchRows
+    from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase
     from lancewal_reader.table import Table, open_table
 
 __all__ = [
     "At",
+    "Boolean",
+    "Boost",
     "LeftOut",
+    "Match",
+    "Phrase",
     "Receipt",
     "Rows",
     "SearchCoverage",
@@ -48,7 +53,11 @@ _load = names_of(
     __name__,
     {
         "At": "lancewal_reader.point.at:At",
+        "Boolean": "lancewal_reader.search.text_query:Boolean",
+        "Boost": "lancewal_reader.search.text_query:Boost",
         "LeftOut": "lancewal_reader.left_out:LeftOut",
+        "Match": "lancewal_reader.search.text_query:Match",
+        "Phrase": "lancewal_reader.search.text_query:Phrase",
         "Receipt": "lancewal_reader.point.receipt:Receipt",
         "Rows": "lancewal_reader.rows:Rows",
         "SearchCoverage": "lancewal_reader.search.found:SearchCoverage",

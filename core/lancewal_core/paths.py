@@ -26,6 +26,7 @@ DATA = "data/"
 """Lance's data files; a snapshot's rows are written here."""
 DELETIONS = "_deletions/"
 """Lance's deletion files."""
+INDICES = "_indices/"
 VERSIONS = "_versions/"
 """Lance's manifests, one per version."""
 _MANIFEST = re.compile(rf"{VERSIONS}([0-9]{{1,20}})\.manifest")

@@ -27,7 +27,10 @@ from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reads import Reads, Wanted, wanted_of
 from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_polars
 from lancewal_reader.search.found import SearchRows
-from lancewal_reader.search.options import ASKED, Search, vector_query
+from lancewal_reader.search.options import ASKED, Search, text_sought, vector_query
+from lancewal_reader.search.sides import SidesCache
+from lancewal_reader.search.text import TextCache, search_text
+from lancewal_reader.search.text_query import TextQuery
 from lancewal_reader.search.vectors import search_vectors
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 
@@ -104,6 +107,7 @@ class Table:
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
+        self._searches = (SidesCache(), TextCache())
 
     @property
     def uri(self) -> str:
@@ -215,26 +219,40 @@ class Table:
 
     def search(
         self,
-        vector: object,
+        vector: object = None,
+        text: str | TextQuery | None = None,
         *,
         filter: str | None = None,
         limit: int = 10,
         columns: Sequence[str] | None = None,
         **how: Unpack[Search],
     ) -> SearchRows:
-        """The ``limit`` rows nearest to ``vector``, with ``_distance``; many vectors are many queries.  No row is omitted and
-        none is out of date: unmerged rows are compared exactly, and merged ones that they replace are hidden beforehand.
+        """The ``limit`` rows nearest to ``vector``, with ``_distance``, or best by ``text``, with ``_score``.  No row is
+        omitted and none is out of date: unmerged rows are all compared, and merged ones that they replace are hidden before.
 
-        ``filter`` is applied before ranking.  ``vector_column`` where there are several; ``metric``: ``l2``, ``cosine`` or
+        ``filter`` is applied before ranking.  ``exact`` compares all rows one by one.
+
+        By vector: many vectors are many queries.  ``vector_column`` where there are several; ``metric``: ``l2``, ``cosine`` or
         ``dot``, by default the index's, else ``l2``.  An index chooses candidates among merged rows (``nprobes`` partitions at
-        least, ``refine_factor`` times the rows asked for); ``exact`` compares all.  ``SearchUnsupported``: it cannot be.
+        least, ``refine_factor`` times the rows asked for).
+
+        By text: words, or a ``Match``, ``Phrase``, ``Boolean`` or ``Boost``, in ``text_columns``, by default the only one
+        that has a full text index, or at all.  The ranking is BM25 by the statistics of all rows of the state, and exact.
+
+        ``SearchUnsupported``: it cannot be answered wholly.
         """
+        if (vector is None) == (text is None):
+            raise InvalidInput("search: expected a vector or a text")
         asked: dict[str, Any] = dict(how)
         named = {name: asked.pop(name) for name in ASKED if name in asked}
+        if text is not None:
+            sought = text_sought(text, limit, named)
+            wanted = self._wanted(columns, filter, **asked)
+            return search_text(self._reads, self._searches, wanted, sought, wanted.columns)
         query = vector_query(self.schema, vector, limit, named)
         wanted = self._wanted(columns, filter, **asked)
         read = wanted.columns if query.column in wanted.columns else (*wanted.columns, query.column)
-        return search_vectors(self._reads, replace(wanted, columns=read), query, wanted.columns)
+        return search_vectors(self._reads, self._searches[0], replace(wanted, columns=read), query, wanted.columns)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """What a read would see; no row is read.  Several reads of one state take it as their ``at``."""

@@ -1,4 +1,4 @@
-"""Every program on the page about searches runs as it stands, on a table that is not all merged."""
+"""Every program on the pages about searches runs as it stands, on a table that is not all merged."""
 
 from __future__ import annotations
 
@@ -11,10 +11,20 @@ import pyarrow as pa
 from tests.public.test_public_names import programs
 from tests.support.pipeline import KEY, Pipeline
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "search-by-vectors.md"
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 ADDRESS = "s3://bucket/notices"
 BY_LANCE = "import lance\n"
 """The program that makes an index is about many rows."""
+
+
+def run(page: str, made: Pipeline) -> tuple[dict[str, Any], int]:
+    """What its programs leave behind, and how many ran."""
+    names: dict[str, Any] = {}
+    text = (PAGES / page).read_text(encoding="utf-8")
+    code = [program for program in programs(text) if not program.startswith(BY_LANCE)]
+    for number, program in enumerate(code):
+        exec(compile(program.replace(ADDRESS, made.uri), f"{page}, program {number + 1}", "exec"), names)
+    return names, len(code)
 
 
 def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
@@ -26,12 +36,25 @@ def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
         if id == 9:
             made.merge_all()
     made.ingest()
-    names: dict[str, Any] = {}
-    code = [program for program in programs(PAGE.read_text(encoding="utf-8")) if not program.startswith(BY_LANCE)]
-    for number, program in enumerate(code):
-        exec(compile(program.replace(ADDRESS, made.uri), f"{PAGE.name}, program {number + 1}", "exec"), names)
+    names, count = run("search-by-vectors.md", made)
     apart = ((np.array(vectors) - [0.1, 0.9, 0.0, 0.3]) ** 2).sum(axis=1)
     assert names["found"].to_arrow()["id"].to_pylist() == np.argsort(apart)[:5].tolist()
     assert (names["found"].coverage.fresh_rows, names["found"].coverage.flat_rows) == (10, 10)
-    assert len(code) == 4
+    assert count == 4
+    made.close()
+
+
+def test_the_programs_of_the_page_about_texts_run(tmp_path: Path) -> None:
+    made = Pipeline(tmp_path, pa.schema([*KEY, ("title", pa.string()), ("body", pa.string()), ("price", pa.float64())]))
+    titles = ["flood warning", "river floods", "drill: flood", "a calm river", "flooded river bank"]
+    for id, title in enumerate(titles):
+        made.upsert("north", id, title=title, body="warnings", price=15.0 + 2 * id)
+        if id == 1:
+            made.merge_all()
+    made.ingest()
+    names, count = run("search-by-text.md", made)
+    assert names["found"].to_arrow()["id"].to_pylist()[0] == 0
+    assert sorted(names["found"].to_arrow()["id"].to_pylist()) == [0, 1, 2, 4]
+    assert sorted(names["cheap"]["id"].to_pylist()) == [0, 1, 2]
+    assert count == 3
     made.close()

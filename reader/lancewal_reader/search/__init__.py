@@ -1,7 +1,10 @@
-"""Nearest rows of one state of the table, merged and unmerged ones under one ranking.
+"""Nearest or best rows of one state of the table, merged and unmerged ones under one ranking.
 
-``options`` is what a search takes, ``found`` what it gives.  ``vectors`` is the search: the ``merged`` side under a mask, the
-unmerged rows by ``distance``, and one ranking of both.
+``options`` is what a search takes, ``text_query`` what it may ask of texts, ``found`` what it gives.  ``sides`` are the merged
+rows that unmerged ones hide, and these, kept from one search to the next.
 
-May import: plan, point, reads, rows, scan, unmerged.
+``vectors`` is the search by vectors: the ``merged`` side under a mask, the unmerged rows by ``distance``, and one ranking of
+both.  ``text`` is that by words: ``words`` are Lance's, ``bm25`` scores them, ``indexed_texts`` asks a full text index.
+
+May import: filter, plan, point, reads, rows, scan, unmerged.
 """

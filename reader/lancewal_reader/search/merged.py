@@ -15,13 +15,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from lance.dataset import serialize_row_addrs
 
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.table import LancePinnedTable
-from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
+from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.search.distance import DISTANCE, nearest
+from lancewal_reader.search.indexed_texts import ROW_ID, row_ids
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 
 FLAT_ROWS_MAX = 2_000
@@ -31,7 +31,6 @@ NARROW = 0.1
 PROBES = 20
 REFINE = 20
 REFINE_MAX = REFINE * 4**3
-_ROW_ID = "_rowid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +45,8 @@ class VectorIndex:
 
 def hidden_ids(pinned: PinnedTable, addresses: npt.NDArray[np.uint64]) -> list[int]:
     """Row ids of the rows at these addresses."""
-    addresses = np.unique(addresses)
-    if pinned.stable_row_ids and len(addresses):
-        return _ids_of(_dataset(pinned), addresses)
-    return cast("list[int]", addresses.tolist())
-
-
-def _ids_of(dataset: Any, addresses: npt.NDArray[np.uint64]) -> list[int]:
-    fragments = [dataset.get_fragment(int(i)) for i in np.unique(addresses >> np.uint64(32))]
-    with reading("reading row ids"):
-        known = dataset.scanner(columns=[], with_row_id=True, with_row_address=True, fragments=fragments).to_table()
-    return cast("list[int]", known[_ROW_ID].filter(pc.is_in(known[ROW_ADDRESS], pa.array(addresses))).to_pylist())
+    assert isinstance(pinned, LancePinnedTable)
+    return cast("list[int]", row_ids(pinned, np.unique(addresses)).tolist())
 
 
 class Merged:
@@ -68,6 +58,10 @@ class Merged:
         self._blocked = serialize_row_addrs(hidden) if hidden else None
         self._column = column
         self._filter = filter
+
+    @property
+    def hidden_rows(self) -> int:
+        return len(self._hidden)
 
     @cached_property
     def rows(self) -> int:
@@ -122,7 +116,7 @@ class Merged:
         before: list[int] | None = None
         while True:
             found = self._ask(columns, vector, {**asked, "refine_factor": refine})
-            ids = sorted(found[_ROW_ID].to_pylist())
+            ids = sorted(found[ROW_ID].to_pylist())
             settled = ids == before or refine >= REFINE_MAX or not (self._hidden or self._filter)
             if settled or query.refine_factor is not None:
                 break

@@ -1,7 +1,8 @@
-"""What a search by vectors takes besides what every read takes: checked once, one value."""
+"""What a search takes besides what every read takes: checked once, one value."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.store.json_object import is_whole
 from lancewal_reader.point.read_options import Read
+from lancewal_reader.search.text_query import TextQuery, text_query
 
 Metric = Literal["l2", "cosine", "dot"]
 Vectors = npt.NDArray[np.float64]
@@ -21,13 +23,14 @@ class Search(Read, total=False):
     """Arguments of a search; all may be left out."""
 
     vector_column: str | None
+    text_columns: Sequence[str] | None
     exact: bool
     metric: Metric | None
     nprobes: int | None
     refine_factor: int | None
 
 
-ASKED = ("vector_column", "exact", "metric", "nprobes", "refine_factor")
+ASKED = ("vector_column", "text_columns", "exact", "metric", "nprobes", "refine_factor")
 """Those of them that say how it is sought; the others are of every read."""
 
 
@@ -46,6 +49,36 @@ class VectorQuery:
     refine_factor: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TextSought:
+    """What is sought in texts: checked, but for columns."""
+
+    query: TextQuery
+    text_columns: tuple[str, ...] | None
+    limit: int
+    exact: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of a query that names them."""
+        assert self.text_columns is not None
+        return self.text_columns
+
+
+def text_sought(text: object, limit: int, options: dict[str, Any]) -> TextSought:
+    """``options`` are those of ``Search`` that say how it is sought."""
+    _check_whole("limit", limit)
+    columns = options.get("text_columns")
+    if columns is not None and (isinstance(columns, str) or not all(isinstance(name, str) for name in columns)):
+        raise InvalidInput(f"text_columns must be a list of names, not {columns!r}")
+    return TextSought(text_query(text), None if columns is None else tuple(columns), limit, bool(options.get("exact")))
+
+
+def _check_whole(name: str, value: object) -> None:
+    if not (is_whole(value) and value > 0):
+        raise InvalidInput(f"{name} {value!r}: expected a whole number from 1 on")
+
+
 def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, Any]) -> VectorQuery:
     """Checked against the table's columns; ``options`` are those of ``Search`` that say how it is sought."""
     column = _column(schema, options.get("vector_column"))
@@ -56,11 +89,10 @@ def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, 
         )
     if metric is not None and metric not in get_args(Metric):
         raise InvalidInput(f"metric {metric!r} is unknown: use 'l2', 'cosine' or 'dot'")
-    for name, value in (
-        ("limit", limit), ("nprobes", options.get("nprobes")), ("refine_factor", options.get("refine_factor")),
-    ):  # fmt: skip
-        if (value is not None or name == "limit") and not (is_whole(value) and value > 0):
-            raise InvalidInput(f"{name} {value!r}: expected a whole number from 1 on")
+    _check_whole("limit", limit)
+    for name in ("nprobes", "refine_factor"):
+        if options.get(name) is not None:
+            _check_whole(name, options[name])
     vectors = _vectors(vector, column, schema.field(column).type.list_size)
     return VectorQuery(
         np.atleast_2d(vectors), vectors.ndim == 2, column, limit, bool(options.get("exact")), metric,

@@ -11,7 +11,6 @@ Guarantees
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,63 +19,43 @@ import pyarrow as pa
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Planned, Reads, Wanted
-from lancewal_reader.scan import delta_rows, loaded_columns, result_schema
 from lancewal_reader.search import merged
 from lancewal_reader.search.distance import DISTANCE, nearest
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import Merged, hidden_ids
 from lancewal_reader.search.options import Metric, VectorQuery
-from lancewal_reader.unmerged import DeltaContext, FindAddresses, load
+from lancewal_reader.search.sides import SidesCache
+from lancewal_reader.unmerged import DeltaContext, FindAddresses
 
 QUERY = "query_index"
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """Both sides of one state."""
-
-    merged: Merged
-    fresh: pa.Table
-    hidden: int
-
-
-def search_vectors(reads: Reads, wanted: Wanted, query: VectorQuery, columns: tuple[str, ...]) -> SearchRows:
+def search_vectors(
+    reads: Reads, cache: SidesCache, wanted: Wanted, query: VectorQuery, columns: tuple[str, ...]
+) -> SearchRows:
     """``wanted`` has the column of vectors among its columns; ``columns`` are those to be given."""
     planned = reads.plan(wanted)
 
     def search(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
-        return _search(_sides(context, find, pinned, plan, wanted, query), planned, query, columns)
+        sides = cache.get(context, find, pinned, plan, wanted)
+        base = Merged(pinned, hidden_ids(pinned, sides.hidden), query.column, wanted.filter)
+        return _search(base, sides.matching, planned, query, columns)
 
     return reads.using(planned, search)
 
 
-def _sides(
-    context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan, wanted: Wanted, query: VectorQuery
-) -> _Sides:
-    whole = context.contract.rows
-    hidden: list[int] = []
-    fresh = result_schema(whole, wanted.columns).empty_table()
-    if any(delta.sources for delta in plan.deltas):
-        conflicts = plan.in_force.conflicts
-        projected = loaded_columns(whole, wanted.columns, wanted.filter)
-        keys = load(context, plan.deltas, projected, conflicts).folded.keys(projected)
-        hidden = hidden_ids(pinned, find(pinned, keys))
-        fresh = delta_rows(
-            pinned, whole, lambda schema: load(context, plan.deltas, schema, conflicts), wanted.columns, wanted.filter
-        )
-    return _Sides(Merged(pinned, hidden, query.column, wanted.filter), fresh, len(hidden))
-
-
-def _search(sides: _Sides, planned: Planned, query: VectorQuery, columns: tuple[str, ...]) -> SearchRows:
-    base = sides.merged
+def _search(
+    base: Merged, fresh: pa.Table, planned: Planned, query: VectorQuery, columns: tuple[str, ...]
+) -> SearchRows:
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
     few = base.matching <= merged.FLAT_ROWS_MAX
     index = None if query.exact or few or base.index is None or base.index.metric != metric else base.index
     schema = _schema(planned.schema, columns, query.many)
     seek = base.flat if index is None else base.by_index
     parts = []
+    fresh = fresh.select(planned.schema.names).cast(planned.schema.remove_metadata())
     for number, vector in enumerate(query.vectors):
-        rows = nearest(sides.fresh, query.column, vector, metric, query.limit)
+        rows = nearest(fresh, query.column, vector, metric, query.limit)
         if base.matching:
             shown = seek(planned.schema.names, query, vector, metric).select(rows.column_names).cast(rows.schema)
             rows = pa.concat_tables([rows, shown])
@@ -92,8 +71,8 @@ def _search(sides: _Sides, planned: Planned, query: VectorQuery, columns: tuple[
         else f"index {index.name} ({index.kind}) chose the candidates among merged rows, of at least "
         f"{query.nprobes or merged.PROBES} partitions and {query.refine_factor or merged.REFINE} times the rows asked for"
     )
-    live = base.rows + sides.hidden
-    coverage = SearchCoverage(by_index, live - by_index, sides.fresh.num_rows, sides.hidden, approximate)
+    live = base.rows + base.hidden_rows
+    coverage = SearchCoverage(by_index, live - by_index, fresh.num_rows, base.hidden_rows, approximate)
     return SearchRows(pa.concat_tables(parts), coverage)
 
 

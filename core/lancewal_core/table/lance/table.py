@@ -35,7 +35,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
-from lancewal_core.paths import VERSIONS, data_file, parse_table_version
+from lancewal_core.paths import INDICES, VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
 from lancewal_core.store.obstore import ObstoreStore, open_store
@@ -299,6 +299,11 @@ class LancePinnedTable:
             opened = LanceFileReader(f"{self._dataset.uri}/{data_file(name)}", storage_options=self._options)
             columns = opened.metadata().columns
         return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
+
+    def index_file(self, name: str) -> LanceFileReader:
+        """A file of an index by its name in the folder of indexes."""
+        with self._reading(f"reading index file {name}"):
+            return LanceFileReader(f"{self._dataset.uri}/{INDICES}{name}", storage_options=self._options)
 
     def _reading(self, act: str) -> AbstractContextManager[None]:
         """Files of this version, and nothing by its name."""

@@ -1,0 +1,80 @@
+"""What a full text index knows of its documents: which rows it has, and how many words each.
+
+Lance scores by the documents of all segments of an index, also of rows that are deleted by now; ``DocumentLengths`` tells
+those apart by their row ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lancewal_core.table.lance.index_build import TOKENIZER
+from lancewal_core.table.lance.table import LancePinnedTable
+
+_INVERTED = "Inverted"
+
+
+@dataclass(frozen=True, slots=True)
+class TextIndex:
+    """A full text index over one column."""
+
+    name: str
+    column: str
+    segments: tuple[str, ...]
+    """Folders of their files."""
+    covered: frozenset[int]
+    """Live fragments."""
+    tokenizer: Mapping[str, Any]
+    """Parameters of ``lance.tokenize``."""
+    positions: bool
+    """Whether it knows where in a text a word stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLengths:
+    """Words of each document of an index; texts without a word are no documents."""
+
+    row_ids: npt.NDArray[np.uint64]
+    """Ascending."""
+    words: npt.NDArray[np.int64]
+
+
+def text_indexes(pinned: LancePinnedTable) -> Sequence[TextIndex]:
+    """One of each column: that of which several stand over the same column is none, since nobody says which is meant."""
+    if pinned.dataset.base_paths():
+        return ()  # its files may lie elsewhere
+    live = {f.fragment_id for f in pinned.fragments()}
+    found = [d for d in pinned.dataset.describe_indices() if d.index_type == _INVERTED and len(d.field_names) == 1]
+    columns = [d.field_names[0] for d in found]
+    return [
+        TextIndex(
+            d.name,
+            d.field_names[0],
+            tuple(str(s.uuid) for s in d.segments),
+            frozenset[int]().union(*(frozenset(s.fragment_ids) for s in d.segments)) & live,
+            {name: value for name, value in d.details.items() if name in TOKENIZER},
+            bool(d.details.get("with_position")),
+        )
+        for d in found
+        if columns.count(d.field_names[0]) == 1 and d.details and d.details.get("document_granularity", "row") == "row"
+    ]
+
+
+def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLengths:
+    """Of all documents of all segments, deleted ones too.  ``VersionGone`` where a clean-up was faster."""
+    ids, words = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    for segment in index.segments:
+        told = pinned.index_file(f"{segment}/metadata.lance").metadata().schema.metadata
+        for partition in json.loads(told[b"partitions"]):
+            rows = pinned.index_file(f"{segment}/part_{partition}_docs.lance").read_all().to_table()
+            ids.append(rows["_rowid"].to_numpy())
+            words.append(rows["_num_tokens"].to_numpy().astype(np.int64))
+    row_ids = np.concatenate(ids)
+    order = np.argsort(row_ids, kind="stable")
+    return DocumentLengths(row_ids[order], np.concatenate(words)[order])

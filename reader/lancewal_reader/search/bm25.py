@@ -1,0 +1,91 @@
+"""BM25 as Lance has it, of any texts under any statistics.
+
+A word's weight is ln((N - n + 0.5) / (n + 0.5) + 1) of N documents, n of which have it; k1 is 1.2 and b 0.75.  A word that is
+asked for twice counts twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+
+from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of
+from lancewal_reader.search.words import Scores, Texts, Tokenizer
+
+K1, B = 1.2, 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of one column."""
+
+    average: float
+    """Words of a document."""
+    weights: Mapping[str, float]
+
+
+def weight(documents: int, having: int) -> float:
+    return float(np.log((documents - having + 0.5) / (having + 0.5) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of some rows, and how it is scored."""
+
+    texts: Texts
+    statistics: Statistics
+    tokenizer: Tokenizer
+
+
+def scores(query: TextQuery, columns: Mapping[str, Column]) -> Scores:
+    """Of each row; NaN where it does not match.  The query names its columns."""
+    match query:
+        case Match(words, _, operator, boost):
+            best: Scores | None = None
+            for name in columns_of(query):
+                found = _words(words, operator == "and", columns[name])
+                best = found if best is None else np.fmax(best, found)
+            assert best is not None
+            return best * boost
+        case Phrase(words, _):
+            (name,) = columns_of(query)
+            column = columns[name]
+            placed = column.tokenizer.placed(words)
+            if not placed:
+                return np.full(len(column.texts), np.nan)
+            found = _words(words, True, column)
+            return np.where(column.texts.have_phrase(placed), found, np.nan)
+        case Boolean(must, should, must_not):
+            needed = [scores(clause, columns) for clause in must]
+            other = [scores(clause, columns) for clause in should]
+            total = np.nansum([*needed, *other], axis=0)
+            matching = np.isfinite(needed).all(axis=0) if needed else np.isfinite(other).any(axis=0)
+            for clause in must_not:
+                matching &= np.isnan(scores(clause, columns))
+            return np.where(matching, total, np.nan)
+        case Boost(positive, negative, negative_boost):
+            return scores(positive, columns) - negative_boost * np.nan_to_num(scores(negative, columns), nan=0.0)
+        case _:
+            assert_never(query)
+
+
+def _words(words: str, every: bool, column: Column) -> Scores:
+    asked = column.tokenizer.words(words)
+    texts, statistics = column.texts, column.statistics
+    total, having = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
+    relative = texts.lengths / statistics.average if statistics.average else np.ones(len(texts))
+    for word in dict.fromkeys(asked):
+        counts = texts.counts(word)
+        having += counts > 0
+        factor = statistics.weights.get(word, 0.0) * asked.count(word)
+        total += factor * counts * (K1 + 1) / (counts + K1 * (1 - B + B * relative))
+    wanted = len(set(asked)) if every else 1
+    return np.where((having >= wanted) & (having > 0), total, np.nan)
+
+
+def saturation(count: int, length: int, average: float) -> float:
+    """What a word's weight is multiplied by in a text that has it so often."""
+    return count * (K1 + 1) / (count + K1 * (1 - B + B * length / average))

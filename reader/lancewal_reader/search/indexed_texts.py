@@ -1,0 +1,202 @@
+"""The full text index of one column of one version: its documents, and what it shows, rows hidden before anything is ranked.
+
+Only rows of fragments that the index covers are asked of it (``fast_search``): all others are compared one by one by whoever
+asks here, and under the same statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance.dataset import serialize_row_addrs
+from lance.query import (
+    BooleanQuery,
+    FullTextOperator,
+    FullTextQuery,
+    MatchQuery,
+    MultiMatchQuery,
+    Occur,
+    PhraseQuery,
+)
+
+from lancewal_core.table.lance.errors import reading
+from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths
+from lancewal_core.table.protocol import ROW_ADDRESS
+from lancewal_reader.search.bm25 import saturation
+from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of
+from lancewal_reader.search.words import Tokenizer
+
+SCORE = "_score"
+ROW_ID = "_rowid"
+RowIds = npt.NDArray[np.uint64]
+
+
+class IndexedTexts:
+    """What it works out once it keeps; threads may share it."""
+
+    def __init__(self, pinned: LancePinnedTable, index: TextIndex, tokenizer: Tokenizer) -> None:
+        self.index = index
+        self._pinned = pinned
+        self._tokenizer = tokenizer
+        self._having: dict[str, int] = {}
+        self._weights: dict[str, float | None] = {}
+
+    @cached_property
+    def _all(self) -> DocumentLengths:
+        return document_lengths(self._pinned, self.index)
+
+    @cached_property
+    def _live(self) -> DocumentLengths:
+        with reading(f"reading row ids of version {self._pinned.version}"):
+            found = self._pinned.dataset.scanner(
+                columns=[], with_row_id=True, fragments=fragments_of(self._pinned, sorted(self.index.covered))
+            ).to_table()
+        live = np.isin(self._all.row_ids, found[ROW_ID].to_numpy())
+        return DocumentLengths(self._all.row_ids[live], self._all.words[live])
+
+    @property
+    def average(self) -> float:
+        """Words of a document, by which Lance scores: deleted rows count too."""
+        return float(self._all.words.sum()) / max(len(self._all.words), 1)
+
+    def documents(self, without: RowIds) -> tuple[int, int]:
+        """How many live ones there are but for these rows, and their words."""
+        left_out = np.isin(self._live.row_ids, without)
+        words = self._live.words
+        return len(words) - int(left_out.sum()), int(words.sum()) - int(words[left_out].sum())
+
+    def having(self, word: str, piece: str, without: RowIds) -> int:
+        """How many of those have this word, of which ``piece`` is a text."""
+        if word not in self._having:
+            self._having[word] = self._count(piece, {})
+        if not self._having[word] or not len(without):
+            return self._having[word]
+        return self._having[word] - self._count(piece, {"row_addr_allowlist": serialize_row_addrs(without.tolist())})
+
+    def _count(self, piece: str, more: dict[str, Any]) -> int:
+        query = MatchQuery(piece, self.index.column)
+        with reading(f"searching version {self._pinned.version}"):
+            scanner = self._pinned.dataset.scanner(full_text_query=query, fast_search=True, **more)
+            return cast("int", scanner.count_rows())
+
+    def weight(self, word: str, piece: str) -> float | None:
+        """By which Lance scores it, worked out from the score of its best row; None where no live row has it."""
+        if word not in self._weights:
+            with reading(f"searching version {self._pinned.version}"):
+                best = self._pinned.dataset.scanner(
+                    columns=[self.index.column, SCORE],
+                    full_text_query=MatchQuery(piece, self.index.column),
+                    fast_search=True,
+                    limit=1,
+                ).to_table()
+            self._weights[word] = self._weight_of(word, best) if best.num_rows else None
+        return self._weights[word]
+
+    def _weight_of(self, word: str, best: pa.Table) -> float:
+        words = self._tokenizer.words(best[self.index.column][0].as_py())
+        return float(best[SCORE][0].as_py()) / saturation(words.count(word), len(words), self.average)
+
+
+def ask(
+    pinned: LancePinnedTable,
+    query: FullTextQuery,
+    columns: Sequence[str],
+    limit: int,
+    filter: str | None,
+    hidden: RowIds,
+) -> pa.Table:
+    """The best rows that the indexes show, best first, with their addresses."""
+    mask = {"row_addr_blocklist": serialize_row_addrs(hidden.tolist())} if len(hidden) else {}
+    with reading(f"searching version {pinned.version}"):
+        return pinned.dataset.scanner(
+            columns=[*columns, SCORE],
+            full_text_query=query,
+            filter=filter,
+            prefilter=True,
+            limit=limit,
+            fast_search=True,
+            with_row_address=True,
+            **mask,
+        ).to_table()
+
+
+def flat_rows(
+    pinned: LancePinnedTable, fragment_ids: Sequence[int], columns: Sequence[str], filter: str | None = None
+) -> pa.Table:
+    """All rows of some fragments, with their addresses."""
+    with reading(f"scanning version {pinned.version}"):
+        return pinned.dataset.scanner(
+            columns=list(columns),
+            fragments=fragments_of(pinned, fragment_ids),
+            filter=filter,
+            with_row_address=True,
+        ).to_table()
+
+
+def fragments_of(pinned: LancePinnedTable, fragment_ids: Sequence[int]) -> list[Any]:
+    return [pinned.dataset.get_fragment(i) for i in fragment_ids]
+
+
+def row_ids(pinned: LancePinnedTable, addresses: RowIds) -> RowIds:
+    """Of the rows at these addresses; those are row ids where these are not stable."""
+    if not pinned.stable_row_ids or not len(addresses):
+        return addresses
+    fragments = np.unique(addresses >> np.uint64(32)).tolist()
+    with reading("reading row ids"):
+        known = pinned.dataset.scanner(
+            columns=[], with_row_id=True, with_row_address=True, fragments=fragments_of(pinned, fragments)
+        ).to_table()
+    wanted = np.isin(known[ROW_ADDRESS].to_numpy(), addresses)
+    return np.asarray(known[ROW_ID].to_numpy()[wanted], np.uint64)
+
+
+def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
+    """What to ask an index for: it shows all rows that ``query`` finds, by no lower scores.
+
+    Without ``positions`` a phrase is sought by all its words; what lowers a score is left out.
+    """
+    match query:
+        case Phrase(words, column) if not positions:
+            return Match(words, column, "and")
+        case Boost(positive, _, _):
+            return shown_by_index(positive, positions)
+        case Boolean(must, should, must_not):
+            needed, other = (tuple(shown_by_index(q, positions) for q in some) for some in (must, should))
+            return Boolean(needed, other, tuple(q for q in must_not if positions or not _has_phrase(q)))
+    return query
+
+
+def _has_phrase(query: TextQuery) -> bool:
+    match query:
+        case Match():
+            return False
+        case Phrase():
+            return True
+        case Boolean(must, should, must_not):
+            return any(map(_has_phrase, (*must, *should, *must_not)))
+        case Boost(positive, negative, _):
+            return _has_phrase(positive) or _has_phrase(negative)
+
+
+def lance_query(query: TextQuery) -> FullTextQuery:
+    """The same for pylance, of one without ``Boost``."""
+    match query:
+        case Match(words, _, operator, boost):
+            names, how = list(columns_of(query)), FullTextOperator(operator.upper())
+            if len(names) > 1:
+                return MultiMatchQuery(words, names, boosts=[boost] * len(names), operator=how)
+            return MatchQuery(words, names[0], boost=boost, operator=how)
+        case Phrase(words, column):
+            assert column is not None
+            return PhraseQuery(words, column)
+        case Boolean(must, should, must_not):
+            parts = ((Occur.MUST, must), (Occur.SHOULD, should), (Occur.MUST_NOT, must_not))
+            return BooleanQuery([(occur, lance_query(inner)) for occur, some in parts for inner in some])
+        case Boost(positive, _, _):
+            return lance_query(positive)

@@ -1,0 +1,129 @@
+"""Both sides of one state: the merged table's rows that unmerged records hide, and the unmerged rows.
+
+They are kept from one search to the next, which often finds the same state, or one with a few records more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.ids import TableVersion
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.filter import filter_rows
+from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.reads import Wanted
+from lancewal_reader.scan import loaded_columns
+from lancewal_reader.search.words import Numbers
+from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
+
+T = TypeVar("T")
+KEPT = 4
+_PLACE = "_place"
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Rows of one version whose keys unmerged records have."""
+
+    version: TableVersion
+    keys: KeySet
+    addresses: npt.NDArray[np.uint64]
+
+
+class Sides:
+    """One state.  ``fresh``: all unmerged rows, whatever the filter."""
+
+    def __init__(self, hidden: npt.NDArray[np.uint64], fresh: pa.Table, filter: str | None) -> None:
+        self.hidden = hidden
+        """Addresses of merged rows."""
+        self.fresh = fresh
+        self.filter = filter
+
+    @cached_property
+    def passing(self) -> Numbers:
+        """Places of the unmerged rows that pass the filter."""
+        if self.filter is None:
+            return np.arange(self.fresh.num_rows)
+        numbered = self.fresh.append_column(_PLACE, pa.array(np.arange(self.fresh.num_rows)))
+        return np.sort(filter_rows(numbered, self.filter, [_PLACE])[_PLACE].to_numpy())
+
+    @cached_property
+    def matching(self) -> pa.Table:
+        """The unmerged rows that pass the filter."""
+        return self.fresh if self.filter is None else self.fresh.take(pa.array(self.passing))
+
+
+class Kept:
+    """The last few values of an open table, by what they were made of; threads may share it."""
+
+    def __init__(self, count_max: int = KEPT) -> None:
+        self._count_max = count_max
+        self._found: tuple[tuple[object, object], ...] = ()
+        """Compared and not hashed, as plans are."""
+        self._lock = Lock()
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        for known, value in self._found:
+            if known == key:
+                return value  # type: ignore[return-value] # what ``make`` of the same key gave
+        made = make()
+        with self._lock:
+            others = [found for found in self._found if found[0] != key]
+            self._found = (*others, (key, made))[-self._count_max :]
+        return made
+
+    def newest(self) -> object:
+        """The value made last, or None."""
+        found = self._found
+        return found[-1][1] if found else None
+
+
+class SidesCache:
+    """Of an open table."""
+
+    def __init__(self) -> None:
+        self._sides = Kept()
+        self._hidden = Kept(2)
+
+    def get(
+        self,
+        context: DeltaContext,
+        find: FindAddresses,
+        pinned: PinnedTable,
+        plan: ReadPlan,
+        wanted: Wanted,
+        more: Sequence[str] = (),
+    ) -> Sides:
+        """With the columns that are wanted, those that the filter may name, and ``more``."""
+        columns = tuple(dict.fromkeys((*wanted.columns, *more)))
+        state = (pinned.version, plan.deltas, plan.in_force.conflicts)
+        projected = loaded_columns(context.contract.rows, columns, wanted.filter)
+
+        def made() -> Sides:
+            if not any(delta.sources for delta in plan.deltas):
+                return Sides(np.zeros(0, np.uint64), projected.table.empty_table(), wanted.filter)
+            folded = load(context, plan.deltas, projected, plan.in_force.conflicts).folded
+            hidden = self._hidden.get(state, lambda: self._hidden_by(find, pinned, folded.keys(projected)))
+            rows = complete_rows(folded, pinned, projected, find).cast(projected.table)
+            return Sides(hidden.addresses, rows, wanted.filter)
+
+        return self._sides.get((state, columns, wanted.filter), made)
+
+    def _hidden_by(self, find: FindAddresses, pinned: PinnedTable, keys: pa.Table) -> Hidden:
+        """Of keys that were looked up at this version before only the others are looked up."""
+        before = self._hidden.newest()
+        if isinstance(before, Hidden) and before.version == pinned.version:
+            known = before.keys.contains([keys[name] for name in before.keys.names])
+            if known.sum() == len(before.keys):
+                more = find(pinned, keys.filter(pa.array(~known)))
+                return Hidden(pinned.version, KeySet(keys), np.concatenate([before.addresses, more]))
+        return Hidden(pinned.version, KeySet(keys), find(pinned, keys))

@@ -1,0 +1,334 @@
+"""The best rows by words.
+
+Guarantees
+ 1. Rows of the state that the plan says, and no others, as of ``vectors``: what unmerged records replace or delete is hidden
+    before anything is ranked, and a filter comes before ranking, by Lance's SQL on both sides.
+ 2. The ranking is BM25 by the statistics of all rows of the state, merged and unmerged ones as if they stood in one index that
+    was built this moment; neither rows deleted since an index was built nor the filter count in it.  It is the same whatever
+    is merged, flushed or indexed, and with ``exact``.
+ 3. It is complete: ``limit`` rows where so many match, and none that is not shown has a higher score.
+ 4. Nothing is written.
+
+Steps
+ 1. Rows that no index covers, and unmerged ones, are read, and scored one by one.  ``exact``: so are all.
+ 2. The statistics are those of these rows and of the index's live documents that are not hidden.
+ 3. The index is asked for its best rows, whose texts are scored like the others.  A row that it does not show has a score by
+    Lance's statistics of at most the last one shown, and by ours of at most ``_factor`` times that.  While that could be
+    among the best, the index is asked for more.  Where its scores are not as its statistics say, it is asked for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.text_index import TextIndex, text_indexes
+from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
+from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.reads import Reads, Wanted
+from lancewal_reader.search.bm25 import Column, Statistics, scores, weight
+from lancewal_reader.search.found import SearchCoverage, SearchRows
+from lancewal_reader.search.indexed_texts import (
+    SCORE,
+    IndexedTexts,
+    RowIds,
+    ask,
+    flat_rows,
+    lance_query,
+    row_ids,
+    shown_by_index,
+)
+from lancewal_reader.search.options import TextSought
+from lancewal_reader.search.sides import Kept, Sides, SidesCache
+from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of, leaves, with_columns
+from lancewal_reader.search.words import Scores, Texts, Tokenizer, single_words
+from lancewal_reader.unmerged import DeltaContext, FindAddresses
+
+ASKED_MIN = 20
+KEPT_ROWS_MAX = 100_000
+"""Merged rows without index that are kept for the next search."""
+_CLOSE = 1e-3
+"""How far apart a score that Lance shows and the same one computed from its statistics may be; they are 1e-6 apart."""
+_NONE = np.zeros(0, np.uint64)
+
+
+class TextCache:
+    """What searches of an open table keep of texts; threads may share it."""
+
+    def __init__(self) -> None:
+        self._tokenizers: dict[str, Tokenizer] = {}
+        self.indexed = Kept(8)
+        self.flat = Kept(2)
+        self.others = Kept(2)
+
+    def tokenizer(self, parameters: Mapping[str, Any]) -> Tokenizer:
+        return self._tokenizers.setdefault(repr(sorted(parameters.items())), Tokenizer(parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """Rows that are scored one by one."""
+
+    flat: pa.Table
+    """Merged ones that no index covers, hidden ones left out, with their addresses."""
+    flat_texts: Mapping[str, Texts]
+    fresh_texts: Mapping[str, Texts]
+    aside: RowIds
+    """Rows that the index of some column has, and that are not to be found by it: hidden ones, and those of ``flat``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Rows by their score: each by its address, or by its place among the unmerged ones."""
+
+    scores: Scores
+    merged: npt.NDArray[np.bool_]
+    places: RowIds
+
+    def best(self, limit: int) -> Ranked:
+        order = np.lexsort((self.places, ~self.merged, -self.scores))[:limit]
+        return Ranked(self.scores[order], self.merged[order], self.places[order])
+
+    def with_rows(self, other: Ranked) -> Ranked:
+        return Ranked(
+            np.concatenate([self.scores, other.scores]),
+            np.concatenate([self.merged, other.merged]),
+            np.concatenate([self.places, other.places]),
+        )
+
+    def rows(self, pinned: PinnedTable, sides: Sides, planned: pa.Schema, columns: Sequence[str]) -> pa.Table:
+        """These columns of them, and the score."""
+        schema = pa.schema([*(planned.field(n) for n in columns), pa.field(SCORE, pa.float32())], planned.metadata)
+        merged = pinned.take(pa.array(self.places[self.merged]), list(columns))
+        fresh = sides.fresh.select(list(columns)).take(pa.array(self.places[~self.merged]))
+        both = pa.concat_tables([merged.cast(fresh.schema), fresh])
+        places = np.where(self.merged, np.cumsum(self.merged), merged.num_rows + np.cumsum(~self.merged)) - 1
+        rows = both.take(pa.array(places))
+        return rows.append_column(SCORE, pa.array(self.scores, pa.float32())).select(schema.names).cast(schema)
+
+
+def _ranked(found: Scores, merged: bool, places: RowIds) -> Ranked:
+    matching = np.isfinite(found)
+    return Ranked(found[matching], np.full(int(matching.sum()), merged), places[matching])
+
+
+def search_text(
+    reads: Reads, caches: tuple[SidesCache, TextCache], wanted: Wanted, sought: TextSought, columns: tuple[str, ...]
+) -> SearchRows:
+    """``columns`` are those to be given."""
+    planned = reads.plan(wanted)
+
+    def search(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
+        assert isinstance(pinned, LancePinnedTable)
+        named = with_text_columns(context.contract.rows.table, text_indexes(pinned), sought)
+        sides = caches[0].get(context, find, pinned, plan, wanted, named.columns)
+        found = TextSearch(pinned, sides, caches[1], named).found()
+        return SearchRows(found[0].rows(pinned, sides, planned.schema, columns), found[1])
+
+    return reads.using(planned, search)
+
+
+class TextSearch:
+    """One search of one state; see the module docstring."""
+
+    def __init__(self, pinned: LancePinnedTable, sides: Sides, cache: TextCache, sought: TextSought) -> None:
+        self._pinned = pinned
+        self._sides = sides
+        self._cache = cache
+        self._sought = sought
+        self._columns = sought.columns
+        known = {index.column: index for index in text_indexes(pinned)}
+        self._tokenizers = {
+            name: cache.tokenizer(known[name].tokenizer if name in known else {}) for name in self._columns
+        }
+        self._query = _with_words(sought.query, self._tokenizers)
+        self._pieces = {name: self._pieces_of(name) for name in self._columns}
+        usable = not sought.exact and self._pieces_known() and set(known).issuperset(self._columns)
+        self._indexed = [self._indexed_of(known[name]) for name in self._columns] if usable else []
+        self._positions = all(indexed.index.positions for indexed in self._indexed)
+
+    def found(self) -> tuple[Ranked, SearchCoverage]:
+        sides = self._sides
+        live = sum(f.live_rows for f in self._pinned.fragments())
+        covered = self._covered
+        by_index = sum(f.live_rows for f in self._pinned.fragments() if f.fragment_id in covered)
+        coverage = SearchCoverage(by_index, live - by_index, len(sides.passing), len(sides.hidden), None)
+        if self._query is None:
+            return _ranked(np.zeros(0), True, _NONE), coverage
+        # Step 1
+        others = self._cache.others.get((self._pinned.version, sides, self._columns, covered), self._others)
+        # Step 2
+        statistics = self._statistics(others)
+        ranked = self._score_others(self._query, others, statistics)
+        # Step 3
+        if by_index:
+            ranked = ranked.with_rows(self._ask(self._query, statistics, others, ranked))
+        return ranked.best(self._sought.limit), coverage
+
+    @property
+    def _covered(self) -> frozenset[int]:
+        """Fragments that the indexes of all columns cover."""
+        first, *more = [indexed.index.covered for indexed in self._indexed] or [frozenset[int]()]
+        return first.intersection(*more)
+
+    def _pieces_of(self, name: str) -> Mapping[str, str]:
+        asked = [leaf.words for leaf in leaves(self._sought.query) if name in columns_of(leaf)]
+        return single_words(self._tokenizers[name], asked)
+
+    def _words_of(self, name: str) -> set[str]:
+        query, words = self._query, self._tokenizers[name].words
+        return set() if query is None else {
+            word for leaf in leaves(query) if name in columns_of(leaf) for word in words(leaf.words)
+        }  # fmt: skip
+
+    def _pieces_known(self) -> bool:
+        """Whether an index can be asked for each word by itself: some tokenizers make other words of a word again."""
+        return all(self._words_of(name) <= self._pieces[name].keys() for name in self._columns)
+
+    def _indexed_of(self, index: TextIndex) -> IndexedTexts:
+        key = (self._pinned.version, index)
+        return self._cache.indexed.get(key, lambda: IndexedTexts(self._pinned, index, self._tokenizers[index.column]))
+
+    def _others(self) -> _Others:
+        covered, sides = self._covered, self._sides
+        flat_ids = [f.fragment_id for f in self._pinned.fragments() if f.fragment_id not in covered]
+        flat = self._flat(flat_ids)
+        flat = flat.filter(pa.array(~np.isin(flat[ROW_ADDRESS].to_numpy(), sides.hidden)))
+        some = frozenset[int]().union(*(indexed.index.covered for indexed in self._indexed)) - covered
+        addresses = flat[ROW_ADDRESS].to_numpy()
+        twice = addresses[np.isin(addresses >> np.uint64(32), np.array(sorted(some), np.uint64))]
+        aside = row_ids(self._pinned, np.concatenate([sides.hidden, twice])) if self._indexed else _NONE
+        texts = [
+            {name: self._tokenizers[name].texts(rows[name]) for name in self._columns} for rows in (flat, sides.fresh)
+        ]
+        return _Others(flat.select([ROW_ADDRESS]), texts[0], texts[1], aside)
+
+    def _flat(self, fragment_ids: Sequence[int]) -> pa.Table:
+        if not fragment_ids:
+            empty = pa.schema([self._pinned.schema.field(name) for name in self._columns])
+            return empty.append(pa.field(ROW_ADDRESS, pa.uint64())).empty_table()
+        rows = sum(f.live_rows for f in self._pinned.fragments() if f.fragment_id in set(fragment_ids))
+        if rows > KEPT_ROWS_MAX:
+            return flat_rows(self._pinned, fragment_ids, self._columns)
+        return self._cache.flat.get(
+            (self._pinned.version, tuple(fragment_ids), self._columns),
+            lambda: flat_rows(self._pinned, fragment_ids, self._columns),
+        )
+
+    def _statistics(self, others: _Others) -> Mapping[str, Statistics]:
+        by_column = {indexed.index.column: indexed for indexed in self._indexed}
+        found = {}
+        for name in self._columns:
+            some = (others.flat_texts[name], others.fresh_texts[name])
+            documents = sum(int((texts.lengths > 0).sum()) for texts in some)
+            words = sum(int(texts.lengths.sum()) for texts in some)
+            having = {word: sum(int((texts.counts(word) > 0).sum()) for texts in some) for word in self._words_of(name)}
+            if name in by_column:
+                indexed = by_column[name]
+                more = indexed.documents(others.aside)
+                documents, words = documents + more[0], words + more[1]
+                for word in having:
+                    having[word] += indexed.having(word, self._pieces[name][word], others.aside)
+            found[name] = Statistics(
+                words / max(documents, 1), {word: weight(documents, count) for word, count in having.items()}
+            )
+        return found
+
+    def _score_others(self, query: TextQuery, others: _Others, statistics: Mapping[str, Statistics]) -> Ranked:
+        flat = scores(query, self._scored(others.flat_texts, statistics))
+        addresses = others.flat[ROW_ADDRESS].to_numpy()
+        if self._sides.filter is not None and len(addresses):
+            fragments = np.unique(addresses >> np.uint64(32)).tolist()
+            passing = flat_rows(self._pinned, fragments, (), self._sides.filter)[ROW_ADDRESS].to_numpy()
+            flat[~np.isin(addresses, passing)] = np.nan
+        fresh = scores(query, self._scored(others.fresh_texts, statistics))
+        places = self._sides.passing
+        return _ranked(flat, True, addresses).with_rows(_ranked(fresh[places], False, places.astype(np.uint64)))
+
+    def _scored(self, texts: Mapping[str, Texts], statistics: Mapping[str, Statistics]) -> Mapping[str, Column]:
+        return {name: Column(texts[name], statistics[name], self._tokenizers[name]) for name in self._columns}
+
+    def _ask(self, query: TextQuery, statistics: Mapping[str, Statistics], others: _Others, ranked: Ranked) -> Ranked:
+        """The best rows that the indexes have, as far as they can be among the best of all."""
+        candidates = shown_by_index(query, self._positions)
+        lances = {indexed.index.column: self._lances(indexed) for indexed in self._indexed}
+        factor = _factor(statistics, lances)
+        limit, everything = self._sought.limit, sum(f.live_rows for f in self._pinned.fragments())
+        asked = min(max(2 * limit, ASKED_MIN), everything)
+        while True:
+            found = ask(self._pinned, lance_query(candidates), self._columns, asked, self._sides.filter, others.aside)
+            texts = {name: self._tokenizers[name].texts(found[name]) for name in self._columns}
+            mine = scores(query, self._scored(texts, statistics))
+            best = _ranked(mine, True, found[ROW_ADDRESS].to_numpy())
+            if found.num_rows < asked or asked >= everything:
+                return best
+            shown = found[SCORE].to_numpy().astype(np.float64)
+            as_told = np.allclose(scores(candidates, self._scored(texts, lances)), shown, rtol=_CLOSE)
+            top = ranked.with_rows(best).best(limit).scores
+            if as_told and len(top) == limit and shown[-1] * factor * (1 + _CLOSE) < top[-1]:
+                return best
+            asked = min(asked * 4, everything) if as_told else everything
+
+    def _lances(self, indexed: IndexedTexts) -> Statistics:
+        name = indexed.index.column
+        weights = {word: indexed.weight(word, self._pieces[name][word]) for word in self._words_of(name)}
+        return Statistics(indexed.average, {word: found for word, found in weights.items() if found is not None})
+
+
+def _factor(ours: Mapping[str, Statistics], lances: Mapping[str, Statistics]) -> float:
+    """No row's score exceeds its score by Lance's statistics by more than this: by words that grew rarer, and by texts that
+    are shorter beside a longer average."""
+    factors = [
+        max((ours[name].weights[word] / found for word, found in told.weights.items()), default=1.0)
+        * max(1.0, ours[name].average / told.average if told.average else 1.0)
+        for name, told in lances.items()
+    ]
+    return max(factors, default=1.0)
+
+
+def with_text_columns(schema: pa.Schema, indexes: Sequence[TextIndex], sought: TextSought) -> TextSought:
+    """Every part of the query names its columns: those that are said, else the only one that there is to search."""
+    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+    named = sought.text_columns
+    if named is None:
+        named = tuple(index.column for index in indexes if index.column in texts) or tuple(texts)
+        if len(named) != 1 and any(_unnamed(leaf) for leaf in leaves(sought.query)):
+            raise InvalidInput(f"text_columns must be named: {len(named)} columns of texts may be meant: {list(named)}")
+    query = with_columns(sought.query, named)
+    columns = tuple(sorted({name for leaf in leaves(query) for name in columns_of(leaf)}))
+    wrong = [name for name in columns if name not in texts]
+    if wrong:
+        raise InvalidInput(f"text column {wrong[0]!r} is no column of texts; the table has {texts}")
+    return replace(sought, query=query, text_columns=columns)
+
+
+def _unnamed(leaf: Match | Phrase) -> bool:
+    return (leaf.columns if isinstance(leaf, Match) else leaf.column) is None
+
+
+def _with_words(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> TextQuery | None:
+    """The query without what no text can match, since no word is left of it (stop words); None if that is all of it."""
+    match query:
+        case Match(words, _, _, _):
+            columns = tuple(name for name in columns_of(query) if tokenizers[name].words(words))
+            return replace(query, columns=columns) if columns else None
+        case Phrase(words, _):
+            return query if tokenizers[columns_of(query)[0]].words(words) else None
+        case Boost(positive, negative, negative_boost):
+            kept, lower = _with_words(positive, tokenizers), _with_words(negative, tokenizers)
+            return kept if kept is None or lower is None else Boost(kept, lower, negative_boost)
+        case Boolean(must, should, must_not):
+            needed, other, without = (
+                [_with_words(clause, tokenizers) for clause in some] for some in (must, should, must_not)
+            )
+            if None in needed:
+                return None
+            left = [tuple(q for q in some if q is not None) for some in (needed, other, without)]
+            return Boolean(*left) if left[0] or left[1] else None

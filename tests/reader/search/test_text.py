@@ -1,0 +1,343 @@
+"""Searches by words against BM25 over a dict by a formula of its own, whatever lies where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import InvalidInput, SearchUnsupported
+from lancewal_core.rows.schema import Op
+from lancewal_reader.search import indexed_texts
+from lancewal_reader.search import text as text_search
+from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery
+from lancewal_reader.table import Table, open_table
+from tests.support import indexed_tables
+from tests.support.flusher_tables import Operation, Row
+from tests.support.indexed_tables import FRAGMENTS, PER_FRAGMENT, AllIndexes, build_indexes
+
+K = 7
+WORDS = 40
+_PLAIN = indexed_tables.values
+
+
+def some_words(rng: np.random.Generator) -> str | None:
+    """Frequent and rare ones, texts short and long; some have none."""
+    count = int(rng.integers(-1, 12))
+    drawn = np.minimum(rng.zipf(1.4, max(count, 0)), WORDS)
+    return None if count < 0 else " ".join(f"w{word}" for word in drawn)
+
+
+def values(id: int, age: int) -> Row:
+    rng = np.random.default_rng(id * 1_000 + age + 7)
+    return {**_PLAIN(id, age), "text": some_words(rng), "title": some_words(rng)}
+
+
+class Texts(AllIndexes):
+    """Full text indexes over two columns, which do not cover the same fragments."""
+
+    def fill(self) -> None:
+        for _ in range(FRAGMENTS):
+            self.adopt_new(PER_FRAGMENT)
+            if self.next_id == PER_FRAGMENT * (FRAGMENTS - 3):
+                build_indexes(self.dataset, {"num": "BTREE", "text": "INVERTED"}, {})
+                self.dataset.create_scalar_index("title", "INVERTED", with_position=True)
+            if self.next_id == PER_FRAGMENT * (FRAGMENTS - 1):
+                self.dataset.optimize.optimize_indices(index_names=["text_idx"], num_indices_to_merge=0)
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable row ids"])
+def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Texts]:
+    monkeypatch.setattr(indexed_tables, "values", values)
+    monkeypatch.setattr(text_search, "ASKED_MIN", 1)
+    table = Texts(tmp_path, stable_row_ids=request.param)
+    table.fill()
+    yield table
+    table.close()
+
+
+# -- the oracle ---------------------------------------------------------------------------------------------------
+
+
+class Documents:
+    """Of one column, as a text book has it."""
+
+    def __init__(self, texts: Mapping[int, str | None]) -> None:
+        self.words = {id: text.split() for id, text in texts.items() if text}
+        self.average = sum(map(len, self.words.values())) / max(len(self.words), 1)
+
+    def score(self, id: int, word: str) -> float:
+        count = self.words.get(id, []).count(word)
+        having = sum(word in words for words in self.words.values())
+        weight = math.log(1 + (len(self.words) - having + 0.5) / (having + 0.5))
+        length = len(self.words.get(id, []))
+        return weight * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * length / self.average))
+
+    def total(self, id: int, words: Sequence[str]) -> float:
+        return sum(self.score(id, word) for word in words)
+
+
+def score(query: TextQuery, id: int, columns: Mapping[str, Documents]) -> float | None:
+    """None where it does not match."""
+    if isinstance(query, Match):
+        named = (
+            ("text",)
+            if query.columns is None
+            else (query.columns,)
+            if isinstance(query.columns, str)
+            else query.columns
+        )
+        words = query.words.split()
+        totals = []
+        for column in named:
+            have = [word in columns[column].words.get(id, []) for word in words]
+            if all(have) if query.operator == "and" else any(have):
+                totals.append(columns[column].total(id, words))
+        return max(totals) * query.boost if totals else None
+    if isinstance(query, Phrase):
+        documents, wanted = columns[query.column or "text"], query.words.split()
+        text = documents.words.get(id, [])
+        stands = any(text[at : at + len(wanted)] == wanted for at in range(len(text)))
+        return documents.total(id, wanted) if stands else None
+    if isinstance(query, Boost):
+        high, low = score(query.positive, id, columns), score(query.negative, id, columns)
+        return None if high is None else high - query.negative_boost * (low or 0.0)
+    if any(score(clause, id, columns) is not None for clause in query.must_not):
+        return None
+    needed = [score(clause, id, columns) for clause in query.must]
+    other = [found for clause in query.should if (found := score(clause, id, columns)) is not None]
+    if None in needed or (not needed and not other):
+        return None
+    return sum(found for found in needed if found is not None) + sum(other)
+
+
+def best(table: Texts, query: TextQuery, before: int | None = None) -> dict[int, float]:
+    """All matching rows and their scores; with ``before`` those with ``num`` below it."""
+    rows = {id: row for (id,), row in table.model.items()}
+    columns = {name: Documents({id: row[name] for id, row in rows.items()}) for name in ("text", "title")}
+    found = {id: score(query, id, columns) for id in rows}
+    right = {id: value for id, value in found.items() if value is not None}
+    if before is not None:
+        right = {id: v for id, v in right.items() if rows[id]["num"] is not None and rows[id]["num"] < before}
+    return dict(sorted(right.items(), key=lambda item: -item[1]))
+
+
+QUERIES: list[TextQuery] = [
+    Match("w1"),
+    Match("w2 w17"),
+    Match("w3 w3 w9 w40"),
+    Match("w2 w4", operator="and"),
+    Match("w30", operator="and"),
+    Match("w5 w1", ("text", "title")),
+    Match("w1 w6", ["title"], "and", 2.5),
+    Phrase("w1 w2"),
+    Phrase("w1 w1 w2", "title"),
+    Boolean(must=[Match("w1"), Match("w3 w4")], should=[Phrase("w1 w1")], must_not=[Match("w2")]),
+    Boolean(should=[Match("w7", "title"), Match("w8")], must_not=[Phrase("w1 w2", "title")]),
+    Boost(Match("w2 w5"), Match("w1"), 0.8),
+    Boolean(should=[Boost(Match("w9"), Match("w1")), Match("w2", boost=0.3)]),
+    Match("nowhere"),
+]
+
+
+def holds(table: Texts, opened: Table, query: TextQuery, before: int | None = None, exact: bool = False) -> pa.Table:
+    """As many rows as match, the best first, and by the scores that the formula gives; rows of the same score in any order."""
+    right = best(table, query, before)
+    filter = None if before is None else f"num < {before}"
+    rows = opened.search(text=query, text_columns=["text"], limit=K, columns=["id", "num"], filter=filter, exact=exact)
+    found = rows.to_arrow()
+    ids, shown = found["id"].to_pylist(), found["_score"].to_pylist()
+    assert len(ids) == len(set(ids)) == min(K, len(right)), query
+    assert shown == pytest.approx(list(right.values())[:K], rel=1e-5, abs=1e-6), query
+    assert shown == pytest.approx([right[id] for id in ids], rel=1e-5, abs=1e-6), query
+    assert found["num"].to_pylist() == [table.model[(id,)]["num"] for id in ids]
+    assert rows.coverage.approximate is None
+    return found
+
+
+def scatter(table: Texts, flush: bool) -> None:
+    """Unmerged upserts, new keys, patches, deletes, and texts that are gone; a word becomes frequent."""
+    table.age += 1
+    most = max(range(FRAGMENTS), key=lambda fragment: len(table.some(fragment, PER_FRAGMENT)))
+    some = table.some(most, 14)
+    trend = {**values(some[0], table.age), "text": f"w{20 + table.age % 20} w1"}
+    table.generation(
+        0,
+        [
+            *(table.upsert(id) for id in some[:5]),
+            *(Operation(Op.UPSERT, (id,), trend) for id in (some[11], some[12], 9_000 + table.age)),
+            *(Operation(Op.PATCH, (id,), {"text": values(id, table.age)["text"], "num": 1}) for id in some[5:8]),
+            *(Operation(Op.DELETE, (id,)) for id in some[8:11]),
+            Operation(Op.PATCH, (some[13],), {"text": None}),
+            table.upsert(5_000 + table.age),
+        ],
+        flush=flush,
+    )
+
+
+def check(table: Texts, opened: Table, queries: Sequence[TextQuery] = QUERIES) -> None:
+    for query in queries:
+        holds(table, opened, query)
+    holds(table, opened, queries[table.age % len(queries)], exact=True)
+    holds(table, opened, queries[(table.age * 5) % len(queries)], before=60_000)
+    holds(table, opened, Match("w1 w2"), before=2_500)
+
+
+def test_after_every_act(made: Texts) -> None:
+    """By one open table, which keeps what it learned."""
+    opened = open_table(made.uri)
+    check(made, opened)
+    scatter(made, flush=True)
+    check(made, opened)
+    scatter(made, flush=False)
+    check(made, opened)
+    made.flush(0)
+    acts: list[Callable[[Texts], None]] = [
+        Texts.combine, Texts.patch, Texts.delete_some, Texts.compact, Texts.extend, Texts.expire, Texts.adopt,
+        lambda t: t.dataset.optimize.optimize_indices(num_indices_to_merge=10), Texts.delete_some,
+    ]  # fmt: skip
+    for number, act in enumerate(acts):
+        made.age += 1
+        act(made)
+        scatter(made, flush=True)
+        check(made, opened, QUERIES[number % 3 :: 3])
+    scatter(made, flush=False)
+    check(made, opened)
+    check(made, open_table(made.uri))
+
+
+@pytest.mark.parametrize("where", ["entry", "flushed generation", "fragment without index"])
+def test_the_best_row_is_only_there(made: Texts, where: str) -> None:
+    for id in (3, 7_000):
+        row = {**values(id, 1), "text": "seldom w1 seldom", "title": "seldom seen"}
+        made.generation(0, [Operation(Op.UPSERT, (id,), row)], flush=where != "entry")
+        if where == "entry":
+            made.flush(0) if id == 3 else None
+    if where == "fragment without index":
+        made.round()
+    opened = open_table(made.uri)
+    queries: list[TextQuery] = [
+        Match("seldom w2"), Match("seldom w1", operator="and"), Phrase("seldom seen", "title"),
+        Boolean(must=[Match("seldom")], should=[Match("w1")]), Boost(Match("seldom"), Match("w1")),
+        Match("seldom", ("text", "title")),
+    ]  # fmt: skip
+    for query in queries:
+        assert sorted(holds(made, opened, query)["id"].to_pylist()[:2]) == [3, 7_000]
+    found = opened.search(text="seldom", text_columns=["text"])
+    assert (found.coverage.fresh_rows, found.coverage.masked_rows) == ((0, 0) if "index" in where else (2, 1))
+
+
+def test_every_best_merged_row_is_superseded(made: Texts) -> None:
+    """None of them is found, and as many as are asked for are; the word's weight is that of now."""
+    opened = open_table(made.uri)
+    for query in (Match("w2"), Phrase("w1 w1", "title")):
+        best_before = list(best(made, query))[: 3 * K]
+        row = {**values(1, 1), "text": "w30 w31", "title": "w33"}
+        made.generation(0, [Operation(Op.UPSERT, (id,), row) for id in best_before])
+        assert not set(holds(made, opened, query)["id"].to_pylist()) & set(best_before)
+
+
+def limits_asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each question to an index, from now on."""
+    asked: list[int] = []
+
+    def counted(pinned: Any, query: Any, columns: Any, limit: int, filter: Any, hidden: Any) -> pa.Table:
+        asked.append(limit)
+        return indexed_texts.ask(pinned, query, columns, limit, filter, hidden)
+
+    monkeypatch.setattr(text_search, "ask", counted)
+    return asked
+
+
+def test_an_index_is_asked_again_while_rows_that_it_did_not_show_may_be_better(
+    made: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Lance's statistics the rare word is worth so much that rows with it come first: unmerged ones make it the most
+    frequent, so that by those of all rows they come last."""
+    rare = {"text": "rare", "title": None}
+    made.generation(0, [Operation(Op.UPSERT, (id,), {**values(id, 1), **rare}) for id in made.some(0, 2 * K)])
+    made.round()
+    made.dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    rows = [Operation(Op.UPSERT, (20_000 + i,), {**values(i, 1), "text": "rare x1 x2 x3"}) for i in range(400)]
+    made.generation(0, rows, flush=False)
+    asked = limits_asked(monkeypatch)
+    found = holds(made, open_table(made.uri), Match("rare w9"))
+    assert not set(found["id"].to_pylist()) & {id for (id,), row in made.model.items() if row["text"] == "rare"}
+    assert len(asked) > 1
+
+
+def test_an_index_whose_scores_are_not_as_its_statistics_say_is_asked_for_all(
+    made: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexed_texts.IndexedTexts, "weight", lambda *_: 1e6)
+    asked = limits_asked(monkeypatch)
+    holds(made, open_table(made.uri), Match("w1 w2"))
+    assert asked[-1] == made.dataset.count_rows()
+
+
+def test_words_are_those_of_the_index(tmp_path: Path) -> None:
+    """Stems, stop words, accents and case as Lance has them; without an index its defaults."""
+    for indexed in (False, True):
+        folder = tmp_path / str(indexed)
+        folder.mkdir()
+        made = AllIndexes(folder, stable_row_ids=False)
+        texts = ["The quick foxes were running", "A CAFÉ of foxes", "running water", "the of a", ""]
+        for id, text in enumerate(texts[:3]):
+            made.generation(0, [Operation(Op.UPSERT, (id,), {"text": text})])
+        made.round()
+        if indexed:
+            build_indexes(made.dataset, {"text": "INVERTED"}, {})
+        for id, text in enumerate(texts[3:], 3):
+            made.generation(0, [Operation(Op.UPSERT, (id,), {"text": text})], flush=False)
+        opened = open_table(made.uri)
+
+        def found(text: str | TextQuery, opened: Table = opened) -> list[int]:
+            return sorted(opened.search(text=text, text_columns=["text"]).to_arrow()["id"].to_pylist())
+
+        assert (found("fox"), found("run"), found("cafe"), found("the"), found("")) == ([0, 1], [0, 2], [1], [], [])
+        assert found(Phrase("quick fox runs")) == []
+        assert found(Phrase("foxes were run")) == [0]  # the gap of a stop word counts
+        assert found(Boolean(must=[Match("foxes")], must_not=[Match("the")])) == [0, 1]
+        assert found(Boolean(must=[Match("foxes"), Match("the")])) == []
+        made.close()
+
+
+def test_a_search_at_a_receipt_is_the_same_search(made: Texts) -> None:
+    scatter(made, flush=True)
+    opened = open_table(made.uri)
+    found = opened.search(text="w1 w2", text_columns=["text"], limit=K)
+    scatter(made, flush=False)
+    again = opened.search(text="w1 w2", text_columns=["text"], limit=K, at=str(found.receipt))
+    assert again.to_arrow().equals(found.to_arrow())
+    merged_alone = opened.search(text="w1 w2", text_columns=["text"], consistency="eventual")
+    assert (merged_alone.coverage.fresh_rows, merged_alone.coverage.masked_rows) == (0, 0)
+
+
+def test_what_is_wrong_is_said(made: Texts) -> None:
+    opened = open_table(made.uri)
+    wrong: list[tuple[dict[str, object], str]] = [
+        ({}, "expected a vector or a text"),
+        ({"text": "w1"}, "text_columns must be named: 2 columns"),
+        ({"text": "w1", "text_columns": ["num"]}, "'num' is no column of texts"),
+        ({"text": "w1", "text_columns": "text"}, "must be a list of names"),
+        ({"text": 3}, "text: expected words"),
+        ({"text": Match("w1", "text", "near")}, "operator 'near'"),  # type: ignore[arg-type]
+        ({"text": Match("w1", "text", boost=0)}, "boost 0"),
+        ({"text": Match(3, "text")}, "words: expected a text"),  # type: ignore[arg-type] # what a user gives
+        ({"text": Boolean(must_not=[Match("w1")])}, "needs a clause in must or should"),
+        ({"text": Boolean(must=["w1"])}, "expected other queries"),  # type: ignore[list-item]
+        ({"text": Phrase("w1"), "text_columns": ["text", "title"]}, "stands in one column"),
+        ({"text": "w1", "text_columns": ["text"], "limit": 0}, "limit 0"),
+    ]
+    for arguments, told in wrong:
+        with pytest.raises(InvalidInput, match=told):
+            opened.search(**arguments)  # type: ignore[arg-type]
+    fuzzy = lance.query.MatchQuery("w1", "text", fuzziness=1)
+    with pytest.raises(SearchUnsupported, match=r"use lancewal\.Match"):
+        opened.search(text=fuzzy)  # type: ignore[arg-type]
