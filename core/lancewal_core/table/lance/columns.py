@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.file import LanceFileReader, LanceFileWriter
+from lance.file import LanceFileSession
 
 from lancewal_core.paths import DATA
 
@@ -31,7 +31,7 @@ def write_column_file(
     schema: pa.Schema,
     batches: Iterable[pa.Table],
     fragment: Mapping[str, Any],
-    options: Mapping[str, str],
+    files: LanceFileSession,
 ) -> dict[str, Any]:
     """``fragment``, a JSON form, with one more file: all its rows of the columns in ``schema``.
 
@@ -42,12 +42,12 @@ def write_column_file(
     # Which fields have a column of their own differs by format and type: as it is in the files that are there.
     fields = [i for column in schema.names for i in field_ids[column] if i in held]
     name = f"{uuid4().hex}.lance"
-    place = f"{dataset.uri}/{DATA}{name}"
-    written = LanceFileWriter(place, schema, version=dataset.data_storage_version, storage_options=dict(options))
+    place = f"{DATA}{name}"
+    written = files.open_writer(place, schema=schema, version=dataset.data_storage_version)
     with written:
         for batch in batches:
             written.write_batch(batch)
-    opened = LanceFileReader(place, storage_options=dict(options)).metadata()
+    opened = files.open_reader(place).metadata()
     if len(opened.columns) != len(fields) or opened.num_rows != fragment["physical_rows"]:
         raise ValueError(
             f"{place} has {opened.num_rows} rows in {len(opened.columns)} columns, not {fragment['physical_rows']} in "

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from lance import LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.dataset import serialize_row_addrs
-from lance.file import LanceFileReader
+from lance.file import LanceFileReader, LanceFileSession
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.lance import _Session as LanceSession
 
@@ -84,12 +84,12 @@ class LancePinnedTable:
     """One version of a Lance data set."""
 
     def __init__(
-        self, dataset: Any, deletions: Callable[[], DeletionFiles], options: Mapping[str, str] | None = None
+        self, dataset: Any, deletions: Callable[[], DeletionFiles], files: Callable[[], LanceFileSession]
     ) -> None:
-        """``deletions`` are those of the table's folder; ``options`` are Lance storage options."""
+        """``deletions`` are those of the table's folder, ``files`` opens others in it."""
         self._dataset = dataset
         self._deletions = deletions
-        self._options = dict(options or {})
+        self._files = files
         self._fragments: tuple[Fragment, ...] | None = None
 
     @property
@@ -296,14 +296,13 @@ class LancePinnedTable:
     def _sizes_of_columns(self, name: str) -> Sequence[int]:
         """By their places in the file, as its footer says."""
         with self._reading(f"reading the footer of data file {name}"):
-            opened = LanceFileReader(f"{self._dataset.uri}/{data_file(name)}", storage_options=self._options)
-            columns = opened.metadata().columns
+            columns = self._files().open_reader(data_file(name)).metadata().columns
         return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
 
     def index_file(self, name: str) -> LanceFileReader:
         """A file of an index by its name in the folder of indexes."""
         with self._reading(f"reading index file {name}"):
-            return LanceFileReader(f"{self._dataset.uri}/{INDICES}{name}", storage_options=self._options)
+            return self._files().open_reader(f"{INDICES}{name}")
 
     def _reading(self, act: str) -> AbstractContextManager[None]:
         """Files of this version, and nothing by its name."""
@@ -316,7 +315,7 @@ class LancePinnedTable:
             schema = pa.schema([self.schema.field(column) for column in values.column_names])
             new = overlaid(batches, rows, values.cast(schema))
             written = write_column_file(
-                self._dataset, self.field_ids, schema, new, json.loads(fragment_json), self._options
+                self._dataset, self.field_ids, schema, new, json.loads(fragment_json), self._files()
             )
         except OSError as error:
             raise read_error(error, f"writing {act}") from error
@@ -338,6 +337,7 @@ class LanceTable:
         self._options = dict(options or {})
         self._store: ObstoreStore | None = None
         self._deletions: DeletionFiles | None = None
+        self._files: LanceFileSession | None = None
         self._opened: LancePinnedTable | None = None
         """The version opened last."""
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
@@ -377,7 +377,7 @@ class LanceTable:
     def _pinned(self, opened: Any) -> LancePinnedTable:
         if self._base_paths == "refuse":
             check_base_paths(opened, self.uri)
-        pinned = LancePinnedTable(opened, self._deletion_files, self._options)
+        pinned = LancePinnedTable(opened, self._deletion_files, self._file_session)
         self._opened = pinned  # another thread may set another one at once
         return pinned
 
@@ -463,8 +463,7 @@ class LanceTable:
             (name,) = fragment_files(fragment)  # written by write_rows: one file each
             try:
                 with reading(f"reading data file {name}", name):
-                    place = f"{self.uri}/{data_file(name)}"
-                    reader = LanceFileReader(place, storage_options=self._options, columns=list(columns))
+                    reader = self._file_session().open_reader(data_file(name), list(columns))
                     yield from reader.read_all(batch_size=65_536).to_batches()
             except VersionGone as error:
                 # Lance finds something else than the file not, where its bytes are damaged.
@@ -557,7 +556,14 @@ class LanceTable:
                 check_base_paths(opened, self.uri)
         except BasePathsRefused:
             return None
-        return LancePinnedTable(opened, self._deletion_files, self._options)
+        return LancePinnedTable(opened, self._deletion_files, self._file_session)
+
+    def _file_session(self) -> LanceFileSession:
+        """One for all files: a reader by its address makes a client of the store anew, 5 ms of CPU each."""
+        if self._files is None:
+            with reading(f"opening {self.uri}"):
+                self._files = LanceFileSession(self.uri, self._options)
+        return self._files
 
     def _objects(self) -> ObstoreStore:
         if self._store is None:

@@ -8,6 +8,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileSession
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.table.lance.table import LanceTable
@@ -52,6 +53,6 @@ def test_a_data_file(table: LanceTable, kind: type[Exception], monkeypatch: pyte
         raise kind(SENDING)
 
     fragments = table.write_rows(pa.table({"a": [2]}))
-    monkeypatch.setattr("lancewal_core.table.lance.table.LanceFileReader", fails)
+    monkeypatch.setattr(LanceFileSession, "open_reader", fails)
     with pytest.raises(StoreUnavailable, match="reading data file"):
         list(table.read_unadopted(fragments, ["a"]))
