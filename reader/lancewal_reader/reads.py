@@ -39,7 +39,7 @@ from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
-from lancewal_reader.lookup import KeyLookup, count_plan, lookup_plan
+from lancewal_reader.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, check_contract, plan_eventual, plan_strong
@@ -66,6 +66,8 @@ class Wanted:
     read: ReadOptions
     keys: pa.Table | None = None
     """The rows of these primary keys alone, each named once."""
+    partition: int | None = None
+    """All rows wanted belong in this one: what is unmerged of others is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +245,8 @@ class Reads:
     ) -> Iterator[pa.RecordBatch]:
         """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
         check_identity(pinned, contexts.contract, self.uri)
+        if wanted.partition is not None:
+            plan = replace(plan, deltas=deltas_of(contexts.contract, plan.deltas, wanted.partition))
         if wanted.keys is not None:
             found = lookup_plan(contexts.delta, self._lookup.addresses, pinned, plan, wanted.columns, wanted.keys)
             return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))

@@ -19,8 +19,8 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.filter import check_filter
+from lancewal_reader.forms.given_keys import keys_of, region_key_of
 from lancewal_reader.left_out import OnConflict
-from lancewal_reader.lookup import keys_of
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
@@ -199,13 +199,34 @@ class Table:
         """``n`` rows, whichever."""
         return self.to_arrow(columns, filter, n, **read)
 
-    def get(self, keys: Keys, columns: Sequence[str] | None = None, **read: Unpack[Read]) -> Rows:
+    def get(
+        self,
+        keys: Keys | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        region_key: object = None,
+        **read: Unpack[Read],
+    ) -> Rows:
         """The rows of these primary keys, in their order; a key that has no row gives none.
 
         ``keys``: a list of values, or of tuples or mappings where the key has several columns; or an Arrow table that has the
         columns of the primary key.  Thousands at once cost little more than one.  What the key index covers is not scanned.
+
+        ``region_key``: a value of the region key, or a tuple or mapping of several columns.  All keys have it, and without
+        ``keys`` all rows that have it are given, in any order; what is unmerged is read of its partition alone.
         """
-        wanted = replace(self._wanted(columns, None, **read), keys=keys_of(self.contract.rows, keys))
+        contract, wanted = self.contract, self._wanted(columns, None, **read)
+        if keys is None and region_key is None:
+            raise InvalidInput("get: name primary keys, or a region_key; scan() gives all rows")
+        if keys is not None:
+            wanted = replace(wanted, keys=keys_of(contract.rows, keys))
+        if region_key is not None:
+            region = region_key_of(contract, region_key)
+            wanted = replace(wanted, partition=region.partition)
+            if wanted.keys is None:
+                wanted = replace(wanted, filter=region.filter)
+            else:
+                region.check(wanted.keys)
         return Rows(self._reads, self._reads.plan(wanted))
 
     def count_rows(

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import lance
 import pandas
 import polars
 import pyarrow as pa
@@ -18,12 +19,21 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.rows.column_types import parse_type
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader.lookup import keys_of
+from lancewal_reader import lookup, scan, unmerged
+from lancewal_reader.forms.given_keys import keys_of, region_key_of
+from lancewal_reader.lookup import deltas_of
+from lancewal_reader.plan.strong import RegionDelta
 from lancewal_reader.table import Table, open_table
-from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row
+from lancewal_reader.unmerged import DeltaContext
+from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row, by_key
 
 
 @pytest.fixture
@@ -58,6 +68,11 @@ def test_each_key_has_its_row_in_the_order_asked(tmp_path: Path, seed: int) -> N
             keys = some_keys(pipeline, rng)
             assert reader.get(keys).to_arrow().to_pylist() == expected(keys, pipeline.oracle)
             assert reader.get(keys, consistency="eventual").to_arrow().to_pylist() == expected(keys, merged)
+            region = rng.choice(keys)[0]
+            own = [key for key in keys if key[0] == region]
+            assert reader.get(own, region_key=region).to_arrow().to_pylist() == expected(own, pipeline.oracle)
+            of_region = {key: row for key, row in pipeline.oracle.items() if key[0] == region}
+            assert by_key(reader.get(region_key=region).to_arrow()) == of_region
             assert reader.count_rows() == len(pipeline.oracle)
             assert reader.count_rows(consistency="eventual") == len(merged)
         if earlier:
@@ -221,3 +236,84 @@ def test_a_value_that_no_key_can_be_is_refused(type_: pa.DataType, given: Any) -
 def test_a_key_of_one_column_is_its_value() -> None:
     one = RowSchema(pa.schema([KEY[1], ("a", pa.int64())]), ("id",), ("id",))
     assert keys_of(one, [7, 3, 7]).to_pylist() == [{"id": 7}, {"id": 3}]
+
+
+def test_of_a_region_key_only_its_partition_is_read(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    regions = {partition_of(f"r{n}".encode(), 3): f"r{n}" for n in range(12)}
+    assert len(regions) == 3
+    for region in regions.values():
+        for id in range(3):
+            pipeline.upsert(region, id, a=id)
+    pipeline.ingest()
+    loaded: list[int] = []
+    load = unmerged.load
+
+    def seen(context: DeltaContext, deltas: Sequence[RegionDelta], *more: Any) -> Any:
+        loaded.extend(delta.region.partition for delta in deltas)
+        return load(context, deltas, *more)
+
+    for module in (lookup, scan):
+        monkeypatch.setattr(module, "load", seen)
+    for partition, region in regions.items():
+        for keys in ([(region, 1)], None):
+            loaded.clear()
+            rows = open_table(pipeline.uri).get(keys, region_key=region).to_arrow().to_pylist()
+            assert [row["id"] for row in rows] == ([1] if keys else [0, 1, 2])
+            assert set(loaded) == {partition}
+    open_table(pipeline.uri).get([(region, 1)]).to_arrow()
+    assert set(loaded) == {0, 1, 2}
+
+
+def test_what_came_by_another_number_of_partitions_is_read_too(pipeline: Pipeline) -> None:
+    """Behind the positions of the change each partition has its own keys; before them, and in another topic, it may not."""
+    contract = pipeline.contract.model_copy(update={"partitions": 4, "altered_at": (-1, 50, 50)})
+
+    def delta(partition: int, first: int, topic_id: str = contract.topic_id) -> RegionDelta:
+        return RegionDelta(Region(contract.topic, TopicId(topic_id), partition), (), Position(first))
+
+    deltas = (delta(0, 0), delta(1, 49), delta(2, 50), delta(3, 0), delta(2, 90, "former"))
+    assert deltas_of(contract, deltas, 3) == (deltas[1], deltas[3], deltas[4])
+    assert deltas_of(contract, deltas, 2) == (deltas[1], deltas[2], deltas[4])
+    assert deltas_of(pipeline.contract, deltas, 0) == (deltas[0], deltas[4])
+
+
+REGION_KEYS: dict[str, list[Any]] = {
+    "string": ["", "a", "it's", "`", "ä\n", "NULL"],
+    "int8": [-128, 0, 127],
+    "uint64": [0, 2**63, 2**64 - 1],
+    "int64": [-(2**63), 2**63 - 1],
+    "bool": [True, False],
+    "date32": [date(1, 1, 1), date(2026, 1, 31), date(9999, 12, 31)],
+    "binary": [b"", b"\x00\xff", b"'"],
+}
+
+
+@pytest.mark.parametrize("name", REGION_KEYS)
+def test_every_type_of_a_region_key_finds_its_rows(name: str, pipeline: Pipeline) -> None:
+    type_ = parse_type(name)
+    columns = (Column(name="r", type=name, field_ids=(0,)), Column(name="id", type="int64", field_ids=(1,)))
+    keys = {"primary_key": ("r", "id"), "region_key": ("r",)}
+    contract = pipeline.contract.model_copy(update={**keys, "columns": columns})
+    contract = Contract.model_validate(contract.model_dump())
+    stored = lance.write_dataset(
+        pa.table({"r": pa.array(REGION_KEYS[name], type_), "id": range(len(REGION_KEYS[name]))}), "memory://"
+    )
+    for at, value in enumerate(REGION_KEYS[name]):
+        found = region_key_of(contract, value)
+        assert found.partition == partition_of(encode_region_key(value), 3)
+        assert stored.to_table(filter=found.filter)["id"].to_pylist() == [at]
+
+
+def test_what_is_no_region_key_is_refused(pipeline: Pipeline) -> None:
+    table = open_table(pipeline.uri)
+    with pytest.raises(InvalidInput, match="name primary keys, or a region_key"):
+        table.get()
+    with pytest.raises(InvalidInput, match=r"'region': 'r2', 'id': 5\} has not the region key"):
+        table.get([("r1", 5), ("r2", 5)], region_key="r1")
+    with pytest.raises(InvalidInput, match="region_key: column 'region' takes string"):
+        table.get(region_key=7)
+    with pytest.raises(InvalidInput, match=r"region_key: .* has 2 values"):
+        table.get(region_key=("r1", 7))
+    bytes_ = pipeline.contract.model_copy(update={"key_format": "bytes", "region_key": ()})
+    with pytest.raises(InvalidInput, match="do not tell their partition"):
+        region_key_of(bytes_, "r1")

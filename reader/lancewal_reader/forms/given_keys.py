@@ -1,0 +1,156 @@
+"""Keys as Python programs give them: of rows, and of regions.
+
+What a column cannot hold exactly is refused (``InvalidInput``): cut off or rounded, it would find another key's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import RegionKeyCodec
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.contract import Contract
+from lancewal_reader.forms.narrow_times import PER_SECOND
+
+
+def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
+    """What a user gave, each key once, in order of the first time; ``InvalidInput`` where it is no list of keys."""
+    names = list(schema.primary_key)
+    if hasattr(keys, "columns") and hasattr(keys, "__arrow_c_stream__"):  # a DataFrame, which is a list of its names
+        keys = pa.table(keys)
+    if isinstance(keys, pa.Table | pa.RecordBatch):
+        lacking = [name for name in names if name not in keys.schema.names]
+        if lacking:
+            raise InvalidInput(
+                f"{said}: column {lacking[0]!r} of the primary key {names} is not among {keys.schema.names}"
+            )
+        columns = [keys.column(name) for name in names]
+    else:
+        columns = _columns(names, keys, said)
+    arrays = [_array(schema, name, column, said) for name, column in zip(names, columns, strict=True)]
+    table = pa.table(arrays, schema=schema.key)
+    numbered = table.append_column("_at", pa.array(np.arange(table.num_rows)))
+    first = numbered.group_by(names).aggregate([("_at", "min")]).column("_at_min").combine_chunks()
+    return table.take(pa.array(np.sort(np.asarray(first))))
+
+
+@dataclass(frozen=True, slots=True)
+class RegionKey:
+    """One value of the region key: its columns, and the partition through which its records come."""
+
+    values: pa.Table
+    partition: int
+
+    @property
+    def filter(self) -> str:
+        """The rows that have it, as a condition in SQL."""
+        (row,) = self.values.to_pylist()
+        return " AND ".join(f"`{name}` = {_literal(value)}" for name, value in row.items())
+
+    def check(self, keys: pa.Table) -> None:
+        """``InvalidInput`` for a key that has another."""
+        own = KeySet(self.values).contains([keys[name] for name in self.values.schema.names])
+        if not own.all():
+            other = keys.filter(pa.array(~own)).slice(0, 1).to_pylist()[0]
+            raise InvalidInput(f"keys: {other!r} has not the region key {self.values.to_pylist()[0]!r}")
+
+
+def region_key_of(contract: Contract, value: object) -> RegionKey:
+    """What a user gave as region key; ``InvalidInput`` where it is none of this table."""
+    if contract.keyed_by_bytes:
+        raise InvalidInput(
+            "region_key: rows of this table do not tell their partition (table.format.key is bytes), so what is unmerged is "
+            "read whole: leave it out"
+        )
+    names = contract.region_key
+    values = keys_of(RowSchema(contract.rows.columns, names, names), [value], "region_key")
+    encoded = RegionKeyCodec(values.schema).encode_batch([values[name].combine_chunks() for name in names])[0].as_py()
+    if encoded is None:
+        raise InvalidInput(f"region_key: {value!r} has no encoding as a record's key")
+    return RegionKey(values, partition_of(encoded, contract.partitions))
+
+
+def _columns(names: Sequence[str], keys: object, said: str) -> list[list[object]]:
+    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+        raise InvalidInput(f"keys: expected a list of keys, not {keys!r}; of one key write [key]")
+    rows: list[Sequence[object]] = []
+    for key in keys:
+        if isinstance(key, Mapping):
+            if set(key) != set(names):
+                raise InvalidInput(f"{said}: {key!r} does not name the columns {names}")
+            rows.append([key[name] for name in names])
+        elif isinstance(key, tuple | list):
+            rows.append(key)
+        else:
+            rows.append([key])
+        if len(rows[-1]) != len(names):
+            raise InvalidInput(f"{said}: {key!r} has {len(rows[-1])} values, its columns are {names}")
+    return [[row[n] for row in rows] for n in range(len(names))]
+
+
+def _array(schema: RowSchema, name: str, column: object, said: str) -> pa.Array:
+    type_ = schema.table.field(name).type
+    try:
+        array, as_given = (
+            _cast(column, type_) if isinstance(column, pa.Array | pa.ChunkedArray) else _made(column, type_)
+        )
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise InvalidInput(f"{said}: column {name!r} takes {type_}: {error}") from error
+    if array.null_count:
+        raise InvalidInput(f"{said}: a key has no value in column {name!r}")
+    if not as_given:
+        raise InvalidInput(
+            f"{said}: column {name!r} takes {type_}, which does not hold a value as it was given: no row has it"
+        )
+    return array
+
+
+def _cast(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> tuple[pa.Array, bool]:
+    """In the type of the key, and whether nothing is lost by that: a date has no time of day, a bool no 2."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    fitted = array.cast(type_)
+    return fitted, bool(array.type == type_ or fitted.cast(array.type).equals(array))
+
+
+def _made(values: object, type_: pa.DataType) -> tuple[pa.Array, bool]:
+    given = [value.as_py() if isinstance(value, pa.Scalar) else value for value in cast("list[object]", values)]
+    made = pa.array(given, type_)
+    return made, all(_is_exact(value, type_) for value in given)
+
+
+def _is_exact(value: Any, type_: pa.DataType) -> bool:
+    """Whether Arrow has taken a value as it is: fractions, of numbers and of times, it cuts off without a word."""
+    if isinstance(value, datetime):
+        cut = value.microsecond * 1000 + getattr(value, "nanosecond", 0)  # as times of pandas have
+        if pa.types.is_timestamp(type_):
+            return bool(cut % (10**9 // PER_SECOND[type_.unit]) == 0)
+        return (value.hour, value.minute, value.second, cut) == (0, 0, 0, 0)
+    if pa.types.is_integer(type_) and type(value) is not int:
+        return value is None or bool(value == int(value))
+    return True
+
+
+def _literal(value: object) -> str:
+    """A value of a region key in Lance's SQL."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            # Behind the sign stands a number that no bigint is, so Lance would take it for a float.
+            return str(value) if value > -(2**63) else f"CAST('{value}' AS BIGINT)"
+        case bytes():
+            return f"X'{value.hex()}'"
+        case date():
+            return f"date '{value.isoformat()}'"
+    return "'" + str(value).replace("'", "''") + "'"
