@@ -292,6 +292,10 @@ class SearchUnsupported(ActionNeeded):
     """A search that could not be answered wholly; the message says why, and what to ask instead."""
 
 
+class TooManyUnmerged(ActionNeeded):
+    """A read found more unmerged keys than it takes into memory: ``unmerged_keys_max``."""
+
+
 class TokenRejected(ActionNeeded):
     """The record of a token became a dead letter: no read will show it."""
 

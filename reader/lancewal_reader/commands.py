@@ -60,6 +60,14 @@ StalenessOption: TypeAlias = Annotated[
 ConflictsOption: TypeAlias = Annotated[
     Conflicts, typer.Option(help="What becomes of keys that came through two partitions.")
 ]
+KeysMaxOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="More keys with unmerged records, whose rows are held in memory, are refused; 10000000 by default.",
+        metavar="COUNT",
+    ),
+]
 RowsOption: TypeAlias = Annotated[RowOutput, typer.Option("--output", "-o", help="Form of the rows.")]
 ToOption: TypeAlias = Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")]
 GuardOption: TypeAlias = Annotated[
@@ -78,6 +86,7 @@ def command(
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows, whichever; all by default.")] = None,
     output: RowsOption = RowOutput.TEXT,
     conflicts: ConflictsOption = Conflicts.LEAVE_OUT,
+    unmerged_keys_max: KeysMaxOption = None,
     to: ToOption = None,
     guard_formulas: GuardOption = False,
     table: TableOption = "",
@@ -92,7 +101,7 @@ def command(
     """
     destination = Destination(output, to, guard_formulas)
     read = _read(consistency, at, at_least, timeout, max_staleness)
-    opened = _open(config, table, storage_option, conflicts)
+    opened = _open(config, table, storage_option, conflicts, unmerged_keys_max)
     rows = opened.to_batches(_names(columns), filter or None, limit, **read)
     _say_left_out(rows.schema)
     destination.write(rows)
@@ -115,6 +124,7 @@ def get(
     max_staleness: StalenessOption = "",
     output: RowsOption = RowOutput.TEXT,
     conflicts: ConflictsOption = Conflicts.LEAVE_OUT,
+    unmerged_keys_max: KeysMaxOption = None,
     to: ToOption = None,
     guard_formulas: GuardOption = False,
     table: TableOption = "",
@@ -133,7 +143,7 @@ def get(
 
     destination = Destination(output, to, guard_formulas)
     read = _read(consistency, at, at_least, timeout, max_staleness)
-    opened = _open(config, table, storage_option, conflicts)
+    opened = _open(config, table, storage_option, conflicts, unmerged_keys_max)
     wanted = keys_of_texts(opened.contract.rows, keys)
     names = _names(columns) or list(opened.schema.names)
     # Which keys have no row shows in the columns of the key.
@@ -154,6 +164,7 @@ def count(
     max_staleness: StalenessOption = "",
     output: OutputOption = Output.TEXT,
     conflicts: ConflictsOption = Conflicts.LEAVE_OUT,
+    unmerged_keys_max: KeysMaxOption = None,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -169,7 +180,7 @@ def count(
     from lancewal_reader.table import counted
 
     read = _read(consistency, at, at_least, timeout, max_staleness)
-    rows, schema = counted(_open(config, table, storage_option, conflicts), filter or None, **read)
+    rows, schema = counted(_open(config, table, storage_option, conflicts, unmerged_keys_max), filter or None, **read)
     _say_left_out(schema)
     if output is Output.JSON:
         say_json({"rows": rows, "receipt": str(receipt_of(schema))})
@@ -178,7 +189,14 @@ def count(
     _say_receipt(schema)
 
 
-def _open(config: Path | None, table: str, storage_option: list[str] | None, conflicts: Conflicts) -> Table:
+def _open(
+    config: Path | None,
+    table: str,
+    storage_option: list[str] | None,
+    conflicts: Conflicts,
+    unmerged_keys_max: int | None,
+) -> Table:
+    from lancewal_reader.portions import UNMERGED_KEYS_MAX
     from lancewal_reader.table import open_table
 
     settings = read_settings(config, table, storage_option)
@@ -188,6 +206,7 @@ def _open(config: Path | None, table: str, storage_option: list[str] | None, con
         storage_options=settings.storage.options,
         base_paths=settings.table.base_paths,
         conflicts=conflicts.value,
+        unmerged_keys_max=UNMERGED_KEYS_MAX if unmerged_keys_max is None else unmerged_keys_max,
     )
 
 

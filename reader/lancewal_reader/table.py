@@ -24,6 +24,7 @@ from lancewal_reader.left_out import OnConflict
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.portions import UNMERGED_KEYS_MAX, check_keys_max
 from lancewal_reader.reads import Reads, Wanted, wanted_of
 from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_polars
 from lancewal_reader.search.found import SearchRows
@@ -48,6 +49,7 @@ def open_table(
     *,
     storage_options: Mapping[str, str] | None = None,
     cache_bytes_max: int = CACHE_BYTES_MAX,
+    unmerged_keys_max: int = UNMERGED_KEYS_MAX,
     base_paths: BasePaths = "refuse",
     conflicts: OnConflict = "leave-out",
 ) -> Table:
@@ -55,6 +57,8 @@ def open_table(
 
     ``storage_options`` are Lance's.  ``cache_bytes_max``: most bytes of unmerged rows that are remembered between reads, half
     of them as they stand in the WAL, half as they were flushed; the last two states that were read are besides.
+    ``unmerged_keys_max``: a read that meets more keys with unmerged records, whose rows it would hold in memory, is
+    ``TooManyUnmerged``.
     ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone do, is refused
     (``BasePathsRefused``) unless this is ``allow``.  ``conflicts``: of keys that came through two partitions, which nothing
     orders, reads ``leave-out`` records and say so (``left_out_of``), or ``fail`` with ``RegionConflict``.
@@ -68,17 +72,23 @@ def open_table(
         raise InvalidInput(f"base_paths {base_paths!r} is unknown: use 'refuse' or 'allow'")
     if not is_whole(cache_bytes_max):
         raise InvalidInput(f"cache_bytes_max {cache_bytes_max!r}: expected a number of bytes from 0 on")
+    check_keys_max(unmerged_keys_max)
     opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(), SystemClock())
-    return table_of(opened, table, cache_bytes_max, conflicts)
+    return table_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max)
 
 
 def table_of(
-    opened: OpenedTable, table: str, cache_bytes_max: int = CACHE_BYTES_MAX, conflicts: OnConflict = "leave-out"
+    opened: OpenedTable,
+    table: str,
+    cache_bytes_max: int = CACHE_BYTES_MAX,
+    conflicts: OnConflict = "leave-out",
+    unmerged_keys_max: int = UNMERGED_KEYS_MAX,
 ) -> Table:
     """The same of one that is open, with caches of its own."""
     segments = SegmentCache(cache_bytes_max // 2)
     folding = folding_of(opened.contract, conflicts)
-    delta = DeltaContext(*opened.parts, segments, SnapshotCache(cache_bytes_max // 2), LoadedCache(), folding)
+    snapshots = SnapshotCache(cache_bytes_max // 2)
+    delta = DeltaContext(*opened.parts, segments, snapshots, LoadedCache(), folding, unmerged_keys_max)
     return Table(Reads(table, place_of(table), PlanContext(*opened.parts, segments), delta))
 
 
@@ -102,7 +112,8 @@ class Table:
     rows, whichever.  As an Arrow PyCapsule (``__arrow_c_stream__``) a table is ``scan()`` of that moment.
 
     All raise ``InvalidInput`` for what is wrong in the arguments; with ``at`` also ``VersionGone``, ``OutsideHistoryWindow``
-    and ``RecordsGivenUp``; ``ObjectMissing`` or ``ObjectCorrupt`` where an object that the read needs is lost or damaged.
+    and ``RecordsGivenUp``; ``ObjectMissing`` or ``ObjectCorrupt`` where an object that the read needs is lost or damaged;
+    ``TooManyUnmerged`` beyond the ``unmerged_keys_max`` of ``open_table``.
     """
 
     def __init__(self, reads: Reads) -> None:

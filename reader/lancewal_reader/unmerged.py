@@ -6,7 +6,9 @@ Guarantees
     was planned, or, if a new plan names it again, lost.
  3. A corrupt object is an error that names it.
  4. Of a table keyed by bytes (``keys.origin``) what conflicts is left out, and counted (``left_out``).
- 5. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
+ 5. More keys than ``keys_max`` are ``TooManyUnmerged``.  Until then memory is that of the keys and of one portion of their
+    records (``portions``).
+ 6. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
     cuts is read and folded.  Not where a repair has made a snapshot since: a person may have given up some of its records.
 """
 
@@ -43,6 +45,7 @@ from lancewal_core.wal.walk import SegmentCache, read_segment, walk
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
+from lancewal_reader.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
 
 
 class SnapshotCache:
@@ -176,6 +179,7 @@ class DeltaContext(OpenedTable):
     snapshots: SnapshotCache
     loaded: LoadedCache
     folding: Folding
+    keys_max: int = UNMERGED_KEYS_MAX
 
 
 class Folding:
@@ -198,6 +202,7 @@ class Folding:
         else:
             (more,) = _folds(context, [begun[1]], projected)
             folded = extend(begun[0].folded, more, projected)
+            check_keys(keys_in([folded]), context.keys_max)
         return Loaded(folded, projected)
 
     def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
@@ -253,7 +258,8 @@ def load(
     conflicts: ConflictsRef | None = None,
     met: pa.Table | None = None,
 ) -> Loaded:
-    """The fold of these regions' deltas without what conflicts; ``RegionConflict`` where that is not to be left out.
+    """The fold of these regions' deltas without what conflicts; ``RegionConflict`` where that is not to be left out,
+    ``TooManyUnmerged`` where it has too many keys.
 
     ``conflicts``: what is in force at the plan's version.  ``met``: keys that meet in the deltas of all regions, where these
     are some of them.
@@ -274,8 +280,26 @@ def _repaired(context: DeltaContext, ref: SnapshotRef) -> bool:
         return True
 
 
-def _folds(context: DeltaContext, groups: Sequence[Sequence[RegionDelta]], projected: RowSchema) -> list[Folded]:
-    """The fold of each group."""
+def _folds(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
+    """The fold of each group, portion by portion."""
+    folds: list[Folded] | None = None
+    portions = Portions(groups)
+    for portion in portions:
+        more = _folds_at_once(context, portion, projected)
+        folds = more if folds is None else [extend(*both, projected) for both in zip(folds, more, strict=True)]
+        held = keys_in(folds)
+        check_keys(held, context.keys_max)
+        portions.hold(held)
+    assert folds is not None  # there is one portion at least
+    return folds
+
+
+def keys_in(folds: Sequence[Folded]) -> int:
+    """Keys of folds; one that is in several counts for each."""
+    return sum(fold.rows.num_rows + fold.gone.num_rows + fold.partials.num_rows for fold in folds)
+
+
+def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
     deltas = [delta for group in groups for delta in group]
     refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, SnapshotRef)]
     parts = context.tasks.map(lambda item: _snapshot(context, item[0], item[1], projected), refs) if refs else []

@@ -2,5 +2,5 @@
 
 ``source`` pins a plan from ``options``, ``types`` and ``filters`` translate, ``task`` reads on the executors.
 
-May import: filter, forms, left_out, plan, point, reads, scan, unmerged.
+May import: filter, forms, left_out, plan, point, portions, reads, scan, unmerged.
 """

@@ -17,6 +17,7 @@ from lancewal_core.store.address import split_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.left_out import OnConflict
 from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
+from lancewal_reader.portions import UNMERGED_KEYS_MAX
 
 OPTIONS: dict[str, str] = {
     "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same)",
@@ -30,6 +31,7 @@ OPTIONS: dict[str, str] = {
     "max_staleness_s": "seconds, such as 5 or 5s: allowed, and equal to strong, since a DataFrame is planned once",
     "base_paths": "refuse (default) or allow a table whose files lie in other folders too, as a shallow clone's do",
     "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
+    "unmerged_keys_max": "more keys with unmerged records, which each task holds in memory, are refused (default 10000000)",
 }
 _ALIASES = {"path": "table"}
 _POINTS = {"versionasof": "version:", "timestampasof": "timestamp:"}
@@ -50,6 +52,7 @@ class SparkOptions:
     filter: str | None = None
     base_paths: BasePaths = "refuse"
     on_conflict: OnConflict = "leave-out"
+    unmerged_keys_max: int = UNMERGED_KEYS_MAX
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
@@ -76,6 +79,9 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     conflicts = found.get("conflicts", "leave-out").lower()
     if conflicts not in get_args(OnConflict):
         raise InvalidInput(f"option conflicts={found['conflicts']!r} is unknown: use 'leave-out' or 'fail'")
+    keys_max = found.get("unmerged_keys_max", str(UNMERGED_KEYS_MAX)).strip()
+    if not (keys_max.isascii() and keys_max.isdecimal()):
+        raise InvalidInput(f"option unmerged_keys_max={keys_max!r}: expected a number of keys from 0 on")
     split_address(found["table"])
     timeout_s = _seconds(found, "timeout_s")
     read = read_options(
@@ -97,6 +103,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         found.get("filter"),
         cast("BasePaths", base_paths),
         cast("OnConflict", conflicts),
+        int(keys_max),
     )
 
 

@@ -113,7 +113,15 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
         check_waiting(contract, ref, wanted.on_conflict)
         LeftOut(0 if ref is None else ref.keys).warn(contract.topic)
         sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
-        pinned_plan = PinnedPlan(uuid.uuid4().hex, wanted.table, contract, plan, wanted.base_paths, wanted.on_conflict)
+        pinned_plan = PinnedPlan(
+            uuid.uuid4().hex,
+            wanted.table,
+            contract,
+            plan,
+            wanted.base_paths,
+            wanted.on_conflict,
+            wanted.unmerged_keys_max,
+        )
         return PinnedRead(wanted, pinned_plan, sizes)
     raise PlanRetriesExhausted(f"{wanted.table}: {PLANS_MAX} planned versions were removed before they could be opened")
 

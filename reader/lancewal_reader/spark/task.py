@@ -27,6 +27,7 @@ from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.left_out import LeftOut, OnConflict
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
+from lancewal_reader.portions import UNMERGED_KEYS_MAX
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
 from lancewal_reader.unmerged import DeltaContext, Loaded, LoadedCache, SnapshotCache, folding_of, load
 
@@ -44,6 +45,7 @@ class PinnedPlan:
     plan: ReadPlan
     base_paths: BasePaths = "refuse"
     on_conflict: OnConflict = "leave-out"
+    unmerged_keys_max: int = UNMERGED_KEYS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,9 @@ class _Opened:
         address = Address(pinned_plan.uri, storage_options(os.environ), pinned_plan.base_paths)
         self._tasks = ThreadTasks(io_threads=_IO_THREADS)
         opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
+        keys_max = pinned_plan.unmerged_keys_max
         folding = folding_of(pinned_plan.contract, pinned_plan.on_conflict)
-        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1), folding)
+        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1), folding, keys_max)
         self.pinned: PinnedTable = opened.table.at(pinned_plan.plan.version)
         self._plan = pinned_plan.plan
         self._keys: Loaded | None = None

@@ -72,7 +72,7 @@ def test_options_ignore_case_and_know_an_alias() -> None:
     for text, seconds in (("5", 5.0), ("2.5", 2.5), ("500ms", 0.5), ("2m", 120.0)):
         assert parse_options({"table": "/t", "maxStalenessS": text}).read.max_staleness_s == seconds
     wanted = "table, columns, filter, consistency, at, at_least, timeout_s, max_staleness_s, base_paths, conflicts"
-    assert set(OPTIONS) == set(wanted.split(", "))
+    assert set(OPTIONS) == {*wanted.split(", "), "unmerged_keys_max"}
     assert not [name for name in OPTIONS if re.search("token|secret|password|credential|url", name)], (
         "Spark hides these"
     )

@@ -1,0 +1,113 @@
+"""A delta in portions, so that its fold needs the memory of its keys and of one portion, however many records it has.
+
+Guarantees
+ 1. Each source is in exactly one portion, and none before an earlier one of its region: folded one behind the other, the
+    portions come to what the whole comes to (guarantee 1 of ``rows.fold``).
+ 2. An object is in one portion, so it is read once.
+ 3. ``check_keys`` refuses what has more keys than are allowed.  A key that is folded stays one, so what a portion shows to be
+    too many is too many of the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from graphlib import TopologicalSorter
+from itertools import pairwise
+from typing import TypeAlias
+
+from lancewal_core.errors import InvalidInput, TooManyUnmerged
+from lancewal_core.ids import Generation, Region
+from lancewal_core.store.json_object import is_whole
+from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.plan.strong import RegionDelta, Source
+
+UNMERGED_KEYS_MAX = 10_000_000
+"""Keys of which a read holds its unmerged rows in memory; more of them are refused."""
+PORTION_RECORDS = 1_000_000
+"""Records that are folded at once at most, or as many as there are keys already: each portion goes over these."""
+
+Groups: TypeAlias = Sequence[Sequence[RegionDelta]]
+_Object: TypeAlias = str | tuple[Region, Generation]
+
+
+def records_of(source: Source) -> int:
+    """Of a snapshot the records that it was folded from: it has no more keys."""
+    return source.rows if isinstance(source, EntryRef) else source.next - source.first
+
+
+class Portions:
+    """The portions of some groups of deltas, each with all groups, of which some may have nothing in it."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._held = 0
+
+    def hold(self, keys: int) -> None:
+        """So many keys are what the portions until now come to."""
+        self._held = keys
+
+    def __iter__(self) -> Iterator[Groups]:
+        deltas = [delta for group in self._groups for delta in group]
+        if sum(records_of(source) for delta in deltas for source in delta.sources) <= PORTION_RECORDS:
+            yield self._groups
+            return
+        records: dict[_Object, int] = {}
+        for delta in deltas:
+            for source in delta.sources:
+                found = _object(delta.region, source)
+                records[found] = records.get(found, 0) + records_of(source)
+        chosen: set[_Object] = set()
+        count = 0
+        for found in _in_order(deltas):
+            if chosen and count + records[found] > max(PORTION_RECORDS, self._held):
+                yield self._of(chosen)
+                chosen, count = set(), 0
+            chosen.add(found)
+            count += records[found]
+        yield self._of(chosen)
+
+    def _of(self, objects: set[_Object]) -> Groups:
+        return [
+            [
+                RegionDelta(d.region, tuple(s for s in d.sources if _object(d.region, s) in objects), d.cut)
+                for d in group
+            ]
+            for group in self._groups
+        ]
+
+
+def check_keys_max(keys_max: object) -> None:
+    if not is_whole(keys_max):
+        raise InvalidInput(f"unmerged_keys_max {keys_max!r}: expected a number of keys from 0 on")
+
+
+def check_keys(count: int, keys_max: int) -> None:
+    """Raise ``TooManyUnmerged``."""
+    if count > keys_max:
+        raise TooManyUnmerged(
+            f"at least {count:,} keys have records that are not merged; this reader takes {keys_max:,} (unmerged_keys_max), "
+            "of which it holds the rows in memory. See by `lancewal status` why the flusher is behind, allow more, or read "
+            "the merged table alone (consistency eventual)",
+            keys_max=keys_max,
+        )
+
+
+def _object(region: Region, source: Source) -> _Object:
+    """What is read for it at once: a segment serves several regions, a snapshot one generation of one."""
+    return source.key if isinstance(source, EntryRef) else (region, source.generation)
+
+
+def _in_order(deltas: Sequence[RegionDelta]) -> Iterator[_Object]:
+    """Each object behind those with earlier records of one of its regions.
+
+    There is such an order, that in which they were written: a region's next record is written when all before are durable.
+    """
+    order: TopologicalSorter[_Object] = TopologicalSorter()
+    for delta in deltas:
+        objects = [_object(delta.region, source) for source in delta.sources]
+        for found in objects[:1]:
+            order.add(found)
+        for before, found in pairwise(objects):
+            if found != before:
+                order.add(found, before)
+    return iter(order.static_order())
