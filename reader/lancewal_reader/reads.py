@@ -15,7 +15,7 @@ row: nobody has its receipt yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Lock
@@ -35,6 +35,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Position, Region
+from lancewal_core.table.checks import check_columns_read
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
@@ -68,6 +69,11 @@ class Wanted:
     """The rows of these primary keys alone, each named once."""
     partition: int | None = None
     """All rows wanted belong in this one: what is unmerged of others is not read."""
+
+    def names(self, contract: Contract) -> Collection[str]:
+        """Of the columns that are looked at: a filter may name any."""
+        rows = contract.rows
+        return rows.table.names if self.filter is not None else {*self.columns, *rows.primary_key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +188,7 @@ class Reads:
         """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile."""
 
         def used(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
-            check_identity(pinned, contexts.contract, self.uri)
+            check_readable(pinned, contexts.contract, self.uri, planned.wanted.names(contexts.contract))
             return use(contexts.delta, self._lookup.addresses, pinned, plan)
 
         return self._by(planned, used)[1]
@@ -216,7 +222,7 @@ class Reads:
                 if begin:
                     rows = self._rows(contexts, pinned, wanted, plan)
                 else:
-                    check_identity(pinned, contexts.contract, self.uri)
+                    check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
                 check_waiting(contexts.contract, plan.in_force.conflicts, contexts.delta.folding.on_conflict)
                 left = left_out(contexts.delta, plan, wanted.columns, wanted.filter)
             except ContractChanged as error:
@@ -244,7 +250,7 @@ class Reads:
         self, contexts: _Contexts, pinned: PinnedTable, wanted: Wanted, plan: ReadPlan
     ) -> Iterator[pa.RecordBatch]:
         """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
-        check_identity(pinned, contexts.contract, self.uri)
+        check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
         if wanted.partition is not None:
             plan = replace(plan, deltas=deltas_of(contexts.contract, plan.deltas, wanted.partition))
         if wanted.keys is not None:
@@ -347,14 +353,16 @@ def _columns(schema: pa.Schema, columns: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def check_identity(pinned: PinnedTable, contract: Contract, uri: str) -> None:
-    """Raise ``TableReplaced`` unless this version belongs to the table that the contract was made for."""
+def check_readable(pinned: PinnedTable, contract: Contract, uri: str, names: Collection[str]) -> None:
+    """Raise ``TableReplaced`` unless this version belongs to the table that the contract was made for, ``ContractMismatch``
+    unless these of its columns are the contract's."""
     found = pinned.config.get(TABLE_UUID)
     if found != contract.table_uuid:
         raise TableReplaced(
             f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}: it was recreated at "
             "the same place; or `lancewal table create`, `attach` or `moved` was interrupted here: run it again"
         )
+    check_columns_read(pinned, contract, names)
 
 
 def _exhausted(reason: Exception | None) -> Exception:

@@ -6,6 +6,7 @@ restore, and recreate tables at the same place.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from lancewal_core.errors import ContractMismatch, InvalidSchema, TableElsewhere, TableReplaced
@@ -119,6 +120,22 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
         f"{'; '.join(sorted(problems))}. Change them back, or restore the version before that change",
         version=pinned.version,
     )
+
+
+def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collection[str]) -> None:
+    """``ContractMismatch`` where one of these columns of the contract is missing, or is another one of its name: its values
+    would stand among unmerged rows, which have the contract's.  For whoever reads; of other columns nothing is said."""
+    ids = pinned.field_ids
+    wrong = [
+        column.name for column in contract.columns if column.name in names and ids.get(column.name) != column.field_ids
+    ]
+    if wrong:
+        raise ContractMismatch(
+            f"version {pinned.version} of the Lance table does not have the contract's columns {wrong}: they were dropped, "
+            "renamed, made anew or given another type. Change them back, restore the version before that change, or read "
+            "other columns",
+            version=pinned.version,
+        )
 
 
 def _pair(name: str, setting: Any, term: Any) -> tuple[str, Any, Any]:

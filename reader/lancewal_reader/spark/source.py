@@ -49,7 +49,7 @@ from lancewal_reader.plan.strong import (
     plan_strong,
 )
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
-from lancewal_reader.reads import check_identity
+from lancewal_reader.reads import check_readable
 from lancewal_reader.scan import row_bytes
 from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import SparkOptions, parse_options
@@ -105,7 +105,7 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
         plan = _plan(wanted, context)
         try:
             pinned = context.table.at(plan.version)
-            check_identity(pinned, contract, wanted.table)
+            check_readable(pinned, contract, wanted.table, names if wanted.columns is None else wanted.columns)
             fragments = pinned.fragments()
         except VersionGone:
             continue  # removed between the plan and now

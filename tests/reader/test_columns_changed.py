@@ -1,0 +1,80 @@
+"""Columns that a user has changed: what reads them ends by name, since their values would stand among unmerged rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.errors import ContractMismatch
+from lancewal_core.rows.schema import Op
+from lancewal_reader.spark.source import pin_read
+from lancewal_reader.table import open_table
+from tests.support.flusher_tables import KeyedTable, Operation
+
+COLUMNS = pa.schema([pa.field("k", pa.int64(), nullable=False), ("a", pa.int64()), ("b", pa.int64())])
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[KeyedTable]:
+    """Merged rows, and one of them patched since."""
+    table = KeyedTable(tmp_path, 1, columns=COLUMNS, primary_key=("k",))
+    table.generation(0, [Operation(Op.UPSERT, (k,), {"a": k, "b": -k}) for k in range(5)])
+    table.round()
+    table.generation(0, [Operation(Op.PATCH, (3,), {"a": 33})])
+    yield table
+    table.close()
+
+
+def renamed(table: KeyedTable, *names: tuple[str, str]) -> None:
+    for before, after in names:
+        table.dataset.alter_columns({"path": before, "name": after})
+
+
+def made_anew(table: KeyedTable) -> None:
+    table.dataset.drop_columns(["b"])
+    table.dataset.add_columns({"b": "a * 1000"})
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (lambda table: renamed(table, ("a", "c"), ("b", "a"), ("c", "b")), ["a", "b"]),
+        (lambda table: renamed(table, ("b", "c")), ["b"]),
+        (made_anew, ["b"]),
+        (lambda table: renamed(table, ("k", "key")), ["k"]),
+    ],
+    ids=["two names swapped", "renamed", "dropped and made anew", "key renamed"],
+)
+def test_a_read_of_them_ends_by_name(made: KeyedTable, change: Callable[[KeyedTable], None], wrong: list[str]) -> None:
+    kept, before = open_table(made.uri), open_table(made.uri).receipt()
+    rows = kept.get([3, 4])
+    change(made)
+    for table in (kept, open_table(made.uri)):
+        reads: list[Callable[[], object]] = [
+            table.scan,
+            table.to_arrow,
+            partial(table.get, [3]),
+            partial(table.count_rows, "k > 1"),
+            partial(table.scan, consistency="eventual"),
+        ]
+        for read in reads:
+            with pytest.raises(ContractMismatch, match=f"does not have the contract's columns .*{wrong[-1]}"):
+                read()
+        assert table.get([3, 4], at=before).to_arrow().to_pylist() == [made.model[3,], made.model[4,]]
+    assert rows.to_arrow().to_pylist() == [made.model[3,], made.model[4,]]
+    with pytest.raises(ContractMismatch):
+        pin_read({"table": made.uri})
+
+
+def test_other_columns_are_read(made: KeyedTable) -> None:
+    renamed(made, ("b", "c"))
+    made.dataset.add_columns({"more": "k + 1"})
+    table = open_table(made.uri)
+    assert table.count_rows() == 5
+    assert table.get([3], ["a"]).to_arrow().to_pylist() == [{"a": 33}]
+    assert sorted(table.to_arrow(["a"])["a"].to_pylist()) == [0, 1, 2, 4, 33]
+    assert pin_read({"table": made.uri, "columns": "k,a"}).receipt == table.receipt()
