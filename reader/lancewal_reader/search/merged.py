@@ -93,13 +93,17 @@ class Merged:
 
         By ``dot`` a vector with an infinity is the nearest of all to Lance, and is none here: more are asked for then.
         """
-        count = query.limit
+        count = self._wanted(query)
         while True:
             found = self._ask(columns, vector, {"k": count, "use_index": False, "metric": metric})
             best = nearest(found, self._column, vector, metric, query.limit)
-            if best.num_rows == query.limit or found.num_rows < count:
+            if best.num_rows == query.limit or found.num_rows < count or count == self.matching:
                 return best
-            count *= 4
+            count = min(count * 4, self.matching)
+
+    def _wanted(self, query: VectorQuery) -> int:
+        """Not more than there are: Lance takes memory for as many as it is asked for, or ends the process."""
+        return min(query.limit, self.matching)
 
     def by_index(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
         """The nearest that the index shows, by exact distances; as many as there are.
@@ -108,21 +112,22 @@ class Merged:
         asked with more candidates until they show the same rows.
         """
         narrow = self._filter is not None and self.matching < NARROW * self.rows
-        asked: dict[str, Any] = {"k": query.limit, "minimum_nprobes": query.nprobes or PROBES}
+        count = self._wanted(query)
+        asked: dict[str, Any] = {"k": count, "minimum_nprobes": query.nprobes or PROBES}
         if narrow:
             asked["search_effort"] = 1.0
             del asked["minimum_nprobes"]
         refine = query.refine_factor or REFINE
         before: list[int] | None = None
         while True:
-            found = self._ask(columns, vector, {**asked, "refine_factor": refine})
+            found = self._ask(columns, vector, {**asked, "refine_factor": min(refine, -(-self.rows // count))})
             ids = sorted(found[ROW_ID].to_pylist())
             settled = ids == before or refine >= REFINE_MAX or not (self._hidden or self._filter)
             if settled or query.refine_factor is not None:
                 break
             before, refine = ids, refine * 4
         best = nearest(found, self._column, vector, metric, query.limit)
-        if best.num_rows < min(query.limit, self.matching):
+        if best.num_rows < count:
             return self.flat(columns, query, vector, metric)
         return best
 

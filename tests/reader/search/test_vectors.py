@@ -184,6 +184,15 @@ def test_what_an_index_does_not_show_is_found_without_it(made: AllIndexes, monke
     holds(found, nearest(made, "v_pq", query), exact=True)
 
 
+def test_as_many_rows_as_there_are_come_where_more_are_asked_for(made: AllIndexes) -> None:
+    """Lance takes memory for each row and candidate that it is asked for, and ends the process where there is none."""
+    opened = open_table(made.uri)
+    for column in ("v_pq", "v_hnsw"):
+        for how in ({}, {"refine_factor": 2**40}, {"exact": True}):
+            found = opened.search([0.5] * WIDTH, limit=2**40, vector_column=column, **how)
+            assert found.to_arrow().num_rows == len(made.model)
+
+
 def test_each_metric_and_many_queries(made: AllIndexes) -> None:
     scatter(made, flush=True)
     queries, opened = np.random.default_rng(3).standard_normal((3, WIDTH)), open_table(made.uri)
