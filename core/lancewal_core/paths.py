@@ -29,6 +29,8 @@ DELETIONS = "_deletions/"
 INDICES = "_indices/"
 VERSIONS = "_versions/"
 """Lance's manifests, one per version."""
+BRANCH_REFS = "_refs/branches/"
+"""Lance's names of branches, one object each."""
 _MANIFEST = re.compile(rf"{VERSIONS}([0-9]{{1,20}})\.manifest")
 _DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
 
@@ -57,6 +59,11 @@ def data_file(name: str) -> str:
     if not is_data_file(name):
         raise InvalidInput(f"{name[:200]!r} is not the name of a data file")
     return f"{DATA}{name}"
+
+
+def branch_folder(name: str) -> str:
+    """Where Lance keeps what is a branch's own; without a slash at its end."""
+    return f"tree/{name}"
 
 
 def parse_table_version(key: str) -> TableVersion | None:

@@ -2,7 +2,7 @@
 
 ``define`` makes tables; ``merge`` plans and finishes merges, whose ``tasks`` run on threads or Spark and whose
 ``commit`` is one; ``upkeep`` compacts, expires and keeps indexes; ``garbage`` removes; ``load`` brings rows in bulk;
-``status`` looks; ``service`` does all this in turns, ``commands`` are the doors. ``context`` carries everything with an
-effect, and ``open`` makes one from settings; ``origins`` says what is recorded of the regions through which keys came,
-``event_table`` what is logged.
+``snapshots`` keep a state under a name; ``status`` looks; ``service`` does all this in turns, ``commands`` are the
+doors. ``context`` carries everything with an effect, and ``open`` makes one from settings; ``origins`` says what is
+recorded of the regions through which keys came, ``event_table`` what is logged.
 """

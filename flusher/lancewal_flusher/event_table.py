@@ -58,7 +58,7 @@ class FlusherEvents(ServiceEvents):
     expiry_refused = info("Expiry met another commit, and is planned again.", "reason")
     garbage_collected = info(
         "Objects that nothing needs are deleted, or wait for the grace period; partitions are trimmed up to a generation.",
-        *("deleted_objects", "waiting_objects", "trimmed", "expired_versions"),
+        *("deleted_objects", "waiting_objects", "trimmed", "expired_versions", "dropped_snapshots"),
     )
     garbage_awaited = info("The command waits until the grace period of objects is over.", "objects", "grace_s")
     load_part_landed = info(

@@ -30,6 +30,8 @@ temporary folder twice that."""
 
 
 _KEYS_FOLDER = "lancewal-keys-"
+_in_use: set[Path] = set()
+"""Those of this process, which may have several tables open."""
 
 
 def open_context(
@@ -68,8 +70,11 @@ def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
 def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:
     for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
         # Of a process that was killed: a container's first process has the same number again.
-        shutil.rmtree(old, ignore_errors=True)
+        if old not in _in_use:
+            shutil.rmtree(old, ignore_errors=True)
     folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
+    _in_use.add(folder)
+    stack.callback(_in_use.discard, folder)
     parts = MappedParts(opened.store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
     return KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, computing)
 

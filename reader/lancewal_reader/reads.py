@@ -30,6 +30,7 @@ from lancewal_core.errors import (
     PlanRetriesExhausted,
     PlanStale,
     RegionConflict,
+    SnapshotMissing,
     StoreInconsistent,
     TableReplaced,
     VersionGone,
@@ -44,7 +45,7 @@ from lancewal_reader.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, check_contract, plan_eventual, plan_strong
-from lancewal_reader.point.at import Point
+from lancewal_reader.point.at import AtSnapshot, Point
 from lancewal_reader.point.read_options import Consistency, ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.point.token import Least
@@ -198,11 +199,11 @@ class Reads:
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
             if attempt:
-                planned = replace(planned, plan=self._plan_at(planned.receipt))  # its errors are final
+                planned = replace(planned, plan=self._plan_again(planned))  # its errors are final
             try:
                 contexts = self._contexts
                 # Anew: a clean-up since then shows here, not midway.
-                pinned = contexts.plan.table.at(planned.plan.version)
+                pinned = planned.plan.pin(contexts.plan.table)
                 return planned, use(contexts, pinned, planned.plan)
             except _VANISHED as error:
                 reason = error
@@ -218,7 +219,8 @@ class Reads:
             try:
                 plan = earlier or self._plan_newest(contexts, wanted.read, attempt, until)
                 rows: Iterator[pa.RecordBatch] = iter(())
-                pinned = contexts.plan.versions.get(plan.version) or contexts.plan.table.at(plan.version)
+                kept = contexts.plan.versions.get(plan.version) if plan.branch is None else None
+                pinned = kept or plan.pin(contexts.plan.table)
                 if begin:
                     rows = self._rows(contexts, pinned, wanted, plan)
                 else:
@@ -240,7 +242,8 @@ class Reads:
             if left.unmerged and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
                 continue
             self._tell(left)
-            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self._place, left.unmerged)
+            lacks = left.unmerged if plan.branch is None else plan.branch.left_out
+            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self._place, lacks)
             schema = result_schema(contexts.contract.rows, wanted.columns)
             schema = with_left_out(with_receipt(schema, receipt), left)
             return Planned(wanted, plan, receipt, schema), _described(rows, schema)
@@ -302,6 +305,17 @@ class Reads:
         if isinstance(asked, Receipt) and plan.version != asked.version:
             raise order_not_told(asked, plan)
         return False
+
+    def _plan_again(self, planned: Planned) -> ReadPlan:
+        asked = planned.wanted.read.at
+        if not isinstance(asked, AtSnapshot):
+            return self._plan_at(planned.receipt)
+        plan = self._plan_at(asked)
+        if (plan.version, plan.cut) != (planned.plan.version, planned.plan.cut):
+            raise SnapshotMissing(
+                f"snapshot {asked.name} was dropped and made anew since this read was planned", snapshot=asked.name
+            )
+        return plan
 
     def _plan_at(self, at: Point) -> ReadPlan:
         try:

@@ -17,6 +17,7 @@ from lancewal_core.store.json_object import is_whole
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
+from lancewal_core.table.snapshots import Snapshot, snapshots
 from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.filter import check_filter
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
@@ -85,11 +86,22 @@ def table_of(
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
 ) -> Table:
     """The same of one that is open, with caches of its own."""
+    return Table(reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max))
+
+
+def reads_of(
+    opened: OpenedTable,
+    table: str,
+    cache_bytes_max: int = CACHE_BYTES_MAX,
+    conflicts: OnConflict = "leave-out",
+    unmerged_keys_max: int = UNMERGED_KEYS_MAX,
+) -> Reads:
+    """What a table reads by."""
     segments = SegmentCache(cache_bytes_max // 2)
     folding = folding_of(opened.contract, conflicts)
-    snapshots = SnapshotCache(cache_bytes_max // 2)
-    delta = DeltaContext(*opened.parts, segments, snapshots, LoadedCache(), folding, unmerged_keys_max)
-    return Table(Reads(table, place_of(table), PlanContext(*opened.parts, segments), delta))
+    held = SnapshotCache(cache_bytes_max // 2)
+    delta = DeltaContext(*opened.parts, segments, held, LoadedCache(), folding, unmerged_keys_max)
+    return Reads(table, place_of(table), PlanContext(*opened.parts, segments), delta)
 
 
 def counted(table: Table, filter: str | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
@@ -289,6 +301,10 @@ class Table:
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """What a read would see; no row is read.  Several reads of one state take it as their ``at``."""
         return self._reads.plan(self._wanted([self.contract.primary_key[0]], None, **read)).receipt
+
+    def snapshots(self) -> list[Snapshot]:
+        """The named snapshots, which ``at="snapshot:NAME"`` reads."""
+        return list(snapshots(self._reads.context.table))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """All rows of now as an Arrow PyCapsule."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import ObjectMissing, RewriteFailed, VersionGone
+from lancewal_core.errors import ObjectMissing, RewriteFailed, TableMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
@@ -803,3 +803,69 @@ def test_a_version_that_is_not_there_yet_is_gone(user: User) -> None:
     with pytest.raises(VersionGone):
         user.table.at(99)
     assert user.table.transaction(99) == TransactionGone()
+
+
+# -- branches --------------------------------------------------------------------------------------------------
+
+
+def test_a_branch_goes_on_by_itself_from_its_version(filled: User) -> None:
+    table = filled.table
+    assert list(table.branches()) == []
+    first = table.newest().version
+    assert table.create_branch("b", first)
+    assert not table.create_branch("b", first)
+    branch = table.branch("b")
+    pinned = branch.newest()
+    assert pinned.version == first
+    hidden = pinned.hide_rows(0, [3])
+    assert hidden is not None
+    outcome = branch.commit(update(pinned, branch.write_rows(rows(3, 300)), [hidden]))
+    assert isinstance(outcome, Committed)
+    assert outcome.version == first + 1
+    filled.append(rows(50))
+    assert keys(branch.newest()) == [*range(20), 300]
+    assert keys(branch.at(first)) == list(range(20))
+    assert keys(table.newest()) == [*range(20), 50]
+    (found,) = table.branches()
+    assert (found.name, found.version, found.notes) == ("b", first, {})
+    table.note_branch("b", {"lancewal.x": "1", "y": "2"})
+    table.note_branch("b", {"lancewal.x": "3"})
+    assert table.branches()[0].notes == {"lancewal.x": "3"}
+
+
+def test_a_branch_keeps_what_it_needs_from_clean_ups(filled: User) -> None:
+    table = filled.table
+    filled.delete(7)
+    pinned = table.newest()
+    assert table.create_branch("b", pinned.version)
+    branch = table.branch("b")
+    hidden = branch.newest().hide_rows(0, [1])
+    assert hidden is not None
+    assert isinstance(branch.commit(update(branch.newest(), (), [hidden])), Committed)
+    filled.compact()
+    filled.delete(12)
+    filled.clean_up()
+    table.remove_versions([v for v in table.versions() if v < table.newest().version])
+    assert keys(branch.newest()) == [0, *range(2, 7), *range(8, 20)]
+    assert keys(table.at(pinned.version)) == [*range(7), *range(8, 20)]
+    assert table.drop_branch("b")
+    assert not table.drop_branch("b")
+    assert list(table.branches()) == []
+    with pytest.raises(VersionGone):
+        table.branch("b").at(pinned.version)
+    with pytest.raises(TableMissing):
+        table.branch("b").newest()
+    filled.clean_up()
+    with pytest.raises(VersionGone):
+        table.at(pinned.version)
+    assert table.create_branch("b", table.newest().version)
+    assert keys(table.branch("b").newest()) == keys(table.newest())
+
+
+def test_a_branch_of_a_version_that_is_gone(filled: User) -> None:
+    version = filled.table.newest().version
+    filled.append(rows(50))
+    filled.clean_up()
+    with pytest.raises(VersionGone):
+        filled.table.create_branch("b", version)
+    assert list(filled.table.branches()) == []

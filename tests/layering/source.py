@@ -38,8 +38,12 @@ RULES = {
     "lancewal_kafka": Rule("kafka", CORE, never=frozenset({SPARK})),
     "lancewal_ingest": Rule("ingest", CORE | {"lancewal_kafka"}, never=frozenset({SPARK})),
     # Merging on Spark is a choice, and only some commands ask brokers: the flusher runs where neither client is installed.
+    # A named snapshot is a read that is kept: the reader makes the plan, which is all that is asked of it.
     "lancewal_flusher": Rule(
-        "flusher", CORE | {"lancewal_kafka"}, never=frozenset({KAFKA}), lazily=frozenset({SPARK, "lancewal_kafka"})
+        "flusher",
+        CORE | {"lancewal_kafka", "lancewal_reader"},
+        never=frozenset({KAFKA}),
+        lazily=frozenset({SPARK, "lancewal_kafka", "lancewal_reader"}),
     ),
     # A token may be made from a topic's ends; nothing else of a reader asks brokers.
     "lancewal_reader": Rule(

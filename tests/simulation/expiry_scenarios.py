@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from lancewal_core.errors import SnapshotMissing, VersionGone
 from lancewal_core.region.index import State
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.protocol import fragment_files
@@ -12,6 +13,8 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_core.testing.faults import PutFault
 from lancewal_flusher.context import FlusherContext
 from tests.simulation.checker import require
+from tests.simulation.keeping import Keeping, check_kept
+from tests.simulation.reading import SimTable
 from tests.simulation.script import Crashed, crash
 from tests.simulation.stage import Member, Stage
 from tests.simulation.trim_scenarios import damaged_record
@@ -58,6 +61,46 @@ def tag_holds_a_version() -> None:
     report = stage.expire(f, days=_DAY)
     require(bool(report.expired_versions), "nothing went")
     require(stage.rows_of(tagged) == rows, "the tagged version has other rows")
+    stage.check()
+
+
+def branch_holds_a_version() -> None:
+    """A snapshot is made of merged and unmerged rows; then everything that it was made of is merged, and would go."""
+    stage = Stage()
+    a, f = _merged_thrice(stage)
+    stage.append_and_seal(a, 0)
+    stage.append(a, 1)
+    keeping = Keeping(stage, stage.process("keeper"))
+    keeping.make(None, None, "kept")
+    stage.append_and_seal(a, 0, 1)
+    stage.round(f)
+    stage.checker.table.compact()
+    stage.append_and_seal(a, 0, 1)
+    stage.round(f)
+    report = stage.expire(f, days=_DAY)
+    require(bool(report.expired_versions), "nothing went")
+    keeping.read("kept")
+    check_kept(stage)
+    stage.check()
+
+
+def snapshot_of_another_moment_has_its_name() -> None:
+    """Between a reader's plan of a snapshot and its rows it is dropped, and another one made under its name."""
+    stage = Stage()
+    a, f = _merged_thrice(stage)
+    stage.append_and_seal(a, 0)
+    keeping = Keeping(stage, stage.process("keeper"))
+    keeping.make(None, None, "kept")
+    planned = SimTable(stage, stage.process("r")).scan(at="snapshot:kept")
+    before = stage.snapshots["kept"].rows
+    keeping.drop("kept")
+    stage.append_and_seal(a, 0)
+    stage.round(f)
+    keeping.make(None, None, "kept")
+    require(stage.snapshots["kept"].receipt != planned.receipt, "it is the same one")
+    with suppress(VersionGone, SnapshotMissing):
+        rows, _ = stage.by_hand.split(planned.to_reader(), planned.receipt.version)
+        require(rows == before, "rows of another snapshot:", rows, "instead of", before)
     stage.check()
 
 
@@ -154,6 +197,8 @@ def record_of_a_merge_gets_no_reply() -> None:
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     receipt_is_read_again_within_the_window: ("versions expire at once", "within the window"),
     tag_holds_a_version: ("a tag holds nothing", "is gone"),
+    branch_holds_a_version: ("a branch holds nothing", "is gone"),
+    snapshot_of_another_moment_has_its_name: ("a snapshot is known by its number", "rows of another snapshot"),
     merge_is_unfinished_when_versions_expire: ("versions expire below an unfinished merge", "not finished|proven"),
     restore_takes_merges_back: ("versions expire after a restore", "are gone"),
     flush_of_a_damaged_region_waits: ("versions expire beside damage", "are gone"),

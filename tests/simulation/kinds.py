@@ -48,6 +48,7 @@ KINDS: dict[str, Settings] = {
         limits=Limits(page_at=4, page_rest=1, versions_kept=15),
     ),
     "restores": replace(_SMALL, records=24, burst_records=3, readers=2, user={**ACTS, "restore": 1.0}),
+    "snapshots": replace(_SMALL, records=30, keepers=2, flushers=2),
     "swarm": _SWARM,
     "slow members": replace(_SWARM, slow="member", readers=1, user={}, operator=False),
     "slow flushers": replace(_SWARM, slow="flusher", readers=1, operator=False),
@@ -159,6 +160,6 @@ KINDS: dict[str, Settings] = {
         },
         rates=CALM,
     ),
-    "whole": Settings(),
+    "whole": Settings(keepers=1),
 }
 """All but ``whole`` are short: hundreds of switches to tens of milliseconds.  ``swarm``: see the module of that name."""

@@ -45,6 +45,7 @@ from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.log_entries import LogEntries
+from lancewal_reader.plan.strong import OnBranch
 from tests.simulation.memory_kafka import MemorySource
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -309,6 +310,21 @@ def _a_tag_holds_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MemoryTable, "remove_versions", remove)
 
 
+def _a_branch_holds_nothing(patch: pytest.MonkeyPatch) -> None:
+    def named(self: MemoryDataset) -> list[Any]:
+        return [f for version in self.versions.values() for f in version.fragments]
+
+    patch.setattr(MemoryDataset, "named", named)
+    patch.setattr(MemoryDataset, "held", lambda self: self.tags)
+
+
+def _a_snapshot_is_known_by_its_number(patch: pytest.MonkeyPatch) -> None:
+    def pin(self: OnBranch, table: Any) -> Any:
+        return table.branch(self.name).at(self.version)
+
+    patch.setattr(OnBranch, "pin", pin)
+
+
 def _versions_expire_below_an_unfinished_merge(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.garbage.table_versions, "is_finished", lambda *_: True)
 
@@ -384,6 +400,8 @@ MUTATIONS: dict[str, Patch] = {
     "claims of a newer contract are read": _claims_of_a_newer_contract_are_read,
     "versions expire at once": _versions_expire_at_once,
     "a tag holds nothing": _a_tag_holds_nothing,
+    "a branch holds nothing": _a_branch_holds_nothing,
+    "a snapshot is known by its number": _a_snapshot_is_known_by_its_number,
     "versions expire below an unfinished merge": _versions_expire_below_an_unfinished_merge,
     "versions expire after a restore": _versions_expire_after_a_restore,
     "versions expire beside a flush that waits": _versions_expire_beside_a_flush_that_waits,
@@ -392,6 +410,7 @@ MUTATIONS: dict[str, Patch] = {
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
+    "a branch holds nothing": "snapshots",
     "no fence": "slow members",
     "an index changes while a segment is unsettled": "slow members",
     "stale claim": "quiet regions",
@@ -411,9 +430,10 @@ NOT_IN_SCHEDULES = {
     "claims of a newer contract are read",
     "what a damaged region needs is not kept",
     "a tag holds nothing",
+    "a snapshot is known by its number",
     "versions expire after a restore",
     "versions expire beside a flush that waits",
     "versions expire beside damage",
 }
 """Mutations that no random schedule can show: none of them makes another version of the contract, damages a page, tags a
-version, has a person decide about a restore, or leaves a flush for a week."""
+version, takes the name of a snapshot again, has a person decide about a restore, or leaves a flush for a week."""

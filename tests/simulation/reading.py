@@ -31,7 +31,8 @@ class SimTable(Table):
         opened = process.opened(world.contract)
         folding = folding_of(world.contract)
         delta = DeltaContext(*opened.parts, segments, SnapshotCache(1 << 20), LoadedCache(), folding)
-        super().__init__(Reads("memory", "memory", PlanContext(*opened.parts, cache), delta))
+        self.reads = Reads("memory", "memory", PlanContext(*opened.parts, cache), delta)
+        super().__init__(self.reads)
 
 
 class Reading:

@@ -10,6 +10,7 @@ from lancewal_core.ids import Region, TableVersion
 from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation import operating, reading
 from tests.simulation.checker import require
+from tests.simulation.keeping import check_kept
 from tests.simulation.world import World
 
 
@@ -48,6 +49,7 @@ def check_everything(world: World) -> None:
     """Indexes, logs and table against the oracle, when everything is durable and merged."""
     world.checker.check(world.acknowledged)
     _note_trimmed(world)
+    check_kept(world)
     if world.restored is not None:
         check_restored(world, world.restored)
     elif world.settings.flushers:

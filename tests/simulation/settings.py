@@ -68,6 +68,8 @@ class Settings:
     collectors: int = 1
     compactors: int = 0
     readers: int = 2
+    keepers: int = 0
+    """Processes that make, read and drop named snapshots."""
     records: int = 120
     """How many the producers send."""
     burst_records: int = 12

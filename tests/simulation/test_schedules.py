@@ -23,7 +23,7 @@ SWITCHES = 300
 SEEDS = {
     "small": 260, "merges": 180, "ingest": 180, "readers": 180, "compaction": 40, "lossy": 150, "whole": 10,
     "swarm": 100, "slow members": 24, "slow flushers": 24, "slow readers": 24, "long lives": 20, "restores": 20,
-    "lost listings": 14, "deaf members": 10, "quiet regions": 2, "lost segments": 16,
+    "lost listings": 14, "deaf members": 10, "quiet regions": 2, "lost segments": 16, "snapshots": 16,
 }  # fmt: skip
 
 EVENTS = [
@@ -32,6 +32,7 @@ EVENTS = [
     "trims", "objects deleted", "history pages", "page versions deleted", "version expired",
     "chaos: crash", "chaos: pause",
     "chaos: expel", "chaos: rebalance", "chaos: retention", "chaos: warp", "failed open: OwnershipLost",
+    "snapshot made", "snapshot made of the past", "snapshot read", "snapshot read: it is gone", "snapshot dropped",
     "compaction", "compaction refused", "index extended",
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
     "user: restore", "read: TableRestored", "read of a restored table", "round: TableRestored", "operator: pause ingest",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -38,6 +39,9 @@ from tests.simulation.delays import Delayed
 from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
 from tests.simulation.settings import Settings
+
+if TYPE_CHECKING:
+    from tests.simulation.keeping import Kept
 
 MAX_SKEW_MS = 3000
 """Of a process's clock."""
@@ -94,6 +98,8 @@ class World:
         """The version by which a user restored an older one."""
         self.reads: list[tuple[Receipt, dict[int, oracle.Values]]] = []
         """What readers got, by receipt."""
+        self.snapshots: dict[str, Kept] = {}
+        """Those that were made, by name."""
         self.produced = False
         self.bodies: dict[str, Callable[[World, Process], None]] = {}
         """Main loop of each process group."""

@@ -13,8 +13,10 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from lancewal_core.errors import InvalidInput, TableRestored
+from lancewal_flusher.snapshots.drop import drop_snapshot
+from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.spark.source import receipt_of_dataframe
-from lancewal_reader.table import open_table
+from lancewal_reader.table import open_table, reads_of
 from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row, by_key
 from tests.support.spark import LocalSpark
 
@@ -73,6 +75,11 @@ def test_a_dataframe_at_the_receipt_of_another_read(spark: LocalSpark, pipeline:
     df = spark.read(pipeline.uri, at=str(receipt), filter="ok")
     assert receipt_of_dataframe(df) == receipt == receipt_of_dataframe(spark.read(pipeline.uri, At=receipt.to_json()))
     assert by_key(df.toArrow()) == {key: row for key, row in pipeline.oracle.items() if row["ok"]}
+    context = pipeline.flusher()
+    make_snapshot(context, reads_of(context, pipeline.uri), "kept")
+    kept = spark.read(pipeline.uri, at="snapshot:kept")
+    assert (by_key(kept.toArrow()), receipt_of_dataframe(kept)) == (pipeline.oracle, receipt)
+    drop_snapshot(pipeline.table, "kept")
 
 
 def test_a_user_schema_is_honoured(spark: LocalSpark, pipeline: Pipeline) -> None:

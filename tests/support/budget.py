@@ -123,6 +123,13 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_what_was_merged_before_partitions_were_added_may_come_through_another",
     ],
     "flusher/merge/test_set_aside.py": ["test_any_history"],
+    "flusher/snapshots/test_make.py": [
+        "test_it_has_the_rows_of_its_moment_for_plain_lance_and_for_readers",
+        "test_one_that_is_cut_short_is_no_snapshot",
+    ],
+    "flusher/snapshots/test_on_s3.py": ["test_a_snapshot_stays_what_it_is"],
+    "flusher/snapshots/test_page.py": ["test_the_commands_and_programs_of_the_page_run"],
+    "flusher/snapshots/test_together.py": ["test_all_are_cut_at_what_each_has_durable"],
     "flusher/service/test_compaction_turns.py": ["test_a_worn_fragment_is_written_anew_right_behind_the_merge"],
     "flusher/service/test_round.py": ["test_flushers_and_ingest_at_the_same_time"],
     "flusher/service/test_service.py": [

@@ -348,13 +348,13 @@ class Pipeline:
 
     def merge(self, limits: MergeLimits | None = None, sealed_grace_s: float = 0.0) -> RoundReport:
         """One round of a flusher.  Raises what of a region is damaged."""
-        report = run_round(self._flusher(), limits or MergeLimits(), self._rounds, sealed_grace_s)
+        report = run_round(self.flusher(), limits or MergeLimits(), self._rounds, sealed_grace_s)
         report.raise_damaged()
         return report
 
     def collect(self) -> GarbageReport:
         """One garbage collection of a flusher that remembers its earlier ones."""
-        return collect_garbage(self._flusher(), self._garbage)
+        return collect_garbage(self.flusher(), self._garbage)
 
     def merge_all(self, limits: MergeLimits | None = None) -> None:
         """Everything produced so far goes into the table."""
@@ -404,7 +404,8 @@ class Pipeline:
     def _nulls(self, region: str, id: int) -> Row:
         return {**dict.fromkeys(self.columns.names), "region": region, "id": id}
 
-    def _flusher(self) -> FlusherContext:
+    def flusher(self) -> FlusherContext:
+        """What a flusher of this table works on."""
         opened = self._opened()
         keys = KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store))
         return FlusherContext(*opened.parts, keys, ThreadRunner(self.table, opened.tasks), lambda: uuid.uuid4().hex)

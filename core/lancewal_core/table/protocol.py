@@ -237,6 +237,17 @@ class TransactionGone:
 TransactionResult = TransactionInfo | TransactionUnreadable | TransactionGone
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch: a table of its own beside the table, whose first version is one of the table's."""
+
+    name: str
+    version: TableVersion
+    """Of the table, that it began at."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Its metadata, as ``note_branch`` wrote it."""
+
+
 class PinnedTable(Protocol):
     """One version of the table."""
 
@@ -333,6 +344,25 @@ class Table(Protocol):
     def remove_versions(self, versions: Sequence[TableVersion]) -> None:
         """Remove versions and what only they need: never the newest, nor one that a tag or a branch needs.  Files that no
         version has named stay for days, since a commit may be about to name them."""
+
+    def branches(self) -> Sequence[Branch]:
+        """All that are there, by name; nothing but one listing where there is none."""
+
+    def branch(self, name: str) -> Table:
+        """A branch as a table: its versions go on from the one it began at.  If it is not there, ``TableMissing`` from
+        ``newest``, ``VersionGone`` from ``at``."""
+
+    def create_branch(self, name: str, version: TableVersion) -> bool:
+        """Begin a branch at a version, which stays as long as the branch does; False if there is something of that name.
+        ``VersionGone`` if the version is not there.  A clean-up that had begun before may take the version nevertheless, so
+        whoever makes a branch looks for the version afterwards."""
+
+    def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
+        """Put the branch's metadata in the place of what it has."""
+
+    def drop_branch(self, name: str) -> bool:
+        """Remove a branch and all that only it needs, also what a ``create_branch`` that was cut short has left; False if
+        there is nothing of it."""
 
     def transaction(self, version: int) -> TransactionResult: ...
 

@@ -40,10 +40,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import ObjectMissing, StoreUnavailable, VersionGone
+from lancewal_core.errors import ObjectMissing, StoreUnavailable, TableMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
+    Branch,
     CommitLost,
     CommitOutcome,
     Committed,
@@ -154,6 +155,9 @@ class MemoryDataset:
     stored_ms: dict[int, int] = field(default_factory=dict)
     written_ms: dict[str, int] = field(default_factory=dict)
     """When data files were written."""
+    branches: dict[str, _Branched] = field(default_factory=dict)
+    name: str = ""
+    """Of a branch."""
 
     def __post_init__(self) -> None:
         created = TransactionInfo("Overwrite", 0, {})
@@ -167,7 +171,24 @@ class MemoryDataset:
 
     def new_name(self) -> str:
         self.written += 1
-        return f"{self.written:08d}"
+        return f"{self.name}{self.written:08d}"
+
+    def branched(self, name: str, version: int) -> MemoryDataset:
+        """A data set that begins at this version, and shares files."""
+        made = MemoryDataset(self.schema, self.config, self.files, self.vectors, now_ms=self.now_ms, name=f"{name}-")
+        made.versions = {version: self.versions[version]}
+        made.stored_ms = {version: 0 if self.now_ms is None else self.now_ms()}
+        made.written_ms = self.written_ms
+        return made
+
+    def named(self) -> list[_Fragment]:
+        """Fragments of all versions, and of those of branches."""
+        own = [f for version in self.versions.values() for f in version.fragments]
+        return own + [f for branch in self.branches.values() for f in branch.dataset.named()]
+
+    def held(self) -> set[int]:
+        """Versions that a tag or a branch needs."""
+        return self.tags | {branch.version for branch in self.branches.values()}
 
     def write(self, rows: pa.Table) -> _Fragment:
         """A data file that no version refers to."""
@@ -294,6 +315,15 @@ class MemoryDataset:
         name = self.new_name()
         self.vectors[fragment.fragment_id, name] = hidden
         return replace(fragment, vector=name, deleted_rows=len(hidden))
+
+
+@dataclass(slots=True)
+class _Branched:
+    """A branch; ``version``: of the table, that it began at."""
+
+    version: int
+    dataset: MemoryDataset
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 class MemoryPinned:
@@ -498,10 +528,46 @@ class MemoryTable:
 
     def remove_versions(self, versions: Sequence[TableVersion]) -> None:
         self.begin("remove versions")
-        gone = set(versions) - self.dataset.tags - {self.dataset.newest.number}
+        gone = set(versions) - self.dataset.held() - {self.dataset.newest.number}
         self._remove({int(number) for number in gone if number in self.dataset.versions})
         self._remove_unnamed()
         self.end("remove versions")
+
+    def branches(self) -> Sequence[Branch]:
+        self.begin("branches")
+        found = sorted(self.dataset.branches.items())
+        return [Branch(name, TableVersion(branch.version), dict(branch.notes)) for name, branch in found]
+
+    def branch(self, name: str) -> MemoryTable:
+        return _BranchTable(self.dataset, name, self._faults, self._switch)
+
+    def create_branch(self, name: str, version: TableVersion) -> bool:
+        self.begin("create branch")
+        if name in self.dataset.branches:
+            return False
+        if version not in self.dataset.versions:
+            raise VersionGone(f"version {version} is gone: a clean-up removed it", version=version)
+        self.dataset.branches[name] = _Branched(int(version), self.dataset.branched(name, int(version)))
+        self.end("create branch")
+        return True
+
+    def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
+        self.begin("note branch")
+        found = self.dataset.branches.get(name)
+        if found is None:
+            raise VersionGone(f"branch {name} is gone")
+        found.notes = dict(notes)
+        self.end("note branch")
+
+    def drop_branch(self, name: str) -> bool:
+        self.begin("drop branch")
+        gone = self.dataset.branches.pop(name, None)
+        if gone is not None:
+            named = {name for f in self.dataset.named() for name in f.files}
+            for file in {name for f in gone.dataset.named() for name in f.files} - named:
+                self.dataset.files.pop(file, None)
+        self.end("drop branch")
+        return gone is not None
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
         self.begin("files missing")
@@ -664,7 +730,7 @@ class MemoryTable:
         With ``delete_unverified`` also data files to which no version ever referred.
         """
         dataset = self.dataset
-        kept = {*sorted(dataset.versions)[-keep:], *(dataset.tags & dataset.versions.keys())}
+        kept = {*sorted(dataset.versions)[-keep:], *(dataset.held() & dataset.versions.keys())}
         self._remove(dataset.versions.keys() - kept, delete_unverified=delete_unverified)
 
     def _remove_unnamed(self) -> None:
@@ -672,7 +738,7 @@ class MemoryTable:
         dataset = self.dataset
         if dataset.now_ms is None:
             return
-        named = {name for version in dataset.versions.values() for f in version.fragments for name in f.files}
+        named = {name for f in dataset.named() for name in f.files}
         for name in [name for name in dataset.files if name not in named]:
             if dataset.now_ms() - dataset.written_ms.get(name, dataset.now_ms()) > _UNNAMED_MS:
                 dataset.files.pop(name)
@@ -681,13 +747,32 @@ class MemoryTable:
         dataset = self.dataset
         gone = [dataset.versions.pop(number) for number in sorted(numbers)]
         before = [f for version in gone for f in version.fragments]
-        left = [f for version in dataset.versions.values() for f in version.fragments]
+        left = dataset.named()
         files = set(dataset.files) if delete_unverified else {name for f in before for name in f.files}
         for name in files - {name for f in left for name in f.files}:
             dataset.files.pop(name, None)
         vectors = set(dataset.vectors) if delete_unverified else _vectors(before)
         for key in vectors - _vectors(left):
             dataset.vectors.pop(key, None)
+
+
+class _BranchTable(MemoryTable):
+    """A branch of a data set, looked up at each call: it may have been dropped."""
+
+    def __init__(self, parent: MemoryDataset, name: str, faults: Faults, switch: Switch) -> None:
+        found = parent.branches.get(name)
+        super().__init__(parent if found is None else found.dataset, faults, switch)
+        self._parent, self._name = parent, name
+
+    def begin(self, act: str) -> None:
+        super().begin(act)
+        found = self._parent.branches.get(self._name)
+        if found is None or found.dataset is not self.dataset:
+            raise (TableMissing if act == "newest" else VersionGone)(f"branch {self._name} is gone")
+
+    def commit(self, commit: TableCommit) -> CommitOutcome:
+        self.begin("commit")
+        return super().commit(commit)
 
 
 def _file_bytes(rows: int) -> int:

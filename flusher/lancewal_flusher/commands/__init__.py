@@ -3,5 +3,6 @@
 ``contract_text`` shows contracts, ``runner_option`` is what those on Spark share; ``submit`` holds the scripts for
 ``spark-submit``.
 
-May import: commit, define, event_table, garbage, load, merge, open, service, status, tasks, upkeep.
+May import: commit, define, event_table, garbage, load, merge, open, service,
+snapshots, status, tasks, upkeep.
 """

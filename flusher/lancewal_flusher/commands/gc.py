@@ -85,6 +85,9 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
     if summary.expired_versions:
         text = "table versions older than the version window"
         lines.append(f"{text}{', to be removed' if dry_run else ' removed'}: {summary.expired_versions}")
+    if summary.dropped_snapshots:
+        text = "snapshots whose time is over"
+        lines.append(f"{text}{', to be dropped' if dry_run else ' dropped'}: {', '.join(summary.dropped_snapshots)}")
     if summary.orphans:
         lines.append(f"nothing accounts for {len(summary.orphans)} objects, which are left alone:")
         lines += [

@@ -3,5 +3,5 @@
 ``kinds`` says what objects are, ``find`` what is free (``unnamed_data_files`` only counts, ``conflicts`` looks at
 keys in conflict), ``collect`` removes it, and with it ``table_versions``, ``collect_all`` until nothing is left.
 
-May import: commit, context, upkeep.
+May import: commit, context, snapshots, upkeep.
 """

@@ -33,7 +33,8 @@ Steps of ``collect_garbage``
     hundred, never version 1), the old key catalogs (over an hour, the same), the history pages below the boundary, and
     parcels of tasks that are older than a day.
  6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
- 7. Once an hour: have Lance remove the table's versions that are older than the version window (``table_versions``).
+ 7. Once an hour: drop the snapshots whose time is over, then have Lance remove the table's versions that are older than the
+    version window (``table_versions``).
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ from lancewal_core.store.object_store import Done, put_new
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
-from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions
+from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions, is_time
+from lancewal_flusher.snapshots.drop import drop_overdue
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class GarbageReport:
     """Regions of which nothing was deleted, since nobody knows what they need."""
     expired_versions: tuple[TableVersion, ...] = ()
     """Of the table, removed."""
+    dropped_snapshots: tuple[str, ...] = ()
 
     @property
     def deleted(self) -> int:
@@ -110,8 +113,11 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
         del state.free_since[key]
     _delete(context, found.old)
     # Step 7
+    dropped = () if not is_time(context, state.versions) else drop_overdue(context.table, now)
+    if dropped:
+        state.versions.held = frozenset()  # the versions that they stood on may go
     expired = expire_versions(context, state.versions, in_force, kept, now)
-    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed, kept.damaged, expired)
+    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed, kept.damaged, expired, dropped)
 
 
 def _shorten(

@@ -30,6 +30,7 @@ from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
 from lancewal_flusher.garbage.table_versions import find_due
 from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
+from lancewal_flusher.snapshots.drop import overdue
 from lancewal_flusher.upkeep.expiry import count_expired
 
 
@@ -61,6 +62,8 @@ class GarbageSummary:
     """Of a run that only looks: rows that have expired; None where rows never do."""
     expired_versions: int = 0
     """Of the table, older than its version window."""
+    dropped_snapshots: tuple[str, ...] = ()
+    """Whose time is over."""
     damaged: Mapping[str, str] = field(default_factory=dict)
     """Partitions of which nothing is deleted, and why: what they need is not known."""
 
@@ -78,7 +81,11 @@ def look(context: FlusherContext) -> GarbageSummary:
     trimmed = _moved(_boundaries(before), _boundaries(kept))
     looked = _summary(context, listed, (found.old, found.free), trimmed, kept)
     expired = find_due(context, in_force, before, now)
-    looked = replace(looked, expired_versions=0 if expired.kept_because else len(expired.versions))
+    looked = replace(
+        looked,
+        expired_versions=0 if expired.kept_because else len(expired.versions),
+        dropped_snapshots=tuple(overdue(context.table, now)),
+    )
     ttl = context.contract.ttl
     return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
 
@@ -108,6 +115,7 @@ def collect_to_the_end(
     before = _boundaries(claimed_histories(context)[1])
     trimmed: dict[Region, Generation] = {}
     state, deleted, expired, rounds = GarbageState(), list[str](), 0, 0
+    dropped: list[str] = []
     first: frozenset[str] | None = None
     while True:
         # Step 2
@@ -116,6 +124,7 @@ def collect_to_the_end(
         deleted += report.deleted_keys
         trimmed |= report.trimmed
         expired += len(report.expired_versions)
+        dropped += report.dropped_snapshots
         first = frozenset(report.waiting_keys) if first is None else first
         left = first.intersection(report.waiting_keys)
         # Step 3
@@ -128,7 +137,7 @@ def collect_to_the_end(
         _refuse_paused(control)
     kept = claimed_histories(context)[1]
     summary = _summary(context, listed, (deleted, report.waiting_keys), _moved(before, trimmed), kept)
-    return replace(summary, rounds=rounds, expired_versions=expired)
+    return replace(summary, rounds=rounds, expired_versions=expired, dropped_snapshots=tuple(dropped))
 
 
 def _summary(

@@ -107,15 +107,19 @@ def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, 
     return None if is_finished(context, in_force) else "the newest merge is not finished"
 
 
+def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
+    """Whether the hour is over."""
+    return seen.looked is None or context.clock.monotonic() - seen.looked >= seen.every_s
+
+
 def expire_versions(
     context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: SoundHistories, now_ms: int
 ) -> tuple[TableVersion, ...]:
     """Remove what is due, once an hour; the versions that went."""
-    monotonic = context.clock.monotonic()
-    if seen.looked is not None and monotonic - seen.looked < seen.every_s:
+    if not is_time(context, seen):
         return ()
     found = find_due(context, in_force, kept, now_ms, seen.window_min_ms)
-    seen.looked = monotonic
+    seen.looked = context.clock.monotonic()
     wanted = () if found.kept_because else found.versions
     if seen.held.issuperset(wanted):
         return ()

@@ -57,6 +57,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     damaged_partitions = gauge("Partitions that are not merged because something they need is damaged or lost.")
     gc_deleted_objects = counter("WAL segments, files of flushes and former states of partitions deleted.")
     gc_expired_versions = counter("Versions of the table removed, as older than the version window.")
+    gc_dropped_snapshots = counter("Named snapshots dropped, as their time was over.")
     gc_waiting_objects = gauge("Free objects that wait for their grace period.")
     compactions = counter("Rounds of compaction that landed.", "reason")
     compaction_conflicts = counter("Rounds of compaction that did not land, as merges.", "reason", known=REASONS)

@@ -109,13 +109,15 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.gc_deleted_objects.inc(report.deleted)
         self._shown.gc_waiting_objects.set(report.waiting)
         self._shown.gc_expired_versions.inc(len(report.expired_versions))
-        if report.deleted or report.trimmed or report.expired_versions:
+        self._shown.gc_dropped_snapshots.inc(len(report.dropped_snapshots))
+        if report.deleted or report.trimmed or report.expired_versions or report.dropped_snapshots:
             trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
             self.events.garbage_collected(
                 deleted_objects=report.deleted,
                 waiting_objects=report.waiting,
                 trimmed=trimmed,
                 expired_versions=len(report.expired_versions),
+                dropped_snapshots=report.dropped_snapshots,
             )
 
     def compaction(self, report: CompactionReport, seconds: float) -> None:

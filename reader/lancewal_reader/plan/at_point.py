@@ -9,7 +9,7 @@ from lancewal_core.store.place import same_place
 from lancewal_reader.plan.at_positions import plan_at_positions
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.at_record_time import plan_at_record_time
-from lancewal_reader.plan.at_snapshot import receipt_of_snapshot
+from lancewal_reader.plan.at_snapshot import plan_at_snapshot
 from lancewal_reader.plan.at_timestamp import plan_at_timestamp
 from lancewal_reader.plan.at_version import plan_at_version
 from lancewal_reader.plan.strong import PlanContext, ReadPlan
@@ -21,7 +21,7 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
     """Errors are those of the plan of its kind; ``InvalidInput`` for a receipt of another ``place``."""
     match at:
         case AtSnapshot():
-            return plan_at_point(context, receipt_of_snapshot(context, at.name), place)
+            return plan_at_snapshot(context, at.name)
         case AtPositions():
             return plan_at_positions(context, place, dict(at.by_partition))
         case AtTimestamp():

@@ -1,15 +1,40 @@
-"""The receipt of a snapshot: a read at a snapshot is a read at its receipt."""
+"""The plan of a named snapshot: its branch alone, whatever has become of the versions and log entries that it was made from.
+
+Guarantees
+ 1. The rows are those of the read at the snapshot's receipt, which is that of this read, too; or a named error.
+ 2. It asks for the branch's name and nothing else, of the WAL and of the state of regions not at all.
+
+A snapshot that is being made is none yet.  What a user has done to the branch since does not count: the version is pinned.
+"""
 
 from __future__ import annotations
 
-from lancewal_core.errors import SnapshotMissing
-from lancewal_reader.plan.strong import PlanContext
+from lancewal_core.errors import InvalidInput, SnapshotMissing
+from lancewal_core.ids import Generation, TableVersion
+from lancewal_core.table.snapshots import find_branch, snapshot_of
+from lancewal_core.table.watermarks import InForce, Watermark
+from lancewal_reader.plan.strong import OnBranch, PlanContext, ReadPlan
 from lancewal_reader.point.receipt import Receipt
 
 
-def receipt_of_snapshot(context: PlanContext, name: str) -> Receipt:
-    """``SnapshotMissing`` where there is no snapshot of this name."""
-    raise SnapshotMissing(
-        f"the table of topic {context.contract.topic} has no snapshot {name!r}",
-        snapshot=name,
-    )
+def plan_at_snapshot(context: PlanContext, name: str) -> ReadPlan:
+    """``SnapshotMissing`` where there is no snapshot of this name; ``InvalidInput`` for one of another table."""
+    branch = find_branch(context.table, name)
+    found = None if branch is None else snapshot_of(branch)
+    if found is None:
+        raise SnapshotMissing(
+            f"the table of topic {context.contract.topic} has no snapshot {name!r}{_why(branch is not None)}",
+            snapshot=name,
+        )
+    receipt = Receipt.parse(found.receipt)
+    if receipt.table_uuid != context.contract.uuid:
+        raise InvalidInput(
+            f"snapshot {name} is of the table with uuid {receipt.table_uuid}, this one has {context.contract.uuid}"
+        )
+    marks = {region: Watermark(Generation(0), position) for region, position in receipt.positions.items()}
+    on = OnBranch(name, found.branch_version, found.receipt, receipt.left_out)
+    return ReadPlan(receipt.version, InForce(TableVersion(receipt.version), None, marks), (), on)
+
+
+def _why(branch: bool) -> str:
+    return ": the branch of that name is a user's, or its snapshot is being made" if branch else ""

@@ -42,6 +42,7 @@ from lancewal_core.errors import (
     PlanRetriesExhausted,
     PlanStale,
     Refresh,
+    VersionGone,
 )
 from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
 from lancewal_core.process.failpoints import point
@@ -50,7 +51,8 @@ from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.protocol import PinnedTable, Table
+from lancewal_core.table.snapshots import find_branch, snapshot_of
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import SegmentCache, Walk, confirm_end, segment_lost, walk_cached, walk_trailers
@@ -107,12 +109,38 @@ class RegionDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class OnBranch:
+    """The version of a snapshot's branch that has its rows, by its receipt, and of how many keys in conflict these lack
+    unmerged records."""
+
+    name: str
+    version: TableVersion
+    receipt: str
+    left_out: int = 0
+
+    def pin(self, table: Table) -> PinnedTable:
+        """``VersionGone`` also where it is another snapshot of that name by now, whose versions have the same numbers."""
+        pinned = table.branch(self.name).at(self.version)
+        branch = find_branch(table, self.name)
+        found = None if branch is None else snapshot_of(branch)
+        if found is None or (found.branch_version, found.receipt) != (self.version, self.receipt):
+            raise VersionGone(f"snapshot {self.name} was dropped since this read was planned")
+        return pinned
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Table version, its watermarks, and the delta of each region that has an index."""
+    """Table version, its watermarks, and the delta of each region that has an index; or a snapshot's branch, which began at
+    that version and has all rows."""
 
     version: TableVersion
     in_force: InForce
     deltas: tuple[RegionDelta, ...]
+    branch: OnBranch | None = None
+
+    def pin(self, table: Table) -> PinnedTable:
+        """What is scanned, opened anew; ``VersionGone``."""
+        return table.at(self.version) if self.branch is None else self.branch.pin(table)
 
     @property
     def cut(self) -> dict[Region, Position]:

@@ -104,7 +104,7 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
     for _ in range(PLANS_MAX):
         plan = _plan(wanted, context)
         try:
-            pinned = context.table.at(plan.version)
+            pinned = plan.pin(context.table)
             check_readable(pinned, contract, wanted.table, names if wanted.columns is None else wanted.columns)
             fragments = pinned.fragments()
         except VersionGone:
@@ -162,6 +162,8 @@ class PinnedRead:
     @property
     def _may_leave_out(self) -> int:
         """1 where tasks may leave out what only they will know: then no other version may stand in for this one."""
+        if self.pinned_plan.plan.branch is not None:
+            return self.pinned_plan.plan.branch.left_out
         return int(_may_leave_out(self.pinned_plan.contract, self.pinned_plan.plan))
 
     def schema(self) -> StructType:

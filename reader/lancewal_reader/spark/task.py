@@ -75,7 +75,7 @@ class _Opened:
         keys_max = pinned_plan.unmerged_keys_max
         folding = folding_of(pinned_plan.contract, pinned_plan.on_conflict)
         self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1), folding, keys_max)
-        self.pinned: PinnedTable = opened.table.at(pinned_plan.plan.version)
+        self.pinned: PinnedTable = pinned_plan.plan.pin(opened.table)
         self._plan = pinned_plan.plan
         self._keys: Loaded | None = None
 

@@ -24,6 +24,13 @@ _SHOWN = 3
 def check_base_paths(dataset: Any, uri: str) -> None:
     """``BasePathsRefused`` if files of the data set at ``uri`` may lie outside its folder."""
     outside = sorted(base.path for base in dataset.base_paths().values() if not _inside(base.path, uri))
+    branched, tree, name = _canonical(uri).partition("/tree/")
+    if outside and tree and all(_inside(path, branched) for path in outside):
+        raise BasePathsRefused(
+            f"{uri} is a branch of the table at {branched}, and no table of lancewal's: if it is a snapshot, read that table "
+            f"at the point snapshot:{name}",
+            version=dataset.version,
+        )
     if outside:
         raise BasePathsRefused(
             f"version {dataset.version} of {uri} says that files of it lie in other folders: "

@@ -24,6 +24,7 @@ from lance.file import LanceFileReader, LanceFileSession
 from lance.fragment import FragmentMetadata, write_fragments
 from lance.lance import _Session as LanceSession
 
+from lancewal_core import paths
 from lancewal_core.errors import (
     BasePathsRefused,
     ContractMismatch,
@@ -47,6 +48,7 @@ from lancewal_core.table.lance.index_build import SYSTEM_INDEX, rebuild
 from lancewal_core.table.lance.rewrite import rewrite_fragments
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
+    Branch,
     CommitLost,
     CommitOutcome,
     Committed,
@@ -82,16 +84,28 @@ thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  Not in mor
 deletion file; and not more rows, since compaction would leave alone what it bundles in halves."""
 
 
+_CLONE_TAKEN = "Clone operation should not enter"
+"""What Lance says where the first version of a branch is there already."""
+_PARTS_OF_A_BRANCH = ("_versions", "_transactions", "_deletions", "_indices", "data")
+"""Not its whole folder: in that of ``a`` lies a branch ``a/b``."""
+
+
 class LancePinnedTable:
     """One version of a Lance data set."""
 
     def __init__(
-        self, dataset: Any, deletions: Callable[[], DeletionFiles], files: Callable[[], LanceFileSession]
+        self,
+        dataset: Any,
+        deletions: Callable[[], DeletionFiles],
+        files: Callable[[], LanceFileSession],
+        index_files: Callable[[], LanceFileSession] | None = None,
     ) -> None:
-        """``deletions`` are those of the table's folder, ``files`` opens others in it."""
+        """``deletions`` are those of the table's folder, ``files`` opens others in it; ``index_files`` those of indexes,
+        where these lie elsewhere."""
         self._dataset = dataset
         self._deletions = deletions
         self._files = files
+        self._index_files = index_files or files
         self._fragments: tuple[Fragment, ...] | None = None
 
     @property
@@ -304,7 +318,7 @@ class LancePinnedTable:
     def index_file(self, name: str) -> LanceFileReader:
         """A file of an index by its name in the folder of indexes."""
         with self._reading(f"reading index file {name}"):
-            return self._files().open_reader(f"{INDICES}{name}")
+            return self._index_files().open_reader(f"{INDICES}{name}")
 
     def _reading(self, act: str) -> AbstractContextManager[None]:
         """Files of this version, and nothing by its name."""
@@ -335,6 +349,10 @@ class LanceTable:
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse") -> None:
         split_address(uri)
         self.uri = uri
+        self._root = uri
+        """In which all files must lie: of a branch the table's folder."""
+        self._index_files: Callable[[], LanceFileSession] | None = None
+        """Of a branch, whose indexes are the table's."""
         self._base_paths = base_paths
         self._options = dict(options or {})
         self._store: ObstoreStore | None = None
@@ -378,8 +396,8 @@ class LanceTable:
 
     def _pinned(self, opened: Any) -> LancePinnedTable:
         if self._base_paths == "refuse":
-            check_base_paths(opened, self.uri)
-        pinned = LancePinnedTable(opened, self._deletion_files, self._file_session)
+            check_base_paths(opened, self._root)
+        pinned = LancePinnedTable(opened, self._deletion_files, self._file_session, self._index_files)
         self._opened = pinned  # another thread may set another one at once
         return pinned
 
@@ -416,6 +434,66 @@ class LanceTable:
                 delete_unverified=False,
                 error_if_tagged_old_versions=False,
             )
+
+    def branches(self) -> Sequence[Branch]:
+        if not any(True for _ in self._objects().list(paths.BRANCH_REFS, limit=1)):
+            return ()
+        opened = self.newest().dataset
+        with reading(f"listing the branches of {self.uri}"):
+            found = opened.branches.list()
+        return [
+            Branch(name, TableVersion(int(about["parent_version"])), dict(about["metadata"]))
+            for name, about in sorted(found.items())
+        ]
+
+    def branch(self, name: str) -> LanceTable:
+        found = LanceTable(f"{self.uri.rstrip('/')}/{paths.branch_folder(name)}", self._options, self._base_paths)
+        found._root = self._root
+        found._index_files = self._file_session
+        return found
+
+    def create_branch(self, name: str, version: TableVersion) -> bool:
+        if any(branch.name == name for branch in self.branches()):
+            return False
+        opened = self.at(version).dataset
+        try:
+            with no_panic(f"making branch {name} at version {version}"):
+                opened.create_branch(name, int(version))
+        except (OSError, RuntimeError, ValueError) as error:
+            text = str(error)
+            if paths.branch_folder(name) in text or _CLONE_TAKEN in text:
+                return False  # another process was faster, or one was cut short
+            if NOT_FOUND in text.lower():
+                raise VersionGone(
+                    f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
+                ) from error
+            raise read_error(error, f"making branch {name} at version {version}") from error
+        return True
+
+    def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
+        opened = self.newest().dataset
+        with reading(f"writing the metadata of branch {name}"):
+            opened.branches.replace_metadata(name, dict(notes))
+
+    def drop_branch(self, name: str) -> bool:
+        there = any(branch.name == name for branch in self.branches())
+        if there:
+            opened = self.newest().dataset
+            try:
+                with reading(f"dropping branch {name}"):
+                    opened.branches.delete(name)
+            except ValueError:
+                if any(branch.name == name for branch in self.branches()):
+                    raise
+        # Lance deletes nothing of one that was cut short before it had a name.
+        left = [
+            info.key
+            for part in _PARTS_OF_A_BRANCH
+            for info in self._objects().list(f"{paths.branch_folder(name)}/{part}/")
+        ]
+        if left:
+            self._objects().delete(left)
+        return there or bool(left)
 
     def transaction(self, version: int) -> TransactionResult:
         try:
@@ -562,10 +640,10 @@ class LanceTable:
         """The version that a commit has made; None where it is refused, as it is where it is opened."""
         try:
             if self._base_paths == "refuse":
-                check_base_paths(opened, self.uri)
+                check_base_paths(opened, self._root)
         except BasePathsRefused:
             return None
-        return LancePinnedTable(opened, self._deletion_files, self._file_session)
+        return LancePinnedTable(opened, self._deletion_files, self._file_session, self._index_files)
 
     def _file_session(self) -> LanceFileSession:
         """One for all files: a reader by its address makes a client of the store anew, 5 ms of CPU each."""

@@ -1,0 +1,123 @@
+"""Named snapshots: branches of the Lance table that say so in their metadata, and of what they are.
+
+What is noted of a branch is text by name, as plain Lance shows it (``dataset.branches.list()``):
+
+==========================  ==============================================================================================
+``lancewal.snapshot``       the form of these notes, ``1``; ``begun`` while the snapshot is being made
+``lancewal.receipt``        the receipt of the read whose rows it has (``lw1...``)
+``lancewal.version``        the branch's version that has them
+``lancewal.created_at``     when it was made, or begun
+``lancewal.until``          when it may go; without it, never by itself
+==========================  ==============================================================================================
+
+A branch without ``lancewal.snapshot`` is a user's, and nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
+from lancewal_core.ids import TableVersion
+from lancewal_core.process.clock import ms_since_1970, utc_text
+from lancewal_core.table.protocol import Branch, Table
+
+NOTE = "lancewal.snapshot"
+_FORMAT = "1"
+_BEGUN = "begun"
+_RECEIPT = "lancewal.receipt"
+_VERSION = "lancewal.version"
+_CREATED = "lancewal.created_at"
+_UNTIL = "lancewal.until"
+NAME_MAX = 64
+NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], not 'main', no dot first or last, no two dots in a row"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A named snapshot.  ``version``: the table's that it stands on; ``branch_version``: of the branch, that has its rows."""
+
+    name: str
+    version: TableVersion
+    branch_version: TableVersion
+    receipt: str
+    """The text of the receipt: rows of a read at it are those of the snapshot."""
+    created_ms: int
+    until_ms: int | None
+    """From when on garbage collection drops it; None: never."""
+
+    def notes(self) -> dict[str, str]:
+        """As its branch's metadata."""
+        found = {
+            NOTE: _FORMAT,
+            _RECEIPT: self.receipt,
+            _VERSION: str(self.branch_version),
+            _CREATED: utc_text(self.created_ms),
+        }
+        return found if self.until_ms is None else {**found, _UNTIL: utc_text(self.until_ms)}
+
+
+def begun(now_ms: int) -> dict[str, str]:
+    """Notes of a branch that is to become a snapshot."""
+    return {NOTE: _BEGUN, _CREATED: utc_text(now_ms)}
+
+
+def is_ours(branch: Branch) -> bool:
+    return NOTE in branch.notes
+
+
+def begun_ms(branch: Branch) -> int | None:
+    """When a snapshot was begun that is not made yet; None of every other branch."""
+    return _ms(branch, _CREATED) if branch.notes.get(NOTE) == _BEGUN else None
+
+
+def snapshot_of(branch: Branch) -> Snapshot | None:
+    """None: it is a user's branch, or not made yet."""
+    form = branch.notes.get(NOTE)
+    if form is None or form == _BEGUN:
+        return None
+    if form != _FORMAT:
+        raise FormatUnknown(f"snapshot {branch.name}: format {form[:20]!r} is not read by this release")
+    receipt, version = branch.notes.get(_RECEIPT), branch.notes.get(_VERSION, "")
+    if receipt is None or not version.isascii() or not version.isdigit():
+        raise ObjectCorrupt(f"snapshot {branch.name}: its branch's metadata lack a receipt or a version")
+    until = _ms(branch, _UNTIL) if _UNTIL in branch.notes else None
+    return Snapshot(branch.name, branch.version, TableVersion(int(version)), receipt, _ms(branch, _CREATED), until)
+
+
+def snapshots(table: Table) -> Sequence[Snapshot]:
+    """All that are made, by name."""
+    return [found for branch in table.branches() if (found := snapshot_of(branch)) is not None]
+
+
+def find_branch(table: Table, name: str) -> Branch | None:
+    return next((branch for branch in table.branches() if branch.name == name), None)
+
+
+def check_name(name: str) -> str:
+    """``name``; ``InvalidInput`` where no snapshot may be called so: it is part of a path, and of Lance's names."""
+    plain = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
+    if not plain or not 0 < len(name) <= NAME_MAX or name == "main" or ".." in name or name.strip(".") != name:
+        raise InvalidInput(f"{name[:NAME_MAX]!r} is no name of a snapshot: {NAME_FORM}")
+    return name
+
+
+def _ms(branch: Branch, key: str) -> int:
+    text = branch.notes.get(key, "")
+    try:
+        return ms_since_1970(datetime.fromisoformat(text))
+    except (ValueError, TypeError) as error:
+        raise ObjectCorrupt(f"snapshot {branch.name}: {key} {text[:40]!r} is no time") from error
+
+
+def about(snapshot: Snapshot) -> Mapping[str, object]:
+    """For reports."""
+    return {
+        "name": snapshot.name,
+        "version": snapshot.version,
+        "receipt": snapshot.receipt,
+        "created_at": utc_text(snapshot.created_ms),
+        "until": None if snapshot.until_ms is None else utc_text(snapshot.until_ms),
+    }

@@ -1,0 +1,50 @@
+"""Dropping named snapshots: by name, or because their time is over.
+
+Guarantees
+ 1. Only branches that lancewal has made are dropped: a branch of a user's has no note of ours.  By its name also what a
+    ``create`` has left that died before it noted anything, of which Lance knows no branch.
+ 2. By itself one goes whose time is over, by the clock of who looks; and one that was begun a day ago and never made.
+
+A read of the snapshot that is under way meets files that are gone: ``SnapshotMissing`` or ``VersionGone``, no wrong row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lancewal_core.errors import Corrupt, InvalidInput, SnapshotMissing
+from lancewal_core.table.protocol import Branch, Table
+from lancewal_core.table.snapshots import begun_ms, find_branch, is_ours, snapshot_of
+
+BEGUN_MAX_MS = 24 * 3600 * 1000
+
+
+def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
+    """``SnapshotMissing``; ``InvalidInput`` where the branch is a user's."""
+    branch = find_branch(table, name)
+    if branch is not None and not is_ours(branch):
+        raise InvalidInput(f"branch {name} is no snapshot: delete it with Lance, dataset.branches.delete({name!r})")
+    if look_only and branch is not None:
+        return
+    if look_only or not table.drop_branch(name):
+        raise SnapshotMissing(f"there is no snapshot {name!r}", snapshot=name)
+
+
+def overdue(table: Table, now_ms: int) -> Sequence[str]:
+    """Names of those that go by themselves."""
+    return [branch.name for branch in table.branches() if _is_over(branch, now_ms)]
+
+
+def drop_overdue(table: Table, now_ms: int) -> tuple[str, ...]:
+    """The names of those that went."""
+    return tuple(name for name in overdue(table, now_ms) if table.drop_branch(name))
+
+
+def _is_over(branch: Branch, now_ms: int) -> bool:
+    try:
+        begun, made = begun_ms(branch), snapshot_of(branch)
+    except Corrupt:
+        return False  # nobody knows until when; whoever lists them is told
+    if begun is not None:
+        return now_ms - begun > BEGUN_MAX_MS
+    return made is not None and made.until_ms is not None and made.until_ms <= now_ms

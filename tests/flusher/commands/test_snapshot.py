@@ -1,0 +1,86 @@
+"""``lancewal snapshot``: made, listed, dropped, and read by its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lancewal_core.cli.program import run
+from tests.flusher.commands.test_compact import write_settings
+from tests.support.flusher_tables import FlusherTable, upserts
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    """Ten rows, and ten flushed ones that are not merged."""
+    made = FlusherTable(tmp_path)
+    made.generation(0, upserts(range(10)))
+    made.round()
+    made.generation(0, upserts(range(5, 15), a=1))
+    yield made
+    made.close()
+
+
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def said(table: FlusherTable, capsys: pytest.CaptureFixture[str]) -> Said:
+    """What a command prints, behind its exit code."""
+    config = str(write_settings(table))
+
+    def call(*arguments: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert run([*arguments, "-c", config]) == code
+        printed = capsys.readouterr()
+        return printed.err if code else printed.out
+
+    return call
+
+
+def test_made_listed_read_and_dropped(table: FlusherTable, said: Said) -> None:
+    assert said("snapshot", "list") == "no snapshots\n"
+    made = said("snapshot", "create", "eom", "--for", "30d")
+    assert f"snapshot eom of {table.uri}: version " in made
+    assert "and 10 unmerged rows, until 2" in made
+    (receipt,) = [line.removeprefix("receipt: ") for line in made.splitlines() if line.startswith("receipt: ")]
+    said("snapshot", "create", "kept")
+    listed = json.loads(said("snapshot", "list", "-o", "json"))["snapshots"]
+    assert [(one["name"], one["until"] is None) for one in listed] == [("eom", False), ("kept", True)]
+    assert listed[0]["receipt"] == receipt
+    lines = said("snapshot", "list").splitlines()
+    assert [line.split()[0] for line in lines] == ["eom", "kept"]
+    assert "until it is dropped" in lines[1]
+    rows = said("read", "--columns", "id,a", "--at", "snapshot:eom", "-o", "jsonl").splitlines()
+    assert sorted(json.loads(row)["id"] for row in rows) == list(range(15))
+    assert "--yes" in said("snapshot", "drop", "eom", code=2)
+    assert "nothing was changed" in said("snapshot", "drop", "eom", "--dry-run")
+    assert said("snapshot", "drop", "eom", "--yes") == "dropped snapshot eom\n"
+    assert "no snapshot 'eom'" in said("snapshot", "drop", "eom", "--yes", code=2)
+    assert "no snapshot 'eom'" in said("read", "--at", "snapshot:eom", code=2)
+
+
+def test_the_object_of_the_report(table: FlusherTable, said: Said) -> None:
+    (made,) = json.loads(said("snapshot", "create", "eom", "-o", "json"))["snapshots"]
+    assert (made["table"], made["name"], made["unmerged_rows"], made["hidden_rows"]) == (table.uri, "eom", 10, 5)
+    assert made["until"] is None
+    assert json.loads(said("snapshot", "drop", "eom", "--yes", "-o", "json")) == {"dropped": ["eom"]}
+
+
+def test_what_is_refused(table: FlusherTable, said: Said) -> None:
+    assert "no duration above 0" in said("snapshot", "create", "eom", "--for", "0d", code=2)
+    assert "no name of a snapshot" in said("snapshot", "create", "a/b", code=2)
+    assert "is not a receipt, nor another point" in said("snapshot", "create", "eom", "--at", "yesterday", code=2)
+    assert "names a table twice" in said("snapshot", "create", "eom", "-t", table.uri, "-t", table.uri, code=2)
+    assert said("snapshot", "list") == "no snapshots\n"
+
+
+def test_several_tables_of_one_topic(table: FlusherTable, said: Said, tmp_path: Path) -> None:
+    other = FlusherTable(tmp_path / "other")
+    other.generation(0, upserts(range(10)))
+    made = json.loads(said("snapshot", "create", "eom", "-t", table.uri, "-t", other.uri, "-o", "json"))["snapshots"]
+    assert [one["table"] for one in made] == [table.uri, other.uri]
+    other.close()

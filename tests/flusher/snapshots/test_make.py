@@ -1,0 +1,279 @@
+"""Named snapshots on real Lance tables: their rows are those of the read, whatever becomes of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+from lancewal_core.errors import (
+    BasePathsRefused,
+    InvalidInput,
+    NotALancewalTable,
+    SnapshotMissing,
+    StoreUnavailable,
+    VersionGone,
+)
+from lancewal_core.ids import TableVersion
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.protocol import CommitOutcome, TableCommit
+from lancewal_core.table.snapshots import snapshots
+from lancewal_flusher.snapshots.drop import BEGUN_MAX_MS, drop_overdue, drop_snapshot
+from lancewal_flusher.snapshots.make import Made, make_snapshot
+from lancewal_reader.point.at import point_of
+from lancewal_reader.table import open_table, reads_of
+from tests.support.pipeline import Pipeline, by_key
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    """Rows in the table, in flushes, and in the log alone."""
+    made = Pipeline(tmp_path, seed=5, seal_rows=25, batch=15, grace_s=0, history_window_s=0)
+    made.produce(80)
+    made.merge_all()
+    made.produce(60)
+    made.ingest()
+    yield made
+    made.close()
+
+
+def snapshot(pipeline: Pipeline, name: str, at: str | None = None, for_ms: int | None = None) -> Made:
+    context = pipeline.flusher()
+    return make_snapshot(context, reads_of(context, pipeline.uri), name, point_of(at), for_ms)
+
+
+def branch(pipeline: Pipeline, name: str) -> Any:
+    return lance.dataset(pipeline.uri).checkout_version((name, None))
+
+
+def test_it_has_the_rows_of_its_moment_for_plain_lance_and_for_readers(pipeline: Pipeline) -> None:
+    lance.dataset(pipeline.uri).create_scalar_index("id", "BTREE")
+    before = dict(pipeline.oracle)
+    made = snapshot(pipeline, "eom")
+    assert made.rows > 0
+    assert made.hidden > 0
+    assert by_key(branch(pipeline, "eom").to_table()) == before
+    assert [index.name for index in branch(pipeline, "eom").describe_indices()] == ["id_idx"]
+    assert branch(pipeline, "eom").to_table(filter="id = 3").num_rows == sum(1 for _, id in before if id == 3)
+    table = open_table(pipeline.uri)
+    read = table.scan(at="snapshot:eom")
+    assert str(read.receipt) == made.snapshot.receipt
+    for _ in range(3):  # all goes on, and what it was made of goes
+        pipeline.produce(60)
+        pipeline.merge_all()
+        pipeline.clock.ahead_s += 8 * 24 * 3600
+        pipeline.collect()
+    lance.dataset(pipeline.uri).optimize.compact_files()
+    pipeline.produce(20)
+    pipeline.merge_all()
+    lance.dataset(pipeline.uri).cleanup_old_versions(older_than=timedelta(0))
+    lance.dataset(pipeline.uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    assert by_key(branch(pipeline, "eom").to_table()) == before
+    assert by_key(read.to_arrow()) == before
+    assert by_key(open_table(pipeline.uri).to_arrow(at="snapshot:eom")) == before
+    assert open_table(pipeline.uri).count_rows(at="snapshot:eom") == len(before)
+    some = sorted(before)[:5]
+    found = table.get([{"region": region, "id": id} for region, id in some], at="snapshot:eom").to_arrow()
+    assert by_key(found) == {key: before[key] for key in some}
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+    drop_snapshot(pipeline.table, "eom")
+    with pytest.raises(SnapshotMissing, match="eom"):
+        read.to_arrow()
+    with pytest.raises(SnapshotMissing, match="eom"):
+        drop_snapshot(pipeline.table, "eom")
+    assert not list((Path(pipeline.uri) / "tree").rglob("*.lance"))
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+
+
+def test_at_a_point_of_the_past(pipeline: Pipeline) -> None:
+    receipt, before = open_table(pipeline.uri).receipt(), dict(pipeline.oracle)
+    pipeline.produce(40)
+    pipeline.merge_all()
+    snapshot(pipeline, "then", str(receipt))
+    assert by_key(branch(pipeline, "then").to_table()) == before
+    snapshot(pipeline, "merged", f"version:{receipt.version}")
+    assert by_key(branch(pipeline, "merged").to_table()) == by_key(
+        lance.dataset(pipeline.uri, version=receipt.version).to_table()
+    )
+
+
+def test_names(pipeline: Pipeline) -> None:
+    for name in ("", "main", "..", "a/b", "a b", ".a", "a.", "a..b", "x" * 65, "ü"):
+        with pytest.raises(InvalidInput, match="no name of a snapshot"):
+            snapshot(pipeline, name)
+    snapshot(pipeline, "A-b_c.1")
+    with pytest.raises(InvalidInput, match=r"there is a snapshot A-b_c\.1 already"):
+        snapshot(pipeline, "A-b_c.1")
+    drop_snapshot(pipeline.table, "A-b_c.1")
+    snapshot(pipeline, "A-b_c.1")
+    with pytest.raises(InvalidInput, match=r"cannot be made of snapshot A-b_c\.1"):
+        snapshot(pipeline, "again", "snapshot:A-b_c.1")
+    with pytest.raises(SnapshotMissing):
+        snapshot(pipeline, "again", "snapshot:none")
+
+
+def test_a_branch_of_a_user_is_no_snapshot(pipeline: Pipeline) -> None:
+    lance.dataset(pipeline.uri).create_branch("mine")
+    with pytest.raises(SnapshotMissing, match="is a user's"):
+        open_table(pipeline.uri).scan(at="snapshot:mine")
+    with pytest.raises(InvalidInput, match="is no snapshot: delete it with Lance"):
+        drop_snapshot(pipeline.table, "mine")
+    with pytest.raises(InvalidInput, match="there is a branch mine already"):
+        snapshot(pipeline, "mine")
+    assert snapshots(pipeline.table) == []
+    assert drop_overdue(pipeline.table, pipeline.clock.now_ms() + 10**12) == ()
+
+
+def test_a_reader_does_not_take_a_branch_for_the_table(pipeline: Pipeline) -> None:
+    snapshot(pipeline, "eom")
+    with pytest.raises(
+        BasePathsRefused, match=r"is a branch of the table at .*, read that table at the point snapshot:eom"
+    ):
+        open_table(f"{pipeline.uri}/tree/eom")
+    with pytest.raises(NotALancewalTable):
+        open_table(f"{pipeline.uri}/tree/eom", base_paths="allow")
+
+
+@pytest.mark.parametrize("step", ["note_branch", "commit", "at", "write_rows"])
+def test_one_that_is_cut_short_is_no_snapshot(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The process dies, or the store does: then nothing of it is read, and the name is free once it was dropped."""
+    before = dict(pipeline.oracle)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        original = LanceTable.at
+
+        def at(self: LanceTable, version: int) -> Any:
+            if step == "at" and lance.dataset(pipeline.uri).branches.list() and self.uri == pipeline.uri:
+                dies()
+            return original(self, version)
+
+        patch.setattr(LanceTable, step, at if step == "at" else dies)
+        with pytest.raises(KeyboardInterrupt):
+            snapshot(pipeline, "eom")
+    with pytest.raises(SnapshotMissing):
+        open_table(pipeline.uri).scan(at="snapshot:eom")
+    assert snapshots(pipeline.table) == []
+    if step == "note_branch":  # nobody can tell it from a user's
+        lance.dataset(pipeline.uri).branches.delete("eom")
+    else:
+        with pytest.raises(InvalidInput, match="or one is being made"):
+            snapshot(pipeline, "eom")
+        now = pipeline.clock.now_ms()
+        assert drop_overdue(pipeline.table, now) == ()
+        assert drop_overdue(pipeline.table, now + BEGUN_MAX_MS + 1000) == ("eom",)
+    snapshot(pipeline, "eom")
+    assert by_key(branch(pipeline, "eom").to_table()) == before
+
+
+def test_one_that_died_before_lance_knew_its_name_is_dropped_by_it(pipeline: Pipeline) -> None:
+    snapshot(pipeline, "eom")
+    next((Path(pipeline.uri) / "_refs" / "branches").iterdir()).unlink()
+    with pytest.raises(InvalidInput, match="there is a snapshot eom already, or one is being made"):
+        snapshot(pipeline, "eom")
+    drop_snapshot(pipeline.table, "eom")
+    snapshot(pipeline, "eom")
+    assert by_key(branch(pipeline, "eom").to_table()) == pipeline.oracle
+
+
+def test_a_version_that_goes_meanwhile_makes_it_begin_again(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clean-up that had begun before the branch was there takes the version: another one is taken."""
+    real, gone = LanceTable.create_branch, list[int]()
+
+    def create_branch(self: LanceTable, name: str, version: TableVersion) -> bool:
+        found = real(self, name, version)
+        if not gone:
+            pipeline.produce(20)
+            pipeline.merge_all()
+            gone.append(version)
+            manifest = Path(pipeline.uri) / "_versions" / f"{2**64 - 1 - version:020d}.manifest"
+            manifest.unlink()
+        return found
+
+    monkeypatch.setattr(LanceTable, "create_branch", create_branch)
+    made = snapshot(pipeline, "eom")
+    assert made.snapshot.version > gone[0]
+    assert by_key(branch(pipeline, "eom").to_table()) == pipeline.oracle
+
+
+def test_a_stray_commit_of_an_earlier_one_makes_it_fail(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lands in the place of ours: the rows would be there twice."""
+    real = LanceTable.commit
+
+    def commit(self: LanceTable, wanted: TableCommit) -> CommitOutcome:
+        real(self, wanted)
+        return real(self, wanted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanceTable, "commit", commit)
+        with pytest.raises(StoreUnavailable, match="make it again"):
+            snapshot(pipeline, "eom")
+    assert lance.dataset(pipeline.uri).branches.list() == {}
+    snapshot(pipeline, "eom")
+    assert by_key(branch(pipeline, "eom").to_table()) == pipeline.oracle
+
+
+def test_what_a_user_does_to_the_branch_does_not_count(pipeline: Pipeline) -> None:
+    before = dict(pipeline.oracle)
+    snapshot(pipeline, "eom")
+    branch(pipeline, "eom").delete("true")
+    assert by_key(open_table(pipeline.uri).to_arrow(at="snapshot:eom")) == before
+
+
+def test_a_snapshot_that_is_made_anew_is_not_the_one_planned(pipeline: Pipeline) -> None:
+    snapshot(pipeline, "eom")
+    read = open_table(pipeline.uri).scan(at="snapshot:eom")
+    drop_snapshot(pipeline.table, "eom")
+    pipeline.produce(40)
+    pipeline.merge_all()
+    snapshot(pipeline, "eom")
+    with pytest.raises((SnapshotMissing, VersionGone)):
+        read.to_arrow()
+    assert by_key(open_table(pipeline.uri).to_arrow(at="snapshot:eom")) == pipeline.oracle
+
+
+def test_an_empty_table(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, seed=5, seal_rows=1000)
+    snapshot(pipeline, "nothing")
+    assert branch(pipeline, "nothing").count_rows() == 0
+    pipeline.produce(30)
+    pipeline.ingest()
+    snapshot(pipeline, "unmerged")
+    assert by_key(branch(pipeline, "unmerged").to_table()) == pipeline.oracle
+    assert by_key(open_table(pipeline.uri).to_arrow(at="snapshot:unmerged")) == pipeline.oracle
+    pipeline.close()
+
+
+def test_garbage_collection_drops_what_its_time_is_over(pipeline: Pipeline) -> None:
+    snapshot(pipeline, "short", for_ms=3_600_000)
+    snapshot(pipeline, "kept")
+    pipeline.clock.ahead_s += 3000
+    assert pipeline.collect().dropped_snapshots == ()
+    pipeline.clock.ahead_s += 3700
+    assert pipeline.collect().dropped_snapshots == ("short",)
+    assert [found.name for found in snapshots(pipeline.table)] == ["kept"]
+
+
+def test_it_is_searched_by_the_table_s_indexes(pipeline: Pipeline) -> None:
+    for id in range(6):
+        pipeline.upsert("text", id, s=f"winter {id}" if id % 2 else "summer")
+    pipeline.merge_all()
+    pipeline.upsert("text", 7, s="winter, late")
+    pipeline.ingest()
+    dataset = lance.dataset(pipeline.uri)
+    dataset.create_scalar_index("s", "INVERTED")
+    snapshot(pipeline, "eom")
+    pipeline.upsert("text", 9, s="winter, later")
+    pipeline.merge_all()
+    table = open_table(pipeline.uri)
+    found = table.search(text="winter", limit=10, columns=["id"], text_columns=["s"], at="snapshot:eom").to_arrow()
+    assert sorted(found["id"].to_pylist()) == [1, 3, 5, 7]
+    assert sorted(branch(pipeline, "eom").to_table(full_text_query="winter")["id"].to_pylist()) == [1, 3, 5, 7]
