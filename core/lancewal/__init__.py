@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from lancewal_reader.point.token import Token
     from lancewal_reader.rows import Rows
     from lancewal_reader.search.found import SearchCoverage, SearchRows
+    from lancewal_reader.search.options import RRF
     from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase
     from lancewal_reader.table import Table, open_table
 
 __all__ = [
+    "RRF",
     "At",
     "Boolean",
     "Boost",
@@ -58,6 +60,7 @@ _load = names_of(
         "LeftOut": "lancewal_reader.left_out:LeftOut",
         "Match": "lancewal_reader.search.text_query:Match",
         "Phrase": "lancewal_reader.search.text_query:Phrase",
+        "RRF": "lancewal_reader.search.options:RRF",
         "Receipt": "lancewal_reader.point.receipt:Receipt",
         "Rows": "lancewal_reader.rows:Rows",
         "SearchCoverage": "lancewal_reader.search.found:SearchCoverage",

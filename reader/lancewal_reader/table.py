@@ -29,11 +29,9 @@ from lancewal_reader.portions import UNMERGED_KEYS_MAX, check_keys_max
 from lancewal_reader.reads import Reads, Wanted, wanted_of
 from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_polars
 from lancewal_reader.search.found import SearchRows
-from lancewal_reader.search.options import ASKED, Search, text_sought, vector_query
-from lancewal_reader.search.sides import SidesCache
-from lancewal_reader.search.text import TextCache, search_text
+from lancewal_reader.search.hybrid import SearchCaches, search
+from lancewal_reader.search.options import ASKED, Search, sought_of
 from lancewal_reader.search.text_query import TextQuery
-from lancewal_reader.search.vectors import search_vectors
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 
 if TYPE_CHECKING:
@@ -130,7 +128,7 @@ class Table:
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
-        self._searches = (SidesCache(), TextCache())
+        self._searches = SearchCaches()
 
     @property
     def uri(self) -> str:
@@ -283,20 +281,15 @@ class Table:
         By text: words, or a ``Match``, ``Phrase``, ``Boolean`` or ``Boost``, in ``text_columns``, by default the only one
         that has a full text index, or at all.  The ranking is BM25 by the statistics of all rows of the state, and exact.
 
+        By both: the two rankings are fused by ``fusion``, into ``_relevance_score``.  ``rerank``: a function that is given the
+        rows of four times the limit and says what each is worth.
+
         ``SearchUnsupported``: it cannot be answered wholly.
         """
-        if (vector is None) == (text is None):
-            raise InvalidInput("search: expected a vector or a text")
         asked: dict[str, Any] = dict(how)
         named = {name: asked.pop(name) for name in ASKED if name in asked}
-        if text is not None:
-            sought = text_sought(text, limit, named)
-            wanted = self._wanted(columns, filter, **asked)
-            return search_text(self._reads, self._searches, wanted, sought, wanted.columns)
-        query = vector_query(self.schema, vector, limit, named)
-        wanted = self._wanted(columns, filter, **asked)
-        read = wanted.columns if query.column in wanted.columns else (*wanted.columns, query.column)
-        return search_vectors(self._reads, self._searches[0], replace(wanted, columns=read), query, wanted.columns)
+        sought = sought_of(self.schema, vector, text, limit, named)
+        return search(self._reads, self._searches, self._wanted(columns, filter, **asked), sought)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
         """What a read would see; no row is read.  Several reads of one state take it as their ``at``."""

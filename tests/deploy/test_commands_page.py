@@ -21,7 +21,7 @@ COMPLETION = ("--install-completion", "--show-completion")
 HEADER = ["| option | means |", "|---|---|"]
 PLAIN = {"str": "TEXT", "int": "N", "float": "NUMBER", "path": "FILE", "list[str]": "TEXT"}
 """What an option takes that has no name for it."""
-ROWS = frozenset({"get", "read"})
+ROWS = frozenset({"get", "read", "search"})
 """Commands whose --output is not a report's."""
 
 

@@ -45,16 +45,24 @@ def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
 
 
 def test_the_programs_of_the_page_about_texts_run(tmp_path: Path) -> None:
-    made = Pipeline(tmp_path, pa.schema([*KEY, ("title", pa.string()), ("body", pa.string()), ("price", pa.float64())]))
+    more = [
+        ("title", pa.string()),
+        ("body", pa.string()),
+        ("price", pa.float64()),
+        ("embedding", pa.list_(pa.float32(), 4)),
+    ]
+    made = Pipeline(tmp_path, pa.schema([*KEY, *more]))
     titles = ["flood warning", "river floods", "drill: flood", "a calm river", "flooded river bank"]
     for id, title in enumerate(titles):
-        made.upsert("north", id, title=title, body="warnings", price=15.0 + 2 * id)
+        made.upsert("north", id, title=title, body="warnings", price=15.0 + 2 * id, embedding=[0.1, 0.9, 0.0, id])
         if id == 1:
             made.merge_all()
     made.ingest()
     names, count = run("search-by-text.md", made)
     assert names["found"].to_arrow()["id"].to_pylist()[0] == 0
-    assert sorted(names["found"].to_arrow()["id"].to_pylist()) == [0, 1, 2, 4]
+    assert sorted(names["found"].to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 4]
+    lengths = [len(title) for title in names["short"].to_arrow()["title"].to_pylist()]
+    assert (len(lengths), lengths) == (5, sorted(lengths))
     assert sorted(names["cheap"]["id"].to_pylist()) == [0, 1, 2]
-    assert count == 3
+    assert count == 5
     made.close()

@@ -1,4 +1,4 @@
-"""``lancewal read``, ``get`` and ``count`` in this process, its stdout and stderr."""
+"""``lancewal read``, ``get``, ``search`` and ``count`` in this process, its stdout and stderr."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ app.command()(command)
 others = typer.Typer()
 others.command()(commands.get)
 others.command()(commands.count)
+others.command()(commands.search)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +219,7 @@ def test_every_way_to_say_which_state(pipeline: Pipeline) -> None:
 
 
 def run(pipeline: Pipeline, name: str, *arguments: str) -> Result:
-    """``lancewal get`` or ``count``."""
+    """``lancewal get``, ``search`` or ``count``."""
     result = CliRunner().invoke(others, [name, "-t", pipeline.uri, *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -286,3 +287,35 @@ def test_count_is_as_many_as_there_are_rows(pipeline: Pipeline) -> None:
         assert run(pipeline, "count", "--filter", condition, "--at", receipt).stdout == f"{rows}\n"
     with pytest.raises(InvalidInput):
         run(pipeline, "count", "--filter", "nothing = 3")
+
+
+def test_search_finds_rows_by_vector_by_words_and_by_both(tmp_path: Path) -> None:
+    made = Pipeline(tmp_path, pa.schema([*KEY, ("title", pa.string()), ("embedding", pa.list_(pa.float32(), 2))]))
+    for id in range(12):
+        made.upsert("north", id, title=f"{'river' if id % 3 else 'dry'} notice w{id}", embedding=[float(id), 0.0])
+        if id == 6:
+            made.merge_all()
+    made.ingest()
+    (tmp_path / "one.json").write_text("[10.2, 0]")
+    (tmp_path / "two.json").write_text("[[10.2, 0], [0, 0]]")
+    (tmp_path / "none.json").write_text("[10.2,")
+
+    def found(*arguments: str) -> list[dict[str, Any]]:
+        result = run(made, "search", "-o", "jsonl", "--limit", "2", "--columns", "id", *arguments)
+        assert result.stderr.splitlines()[-1].startswith("receipt: lw1.")
+        assert "searched: 0 rows by an index, 7 one by one, " in result.stderr
+        return [strictly(line) for line in result.stdout.splitlines()]
+
+    assert [row["id"] for row in found("--vector", str(tmp_path / "one.json"))] == [10, 11]
+    near = found("--vector", str(tmp_path / "one.json"), "--filter", "id < 9", "--exact")
+    assert [(row["id"], round(row["_distance"], 3)) for row in near] == [(8, 4.84), (7, 10.24)]
+    assert [row["query_index"] for row in found("--vector", str(tmp_path / "two.json"))] == [0, 0, 1, 1]
+    assert [row["id"] for row in found("--text", "w11 w3 w3", "--text-columns", "title")] == [3, 11]
+    (both, _) = found("--text", "w11", "--vector", str(tmp_path / "one.json"))
+    assert both["id"] == 11
+    assert both["_relevance_score"] == pytest.approx(1 / 61 + 1 / 62)
+    wrong = (("--vector", str(tmp_path / "none.json")), ("--vector", str(tmp_path / "nowhere")), ())
+    for arguments, told in zip(wrong, ("expected a JSON list", "No such file", "a vector, a text"), strict=True):
+        with pytest.raises(InvalidInput, match=told):
+            found(*arguments)
+    made.close()

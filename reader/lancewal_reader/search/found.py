@@ -1,4 +1,4 @@
-"""What a search gives: rows by their distance, the receipt of what was read, and what was searched how."""
+"""What a search gives: rows by their distance or score, the receipt of what was read, and what was searched how."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchCoverage:
-    """Which rows a search looked at, and how.  Merged rows that a filter leaves out are counted too."""
+    """Which rows a search looked at, and how.  Merged rows that a filter leaves out are counted too.  Of a search by vector
+    and text, a row that one of both compared by itself is no indexed one."""
 
     indexed_rows: int
     """Rows of the merged table that an index answered for."""
@@ -32,7 +33,8 @@ class SearchCoverage:
 
 
 class SearchRows:
-    """The rows found, nearest first, with ``_distance``; of many queries also ``query_index``.  They are in memory."""
+    """The rows found, best first, with ``_distance``, ``_score`` or, of both and where they were reranked,
+    ``_relevance_score``; of many queries also ``query_index``.  They are in memory."""
 
     def __init__(self, rows: pa.Table, coverage: SearchCoverage) -> None:
         self._rows = rows

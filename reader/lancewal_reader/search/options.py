@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,19 @@ Metric = Literal["l2", "cosine", "dot"]
 Vectors = npt.NDArray[np.float64]
 
 
+Rerank: TypeAlias = Callable[[pa.Table], Iterable[float]]
+"""Of the rows found, best first, what each is worth: the higher the better."""
+
+
+@dataclass(frozen=True, slots=True)
+class RRF:
+    """Reciprocal rank fusion: a row is worth the sum of weight / (k + rank) over the rankings by vector and by text."""
+
+    k: float = 60
+    weights: tuple[float, float] = (1.0, 1.0)
+    """Of the ranking by vector, and of that by text."""
+
+
 class Search(Read, total=False):
     """Arguments of a search; all may be left out."""
 
@@ -28,9 +41,11 @@ class Search(Read, total=False):
     metric: Metric | None
     nprobes: int | None
     refine_factor: int | None
+    fusion: RRF
+    rerank: Rerank | None
 
 
-ASKED = ("vector_column", "text_columns", "exact", "metric", "nprobes", "refine_factor")
+ASKED = ("vector_column", "text_columns", "exact", "metric", "nprobes", "refine_factor", "fusion", "rerank")
 """Those of them that say how it is sought; the others are of every read."""
 
 
@@ -63,6 +78,46 @@ class TextSought:
         """Of a query that names them."""
         assert self.text_columns is not None
         return self.text_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """By vector, by text, or by both."""
+
+    vector: VectorQuery | None
+    text: TextSought | None
+    limit: int
+    fusion: RRF
+    rerank: Rerank | None
+
+
+def sought_of(schema: pa.Schema, vector: Any, text: object, limit: int, options: dict[str, Any]) -> Sought:
+    """Checked; ``options`` are those of ``Search`` that say how it is sought."""
+    if vector is None and text is None:
+        raise InvalidInput("search: expected a vector, a text, or both")
+    by_vector = None if vector is None else vector_query(schema, vector, limit, options)
+    by_text = None if text is None else text_sought(text, limit, options)
+    fusion, rerank = options.get("fusion", RRF()), options.get("rerank")
+    if by_vector is not None and by_vector.many and (by_text is not None or rerank is not None):
+        raise InvalidInput("search: many vectors go with no text and no rerank; ask for one after the other")
+    if "fusion" in options and (by_vector is None or by_text is None):
+        raise InvalidInput("fusion is of two rankings: expected a vector and a text")
+    _check_fusion(fusion)
+    if rerank is not None and not callable(rerank):
+        raise InvalidInput(f"rerank: expected a function of the rows found, not {type(rerank).__name__}")
+    return Sought(by_vector, by_text, limit, fusion, rerank)
+
+
+def _check_fusion(fusion: object) -> None:
+    if not isinstance(fusion, RRF):
+        raise InvalidInput(f"fusion: expected a lancewal.RRF, not {type(fusion).__name__}")
+    numbers: list[object] = [fusion.k, *fusion.weights]
+    if len(numbers) != 3 or not all(map(_is_factor, numbers)) or not any(fusion.weights):
+        raise InvalidInput(f"fusion {fusion}: expected k and two weights from 0 on, not both 0")
+
+
+def _is_factor(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 def text_sought(text: object, limit: int, options: dict[str, Any]) -> TextSought:

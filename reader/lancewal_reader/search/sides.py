@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lancewal_core.ids import TableVersion
 from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.filter import filter_rows
 from lancewal_reader.plan.strong import ReadPlan
@@ -28,6 +29,18 @@ from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows,
 T = TypeVar("T")
 KEPT = 4
 _PLACE = "_place"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is searched.  ``schema``: of the columns that ``wanted`` has, with the receipt."""
+
+    context: DeltaContext
+    find: FindAddresses
+    pinned: LancePinnedTable
+    plan: ReadPlan
+    wanted: Wanted
+    schema: pa.Schema
 
 
 @dataclass(frozen=True)
@@ -94,29 +107,23 @@ class SidesCache:
         self._sides = Kept()
         self._hidden = Kept(2)
 
-    def get(
-        self,
-        context: DeltaContext,
-        find: FindAddresses,
-        pinned: PinnedTable,
-        plan: ReadPlan,
-        wanted: Wanted,
-        more: Sequence[str] = (),
-    ) -> Sides:
+    def get(self, state: State, more: Sequence[str] = ()) -> Sides:
         """With the columns that are wanted, those that the filter may name, and ``more``."""
-        columns = tuple(dict.fromkeys((*wanted.columns, *more)))
-        state = (pinned.version, plan.deltas, plan.in_force.conflicts)
-        projected = loaded_columns(context.contract.rows, columns, wanted.filter)
+        context, find, pinned, plan = state.context, state.find, state.pinned, state.plan
+        filter = state.wanted.filter
+        columns = tuple(dict.fromkeys((*state.wanted.columns, *more)))
+        rows_of = (pinned.version, plan.deltas, plan.in_force.conflicts)
+        projected = loaded_columns(context.contract.rows, columns, filter)
 
         def made() -> Sides:
             if not any(delta.sources for delta in plan.deltas):
-                return Sides(np.zeros(0, np.uint64), projected.table.empty_table(), wanted.filter)
+                return Sides(np.zeros(0, np.uint64), projected.table.empty_table(), filter)
             folded = load(context, plan.deltas, projected, plan.in_force.conflicts).folded
-            hidden = self._hidden.get(state, lambda: self._hidden_by(find, pinned, folded.keys(projected)))
+            hidden = self._hidden.get(rows_of, lambda: self._hidden_by(find, pinned, folded.keys(projected)))
             rows = complete_rows(folded, pinned, projected, find).cast(projected.table)
-            return Sides(hidden.addresses, rows, wanted.filter)
+            return Sides(hidden.addresses, rows, filter)
 
-        return self._sides.get((state, columns, wanted.filter), made)
+        return self._sides.get((rows_of, columns, filter), made)
 
     def _hidden_by(self, find: FindAddresses, pinned: PinnedTable, keys: pa.Table) -> Hidden:
         """Of keys that were looked up at this version before only the others are looked up."""

@@ -28,11 +28,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_core.table.lance.text_index import TextIndex, text_indexes
 from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
-from lancewal_reader.plan.strong import ReadPlan
-from lancewal_reader.reads import Reads, Wanted
 from lancewal_reader.search.bm25 import Column, Statistics, scores, weight
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.indexed_texts import (
@@ -46,10 +45,9 @@ from lancewal_reader.search.indexed_texts import (
     shown_by_index,
 )
 from lancewal_reader.search.options import TextSought
-from lancewal_reader.search.sides import Kept, Sides, SidesCache
+from lancewal_reader.search.sides import Kept, Sides, SidesCache, State
 from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of, leaves, with_columns
 from lancewal_reader.search.words import Scores, Texts, Tokenizer, single_words
-from lancewal_reader.unmerged import DeltaContext, FindAddresses
 
 ASKED_MIN = 20
 KEPT_ROWS_MAX = 100_000
@@ -119,20 +117,15 @@ def _ranked(found: Scores, merged: bool, places: RowIds) -> Ranked:
     return Ranked(found[matching], np.full(int(matching.sum()), merged), places[matching])
 
 
-def search_text(
-    reads: Reads, caches: tuple[SidesCache, TextCache], wanted: Wanted, sought: TextSought, columns: tuple[str, ...]
+def text_rows(
+    caches: tuple[SidesCache, TextCache], state: State, sought: TextSought, columns: tuple[str, ...]
 ) -> SearchRows:
     """``columns`` are those to be given."""
-    planned = reads.plan(wanted)
-
-    def search(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
-        assert isinstance(pinned, LancePinnedTable)
-        named = with_text_columns(context.contract.rows.table, text_indexes(pinned), sought)
-        sides = caches[0].get(context, find, pinned, plan, wanted, named.columns)
-        found = TextSearch(pinned, sides, caches[1], named).found()
-        return SearchRows(found[0].rows(pinned, sides, planned.schema, columns), found[1])
-
-    return reads.using(planned, search)
+    pinned = state.pinned
+    named = with_text_columns(state.context.contract.rows, text_indexes(pinned), sought)
+    sides = caches[0].get(state, named.columns)
+    ranked, coverage = TextSearch(pinned, sides, caches[1], named).found()
+    return SearchRows(ranked.rows(pinned, sides, state.schema, columns), coverage)
 
 
 class TextSearch:
@@ -293,12 +286,14 @@ def _factor(ours: Mapping[str, Statistics], lances: Mapping[str, Statistics]) ->
     return max(factors, default=1.0)
 
 
-def with_text_columns(schema: pa.Schema, indexes: Sequence[TextIndex], sought: TextSought) -> TextSought:
-    """Every part of the query names its columns: those that are said, else the only one that there is to search."""
-    texts = [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
+def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: TextSought) -> TextSought:
+    """Every part of the query names its columns: those that are said, else the only one with an index, else the only one
+    beside the primary key."""
+    texts = [f.name for f in rows.table if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
     named = sought.text_columns
     if named is None:
-        named = tuple(index.column for index in indexes if index.column in texts) or tuple(texts)
+        named = tuple(index.column for index in indexes if index.column in texts)
+        named = named or tuple(name for name in texts if name not in rows.primary_key)
         if len(named) != 1 and any(_unnamed(leaf) for leaf in leaves(sought.query)):
             raise InvalidInput(f"text_columns must be named: {len(named)} columns of texts may be meant: {list(named)}")
     query = with_columns(sought.query, named)

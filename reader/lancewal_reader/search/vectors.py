@@ -16,48 +16,37 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.table.protocol import PinnedTable
-from lancewal_reader.plan.strong import ReadPlan
-from lancewal_reader.reads import Planned, Reads, Wanted
 from lancewal_reader.search import merged
 from lancewal_reader.search.distance import DISTANCE, nearest
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import Merged, hidden_ids
 from lancewal_reader.search.options import Metric, VectorQuery
-from lancewal_reader.search.sides import SidesCache
-from lancewal_reader.unmerged import DeltaContext, FindAddresses
+from lancewal_reader.search.sides import SidesCache, State
 
 QUERY = "query_index"
 
 
-def search_vectors(
-    reads: Reads, cache: SidesCache, wanted: Wanted, query: VectorQuery, columns: tuple[str, ...]
-) -> SearchRows:
-    """``wanted`` has the column of vectors among its columns; ``columns`` are those to be given."""
-    planned = reads.plan(wanted)
-
-    def search(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
-        sides = cache.get(context, find, pinned, plan, wanted)
-        base = Merged(pinned, hidden_ids(pinned, sides.hidden), query.column, wanted.filter)
-        return _search(base, sides.matching, planned, query, columns)
-
-    return reads.using(planned, search)
+def vector_rows(cache: SidesCache, state: State, query: VectorQuery, columns: tuple[str, ...]) -> SearchRows:
+    """``state`` reads the column of vectors and ``columns``, which are those to be given."""
+    sides = cache.get(state)
+    base = Merged(state.pinned, hidden_ids(state.pinned, sides.hidden), query.column, state.wanted.filter)
+    return _search(base, sides.matching, state.schema, query, columns)
 
 
 def _search(
-    base: Merged, fresh: pa.Table, planned: Planned, query: VectorQuery, columns: tuple[str, ...]
+    base: Merged, fresh: pa.Table, planned: pa.Schema, query: VectorQuery, columns: tuple[str, ...]
 ) -> SearchRows:
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
     few = base.matching <= merged.FLAT_ROWS_MAX
     index = None if query.exact or few or base.index is None or base.index.metric != metric else base.index
-    schema = _schema(planned.schema, columns, query.many)
+    schema = _schema(planned, columns, query.many)
     seek = base.flat if index is None else base.by_index
     parts = []
-    fresh = fresh.select(planned.schema.names).cast(planned.schema.remove_metadata())
+    fresh = fresh.select(planned.names).cast(planned.remove_metadata())
     for number, vector in enumerate(query.vectors):
         rows = nearest(fresh, query.column, vector, metric, query.limit)
         if base.matching:
-            shown = seek(planned.schema.names, query, vector, metric).select(rows.column_names).cast(rows.schema)
+            shown = seek(planned.names, query, vector, metric).select(rows.column_names).cast(rows.schema)
             rows = pa.concat_tables([rows, shown])
         order = np.argsort(rows[DISTANCE].to_numpy(), kind="stable")[: query.limit]
         rows = rows.take(pa.array(order))

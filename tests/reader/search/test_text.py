@@ -322,7 +322,7 @@ def test_a_search_at_a_receipt_is_the_same_search(made: Texts) -> None:
 def test_what_is_wrong_is_said(made: Texts) -> None:
     opened = open_table(made.uri)
     wrong: list[tuple[dict[str, object], str]] = [
-        ({}, "expected a vector or a text"),
+        ({}, "expected a vector, a text, or both"),
         ({"text": "w1"}, "text_columns must be named: 2 columns"),
         ({"text": "w1", "text_columns": ["num"]}, "'num' is no column of texts"),
         ({"text": "w1", "text_columns": "text"}, "must be a list of names"),

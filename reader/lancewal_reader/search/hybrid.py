@@ -1,0 +1,128 @@
+"""One search by vector, by text, or by both, of one state.
+
+Guarantees
+ 1. Of both: the rankings are those of ``vectors`` and ``text`` over all rows of the state, ``DEPTH`` times as deep as rows are
+    asked for, under the same filter.  What is fused are these two, never rankings of merged rows with ones of unmerged rows.
+ 2. A row is worth ``RRF`` of its ranks; one that is in neither ranking is not found.  Of rows worth the same the one that is
+    nearer comes first, then that with the higher score.
+ 3. With ``rerank`` rows come in the order of what it says, of the ``DEPTH`` times as many rows of each ranking.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.reads import Reads, Wanted
+from lancewal_reader.search.distance import DISTANCE
+from lancewal_reader.search.found import SearchCoverage, SearchRows
+from lancewal_reader.search.indexed_texts import SCORE
+from lancewal_reader.search.options import RRF, Rerank, Sought
+from lancewal_reader.search.sides import SidesCache, State
+from lancewal_reader.search.text import TextCache, text_rows
+from lancewal_reader.search.vectors import vector_rows
+from lancewal_reader.unmerged import DeltaContext, FindAddresses
+
+DEPTH = 4
+RELEVANCE = "_relevance_score"
+
+
+class SearchCaches:
+    """What searches of an open table keep."""
+
+    def __init__(self) -> None:
+        self.sides = SidesCache()
+        self.texts = TextCache()
+
+
+def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -> SearchRows:
+    """The columns that are wanted, and what the rows were ranked by."""
+    key = reads.contract.primary_key if sought.vector is not None and sought.text is not None else ()
+    given = tuple(dict.fromkeys((*wanted.columns, *key)))
+    more = () if sought.vector is None else (sought.vector.column,)
+    read = replace(wanted, columns=tuple(dict.fromkeys((*given, *more))))
+    planned = reads.plan(read)
+    deep = sought if not key and sought.rerank is None else _deeper(sought)
+
+    def found(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
+        assert isinstance(pinned, LancePinnedTable)
+        state = State(context, find, pinned, plan, read, planned.schema)
+        rows = [
+            *([] if deep.vector is None else [vector_rows(caches.sides, state, deep.vector, given)]),
+            *([] if deep.text is None else [text_rows((caches.sides, caches.texts), state, deep.text, given)]),
+        ]
+        if len(rows) == 1:
+            return rows[0]
+        fused = _fused(rows[0].to_arrow(), rows[1].to_arrow(), key, sought.fusion)
+        return SearchRows(fused, _both(rows[0].coverage, rows[1].coverage))
+
+    best = reads.using(planned, found)
+    rows = best.to_arrow()
+    if sought.rerank is not None:
+        rows = _reranked(rows.drop_columns([n for n in given if n not in wanted.columns]), sought.rerank)
+    kept = rows if sought.vector is not None and sought.vector.many else rows.slice(0, sought.limit)
+    ranked_by = [name for name in kept.column_names if name not in given]
+    return SearchRows(kept.select([*wanted.columns, *ranked_by]), best.coverage)
+
+
+def _deeper(sought: Sought) -> Sought:
+    limit = sought.limit * DEPTH
+    return replace(
+        sought,
+        vector=None if sought.vector is None else replace(sought.vector, limit=limit),
+        text=None if sought.text is None else replace(sought.text, limit=limit),
+    )
+
+
+def _fused(near: pa.Table, told: pa.Table, key: tuple[str, ...], fusion: RRF) -> pa.Table:
+    """Rows of both rankings, each once, with what it was ranked by where it is among them."""
+    worth: dict[tuple[object, ...], float] = {}
+    places: dict[tuple[object, ...], int] = {}
+    ranks = []
+    for rows, weight in zip((near, told), fusion.weights, strict=True):
+        keys = list(zip(*(rows[name].to_pylist() for name in key), strict=True))
+        ranks.append({of: rank for rank, of in enumerate(keys)})
+        for rank, of in enumerate(keys, 1):
+            worth[of] = worth.get(of, 0.0) + weight / (fusion.k + rank)
+            places.setdefault(of, len(places))
+    order = sorted(worth, key=lambda of: (-worth[of], places[of]))
+    columns = [name for name in near.column_names if name != DISTANCE]
+    both = pa.concat_tables([near.select(columns), told.select(columns)])
+    at = [ranks[0][of] if of in ranks[0] else near.num_rows + ranks[1][of] for of in order]
+    rows = both.take(pa.array(at, pa.int64()))
+    for name, side, of_side in ((DISTANCE, near, ranks[0]), (SCORE, told, ranks[1])):
+        values = side[name].take(pa.array([of_side.get(of) for of in order], pa.int64()))
+        rows = rows.append_column(pa.field(name, pa.float32()), values)
+    return rows.append_column(
+        pa.field(RELEVANCE, pa.float32()), pa.array([worth[of] for of in order], pa.float32())
+    ).replace_schema_metadata(near.schema.metadata)
+
+
+def _both(near: SearchCoverage, told: SearchCoverage) -> SearchCoverage:
+    """A row that one of them compared by itself counts as such."""
+    return replace(
+        near,
+        indexed_rows=min(near.indexed_rows, told.indexed_rows),
+        flat_rows=max(near.flat_rows, told.flat_rows),
+    )
+
+
+def _reranked(rows: pa.Table, rerank: Rerank) -> pa.Table:
+    told = rerank(rows)
+    try:
+        worth = [float(value) for value in told]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"rerank: expected a number for each row: {error}") from error
+    if len(worth) != rows.num_rows or any(map(math.isnan, worth)):
+        raise InvalidInput(f"rerank gave {len(worth)} numbers for {rows.num_rows} rows, or one that is none")
+    if RELEVANCE in rows.column_names:
+        rows = rows.drop_columns([RELEVANCE])
+    rows = rows.append_column(pa.field(RELEVANCE, pa.float32()), pa.array(worth, pa.float32()))
+    order = sorted(range(len(worth)), key=lambda at: -worth[at])
+    return rows.take(pa.array(order, pa.int64()))
