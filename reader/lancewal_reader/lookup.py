@@ -48,7 +48,8 @@ _PARTS_BYTES_MAX = 4 << 30
 
 
 class KeyLookup:
-    """The key index of an open table, made when it is first asked; threads take turns."""
+    """The key index of an open table, made when it is first asked.  Of the threads that share it none waits for what another
+    fetches, but for a part that both want: that is fetched once."""
 
     def __init__(self, opened: OpenedTable, uri: str) -> None:
         self._opened = opened
@@ -63,15 +64,18 @@ class KeyLookup:
         with self._lock:
             if self._index is None:
                 self._index = self._made()
-            found = self._index.find(pinned, keys)
+            index = self._index
+        found = index.find(pinned, keys)
         live = find_live(pinned, KeySet(keys), found)
         parts = [np.uint64(fragment << 32) | rows.rows.astype(np.uint64) for fragment, rows in live.items()]
         return np.concatenate([np.zeros(0, np.uint64), *parts])
 
     def _made(self) -> KeyIndex:
         opened, root = self._opened, local_folder(self._uri)
-        folder = Path(tempfile.mkdtemp(prefix=f"lancewal-lookup-{os.getpid()}-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        folder = root
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix=f"lancewal-lookup-{os.getpid()}-"))
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         parts = MappedParts(opened.store, root, folder, _PARTS_BYTES_MAX)
         return KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, opened.tasks)
 

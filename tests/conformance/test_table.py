@@ -192,11 +192,15 @@ def test_a_pin_does_not_move(filled: User) -> None:
 
 def test_versions_have_the_times_of_their_commits(filled: User) -> None:
     filled.append(rows(9))
-    times = filled.table.commit_times()
-    assert set(times) == set(filled.table.versions())
-    assert [times[version] for version in sorted(times)] == sorted(times.values())
+    versions = sorted(filled.table.versions())
+    assert versions == list(range(1, filled.table.newest().version + 1))
+    times = [filled.table.commit_time(version) for version in versions]
+    assert times == sorted(times)
     filled.clean_up()
-    assert set(filled.table.commit_times()) == {filled.table.newest().version}
+    assert set(filled.table.versions()) == {filled.table.newest().version}
+    assert filled.table.commit_time(versions[-1]) == times[-1]
+    with pytest.raises(VersionGone):
+        filled.table.commit_time(versions[0])
 
 
 def test_an_empty_table_has_version_1_and_no_rows(user: User) -> None:

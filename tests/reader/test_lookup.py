@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from random import Random
+from threading import Event, Lock
 from typing import Any
 
 import lance
@@ -20,6 +22,9 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.keys.catalog import KeyPart
+from lancewal_core.keys.parts import PartSource
+from lancewal_core.keys.run import Entries
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
@@ -317,3 +322,51 @@ def test_what_is_no_region_key_is_refused(pipeline: Pipeline) -> None:
     bytes_ = pipeline.contract.model_copy(update={"key_format": "bytes", "region_key": ()})
     with pytest.raises(InvalidInput, match="do not tell their partition"):
         region_key_of(bytes_, "r1")
+
+
+class HeldUp:
+    """The parts of a key index; the first thread that opens one is held up until it is let go."""
+
+    def __init__(self, parts: PartSource) -> None:
+        self._parts, self._first, self._lock = parts, True, Lock()
+        self.held, self.let_go = Event(), Event()
+
+    def open(self, part: KeyPart) -> Entries:
+        with self._lock:
+            first, self._first = self._first, False
+        if first:
+            self.held.set()
+            assert self.let_go.wait(60)
+        return self._parts.open(part)
+
+    def at_hand(self, part: KeyPart) -> bool:
+        return self._parts.at_hand(part)
+
+    def keep(self, part: KeyPart, data: bytes) -> None:
+        self._parts.keep(part, data)
+
+
+def test_no_thread_waits_for_what_another_fetches(pipeline: Pipeline) -> None:
+    table = merged_table(pipeline)
+    table.get([("r1", 7)]).to_arrow()
+    index = table._reads._lookup._index
+    assert index is not None
+    index.parts = parts = HeldUp(index.parts)
+    with ThreadPoolExecutor(2) as pool:
+        waits = pool.submit(lambda: table.get([("r1", 8)]).to_arrow().to_pylist())
+        assert parts.held.wait(60)
+        goes = pool.submit(lambda: table.get([("r1", 9)]).to_arrow().to_pylist())
+        try:
+            assert goes.result(60)[0]["id"] == 9
+            assert not waits.done()
+        finally:
+            parts.let_go.set()
+        assert waits.result(60)[0]["id"] == 8
+
+
+def test_a_local_table_takes_no_folder_for_temporary_files(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = merged_table(pipeline)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert table.get([("r1", 7)]).to_arrow().num_rows == 1

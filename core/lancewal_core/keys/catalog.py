@@ -128,7 +128,8 @@ def decode_catalog(data: bytes, where: str) -> KeyCatalog:
 
 
 class KeyCatalogs:
-    """The newest catalog of a table.  ``problem``: why the newest one cannot be read, as of the last look."""
+    """The newest catalog of a table.  ``problem``: why the newest one cannot be read, as of the last look.  Threads may share
+    it: the last look counts, whichever saw more."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self.problem: Corrupt | StoreInconsistent | None = None
@@ -184,9 +185,10 @@ class KeyCatalogs:
         return EMPTY
 
     def _hint(self) -> Version | None:
-        if self._known is None or self._clock.monotonic() - self._known[2] > KNOWN_FOR_S:
+        known = self._known
+        if known is None or self._clock.monotonic() - known[2] > KNOWN_FOR_S:
             return None
-        return self._known[0]
+        return known[0]
 
     def _decoded(self, version: Version | None) -> KeyCatalog:
         if version is None:

@@ -7,7 +7,7 @@ written itself (``keep``) need not be fetched.
 ``MappedParts`` maps the files of a table in a local folder.  For any other store it first brings each part into a folder
 of this process's own, at most ``bytes_max`` of them, the ones longest unused going first.  A folder that takes no more costs
 speed alone: parts are then read from memory.  Linux bounds the maps of a process, so their number is bounded too.  Threads may
-open different parts at the same time.
+share it: different parts are opened side by side, and one that several want at once is brought once, while the others wait.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import OrderedDict
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import google_crc32c
 import pyarrow as pa
@@ -44,6 +45,13 @@ class PartSource(Protocol):
         """These are the bytes that were stored just now: they may be asked for soon."""
 
 
+class _Turn:
+    """Of those who open one part; it goes with the last of them."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+
+
 class MappedParts:
     """See the module docstring.  ``root``: the table's folder, or None where it is no local one."""
 
@@ -55,17 +63,32 @@ class MappedParts:
         self._open: OrderedDict[str, tuple[KeyPart, Entries]] = OrderedDict()
         self._held = 0
         self._lock = Lock()
+        """Of what is above; held for no call outside."""
+        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
 
     def open(self, part: KeyPart) -> Entries:
         with self._lock:
-            known = self._open.get(part.object)
-            if known is not None and known[0] == part:
-                self._open.move_to_end(part.object)
-                return known[1]
-        entries = self._mapped(part) if self._root is None else self._mapped_there(part, self._root / part.object)
-        with self._lock:
-            self._keep(part, entries)
-        return entries
+            known = self._known(part)
+            if known is not None:
+                return known
+            turn = self._turns.get(part.object) or _Turn()
+            self._turns[part.object] = turn
+        with turn.lock:
+            with self._lock:
+                known = self._known(part)
+            if known is not None:
+                return known
+            entries = self._mapped(part) if self._root is None else self._mapped_there(part, self._root / part.object)
+            with self._lock:
+                self._keep(part, entries)
+            return entries
+
+    def _known(self, part: KeyPart) -> Entries | None:
+        known = self._open.get(part.object)
+        if known is None or known[0] != part:
+            return None
+        self._open.move_to_end(part.object)
+        return known[1]
 
     def at_hand(self, part: KeyPart) -> bool:
         with self._lock:
@@ -96,6 +119,7 @@ class MappedParts:
     def _brought(self, part: KeyPart, data: bytes) -> Entries:
         path = self._folder / str(paths.parse_key_part(part.object))
         try:
+            path.unlink(missing_ok=True)  # who has the file mapped that was there keeps it as it is
             path.write_bytes(data)
             with pa.memory_map(str(path)) as file:
                 return decode_part(file.read_buffer(), part.object)
@@ -105,6 +129,9 @@ class MappedParts:
             return decode_part(pa.py_buffer(data), part.object)
 
     def _keep(self, part: KeyPart, entries: Entries) -> None:
+        before = self._open.pop(part.object, None)
+        if before is not None:
+            self._held -= before[0].size
         self._open[part.object] = (part, entries)
         self._held += part.size
         while len(self._open) > 1 and (self._held > self._bytes_max or len(self._open) > _MAPS_MAX):

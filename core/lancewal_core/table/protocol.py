@@ -335,8 +335,9 @@ class Table(Protocol):
     def versions(self) -> Sequence[TableVersion]:
         """All that are there, tagged ones too, in any order."""
 
-    def commit_times(self) -> Mapping[TableVersion, int]:
-        """The same, and when each was committed: milliseconds since 1970, by the clock of who committed it."""
+    def commit_time(self, version: int) -> int:
+        """When it was committed: milliseconds since 1970, by the clock of who committed it.  Reads its manifest;
+        ``VersionGone`` where there is none."""
 
     def stored_versions(self) -> Mapping[TableVersion, int]:
         """As ``versions``, by one listing: of each since when it is there, by the store's clock (Unix ms)."""

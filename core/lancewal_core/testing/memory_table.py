@@ -502,8 +502,8 @@ class MemoryTable:
         self.begin("versions")
         return [TableVersion(version) for version in sorted(self.dataset.versions)]
 
-    def commit_times(self) -> Mapping[TableVersion, int]:
-        return {version: int(version) for version in self.versions()}
+    def commit_time(self, version: int) -> int:
+        return int(self.at(version).version)
 
     def transaction(self, version: int) -> TransactionResult:
         self.begin("transaction")

@@ -6,8 +6,10 @@ entry is durable some milliseconds after the time that it carries.  So the plan 
 these clocks, and the length of a write, of the time asked for.
 
 Steps
- 1. V = the newest version that was committed up to then.  A version behind V is gone and may have been there then: V, or one
-    that is known to show the same rows, or ``VersionGone``, which says what is left.
+ 1. V = the newest version that was committed up to then; where clocks of several committers let times go back, one that was
+    while the next one was not.  It is found by halves: of n versions the manifests of log n are read.  A version behind V is
+    gone and may have been there then: V, or one that is known to show the same rows, or ``VersionGone``, which says what is
+    left.
  2. Per region: of the generations behind W(V), in order, those sealed up to then are whole; in the first other one the
     entries that were written up to then.  What is trimmed of it is ``OutsideHistoryWindow``.
  3. The plan of the receipt {V, positions} (``at_receipt``).
@@ -15,10 +17,11 @@ Steps
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import TypeVar
 
-from lancewal_core.errors import InvalidInput, PlanStale
+from lancewal_core.errors import InvalidInput, PlanStale, VersionGone
 from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.process.clock import utc_text
 from lancewal_core.region.history import generations_behind
@@ -61,12 +64,10 @@ def _found(context: PlanContext, ms: int) -> tuple[Pinned, dict[Region, Position
 
 def _version_at(context: PlanContext, ms: int) -> Pinned:
     """Step 1."""
-    times = context.table.commit_times()
-    then = max((version for version, committed in times.items() if committed <= ms), default=None)
+    then, after = _between(context, ms)
     if then is None:
         raise versions_left(context, f"no table version of {utc_text(ms)} is left")
     check_of_table(context.table.at(then), then)
-    after = min((version for version in times if version > then), default=None)
     if after is not None and after != then + 1:
         # The one of then lay between the two; the versions in between must show what this one shows.
         found = Lineage(context.table, context.watermarks).same_rows(then, TableVersion(after - 1))
@@ -78,6 +79,21 @@ def _version_at(context: PlanContext, ms: int) -> Pinned:
                 then + 1,
             )
     return Pinned(then, context.watermarks.at(then))
+
+
+def _between(context: PlanContext, ms: int) -> tuple[TableVersion | None, TableVersion | None]:
+    """A version that was committed up to then, and the next one, which was not; None: there is none."""
+    versions = sorted(context.table.versions())
+    while True:
+        try:
+            at = bisect_right(versions, ms, key=context.table.commit_time)
+        except VersionGone as error:  # since the listing
+            gone = error.where.get("version")
+            if gone not in versions:
+                raise
+            versions.remove(TableVersion(int(gone)))
+            continue
+        return versions[at - 1] if at else None, versions[at] if at < len(versions) else None
 
 
 def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position]:

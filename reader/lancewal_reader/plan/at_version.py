@@ -41,10 +41,16 @@ def check_of_table(pinned: PinnedTable, version: TableVersion) -> None:
 
 def versions_left(context: PlanContext, why: str, version: int | None = None) -> VersionGone:
     """The error that says what is left."""
-    times = context.table.commit_times()
-    oldest, newest = min(times), max(times)
+    left = sorted(context.table.versions())
+    said = " to ".join(f"{found}{_of_when(context, found)}" for found in (left[0], left[-1]))
     return VersionGone(
-        f"{why}. Left are {len(times)} versions, {oldest} of {utc_text(times[oldest])} to {newest} of "
-        f"{utc_text(times[newest])}; let clean-ups keep versions for as long as they are read",
-        version=oldest if version is None else version,
+        f"{why}. Left are {len(left)} versions, {said}; let clean-ups keep versions for as long as they are read",
+        version=left[0] if version is None else version,
     )
+
+
+def _of_when(context: PlanContext, version: TableVersion) -> str:
+    try:
+        return f" of {utc_text(context.table.commit_time(version))}"
+    except VersionGone:
+        return ""

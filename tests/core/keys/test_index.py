@@ -6,8 +6,10 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier, Event
 from typing import Any, TypeVar
 
 import lance
@@ -17,9 +19,11 @@ from lance.fragment import LanceFragment
 
 from lancewal_core import paths
 from lancewal_core.keys import index as key_index
+from lancewal_core.keys import parts as parts_module
 from lancewal_core.keys.catalog import FAMILY, KeyCatalogs
 from lancewal_core.keys.index import KeyIndex, KeyRows
 from lancewal_core.keys.parts import MappedParts, PartSource
+from lancewal_core.keys.run import Entries, decode_part
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import Stored
@@ -322,6 +326,38 @@ def test_threads_share_many_keys_and_what_must_be_fetched(
     monkeypatch.setattr(key_index, "_SIDE_BY_SIDE_KEYS", len(KEYS))
     assert find() == [4]
     tasks.close()
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_part_that_threads_want_at_once_is_brought_once(
+    table: FlusherTable, tmp_path: Path, local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.generation(0, upserts(range(10)))
+    table.round()
+    (part,) = [part for run in KeyCatalogs(table.store, SystemClock()).read().runs for part in run.parts]
+    source = MappedParts(table.store, Path(table.uri) if local else None, tmp_path, 1 << 20)
+    begun, let_go, read = Barrier(5), Event(), list[str]()
+    decode = decode_part
+
+    def slowly(data: pa.Buffer, where: str) -> Entries:
+        read.append(where)
+        let_go.wait(60)
+        return decode(data, where)
+
+    def opened() -> Entries:
+        begun.wait(60)
+        return source.open(part)
+
+    monkeypatch.setattr(parts_module, "decode_part", slowly)
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(opened) for _ in range(4)]
+        begun.wait(60)
+        let_go.set()
+        entries = [future.result(60) for future in found]
+    assert read == [part.object]
+    assert all(one is entries[0] for one in entries)
+    assert source.at_hand(part)
+    assert len(source._turns) == 0
 
 
 def test_parts_that_were_written_here_are_at_hand(table: FlusherTable, tmp_path: Path) -> None:

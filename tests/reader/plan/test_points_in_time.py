@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import lance
 import pytest
@@ -15,6 +18,8 @@ from lancewal_core.ids import Position
 from lancewal_core.process.clock import utc_text
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_reader.plan.at_timestamp import _between
+from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.at import At, Point
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.spark.options import parse_options
@@ -253,3 +258,48 @@ def test_spark_and_python_mean_the_same(pipeline: Pipeline) -> None:
             parse_options({"table": "/t", **options})
     with pytest.raises(InvalidInput, match="expected a time with its zone"):
         parse_options({"table": "/t", "timestampAsOf": "2026-01-31 00:00:00"})
+
+
+class Versions:
+    """Of a table: when each was committed."""
+
+    def __init__(self, times: Mapping[int, int], gone: Sequence[int] = ()) -> None:
+        self.times, self.gone, self.asked = times, gone, list[int]()
+
+    def versions(self) -> list[int]:
+        return list(self.times)
+
+    def commit_time(self, version: int) -> int:
+        self.asked.append(version)
+        if version in self.gone:
+            raise VersionGone("gone since the listing", version=version)
+        return self.times[version]
+
+    def between(self, ms: int) -> tuple[int | None, int | None]:
+        return _between(cast("PlanContext", SimpleNamespace(table=self)), ms)
+
+
+def test_a_version_of_a_time_is_found_by_few_manifests() -> None:
+    table = Versions({version: 10 * version for version in range(1, 60_001)})
+    for ms, expected in ((9, (None, 1)), (10, (1, 2)), (123_456, (12_345, 12_346)), (600_000, (60_000, None))):
+        table.asked.clear()
+        assert table.between(ms) == expected
+        assert len(table.asked) <= 17
+
+
+def test_versions_that_go_while_they_are_asked_for() -> None:
+    table = Versions({version: 10 * version for version in range(1, 33)}, gone=range(2, 20))
+    assert table.between(105) == (1, 20)
+    assert table.between(205) == (20, 21)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_times_that_go_back(seed: int) -> None:
+    """Of several committers' clocks: what is found was committed then, and the next was not."""
+    rng = Random(seed)
+    times = {version: 10 * version + rng.randrange(-40, 40) for version in range(1, 40)}
+    ms = rng.randrange(-50, 450)
+    then, after = Versions(times).between(ms)
+    assert then is None or times[then] <= ms
+    assert after is None or times[after] > ms
+    assert (then or 0) + 1 == (after or 40)

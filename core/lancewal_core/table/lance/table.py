@@ -72,8 +72,6 @@ _UPDATED_AT = "_row_last_updated_at_version"
 _OTHER_SCHEMA = "append with different schema"
 _NULLS_REFUSED = "contained null values even though the field is marked non-null"
 _CONFLICT = "commit conflict"
-_LISTINGS_MAX = 5
-"""Times that versions are listed anew, where some went meanwhile: they go all at once, and once an hour."""
 _BY_PATH = ("Inverted", "IVF_")
 """Kinds of index of which Lance finds a member of a struct whatever it is to do."""
 ROWS_PER_FILE = 1_048_576
@@ -402,21 +400,10 @@ class LanceTable:
         return pinned
 
     def versions(self) -> Sequence[TableVersion]:
-        return sorted(self.stored_versions())
+        return sorted(self.stored_versions())  # Lance would read the manifest of each
 
-    def commit_times(self) -> Mapping[TableVersion, int]:
-        with reading(f"listing the versions of {self.uri}", names_nothing=True):
-            return {TableVersion(int(v["version"])): int(v["timestamp"].timestamp() * 1000) for v in self._manifests()}
-
-    def _manifests(self) -> list[Any]:
-        """Lance reads each behind a listing: one that is removed meanwhile fails all of them."""
-        for _ in range(_LISTINGS_MAX - 1):
-            try:
-                return list(self.newest().dataset.versions())
-            except ValueError as error:
-                if NOT_FOUND not in str(error).lower():
-                    raise
-        return list(self.newest().dataset.versions())
+    def commit_time(self, version: int) -> int:
+        return int(self.at(version).dataset.get_version()["timestamp"].timestamp() * 1000)
 
     def stored_versions(self) -> Mapping[TableVersion, int]:
         found = {}
