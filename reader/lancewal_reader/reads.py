@@ -22,6 +22,7 @@ from threading import Lock
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.errors import (
     ContractChanged,
@@ -40,6 +41,7 @@ from lancewal_core.table.checks import check_columns_read
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
+from lancewal_reader.forms.expressions import sql_of
 from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
 from lancewal_reader.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
@@ -342,9 +344,12 @@ class Reads:
 
 def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOptions) -> Wanted:
     """What was asked for; ``InvalidInput`` where that cannot be."""
+    if isinstance(filter, pc.Expression):
+        filter = sql_of(filter)
     if filter is not None and not isinstance(filter, str):
         raise InvalidInput(
-            f"filter: expected a condition in Lance's SQL as text, such as 'a > 3', not {type(filter).__name__}"
+            "filter: expected a condition in Lance's SQL as text, such as 'a > 3', or an expression such as "
+            f"pyarrow.compute.field('a') > 3, not {type(filter).__name__}"
         )
     return Wanted(_columns(schema, columns), filter, read)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.open import Address, open_at
@@ -102,7 +103,7 @@ def reads_of(
     return Reads(table, place_of(table), PlanContext(*opened.parts, segments), delta)
 
 
-def counted(table: Table, filter: str | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
+def counted(table: Table, filter: str | pc.Expression | None = None, **read: Unpack[Read]) -> tuple[int, pa.Schema]:
     """``Table.count_rows``, and the schema of what was counted: the receipt is in its metadata, and what was left out."""
     wanted = table._wanted([table.contract.primary_key[0]], filter, **read)
     planned, rows = table._reads.count(wanted)
@@ -118,7 +119,8 @@ class Table:
     table as it was.  Reads without ``at`` never go back: none is older than one that was planned before it began.  With
     ``max_staleness_s`` the newest strong plan of this open table is used again while it is younger, without a request.
 
-    ``columns``: names, in the order wanted (default all).  ``filter``: a Lance SQL condition.  ``limit``: at most so many
+    ``columns``: names, in the order wanted (default all).  ``filter``: a condition in Lance's SQL, or an
+    expression of ``pyarrow.compute`` that can be said in it.  ``limit``: at most so many
     rows, whichever.  As an Arrow PyCapsule (``__arrow_c_stream__``) a table is ``scan()`` of that moment.
 
     All raise ``InvalidInput`` for what is wrong in the arguments; with ``at`` also ``VersionGone``, ``OutsideHistoryWindow``
@@ -148,7 +150,7 @@ class Table:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         limit: int | None = None,
         **read: Unpack[Read],
     ) -> Rows:
@@ -159,7 +161,7 @@ class Table:
     def to_batches(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         limit: int | None = None,
         **read: Unpack[Read],
     ) -> pa.RecordBatchReader:
@@ -171,7 +173,7 @@ class Table:
     def to_arrow(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         limit: int | None = None,
         **read: Unpack[Read],
     ) -> pa.Table:
@@ -181,7 +183,7 @@ class Table:
     def to_pandas(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         limit: int | None = None,
         **read: Unpack[Read],
     ) -> pandas.DataFrame:
@@ -191,7 +193,7 @@ class Table:
     def to_polars(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         limit: int | None = None,
         **read: Unpack[Read],
     ) -> polars.DataFrame:
@@ -201,7 +203,7 @@ class Table:
     def to_duckdb(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         limit: int | None = None,
         *,
         connection: duckdb.DuckDBPyConnection | None = None,
@@ -214,7 +216,7 @@ class Table:
         self,
         n: int = 10,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         **read: Unpack[Read],
     ) -> pa.Table:
         """``n`` rows, whichever."""
@@ -252,7 +254,7 @@ class Table:
 
     def count_rows(
         self,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         **read: Unpack[Read],
     ) -> int:
         """How many rows there are, or pass ``filter``.  Without one no row of the merged table is read, but for keys that the
@@ -264,7 +266,7 @@ class Table:
         vector: object = None,
         text: str | TextQuery | None = None,
         *,
-        filter: str | None = None,
+        filter: str | pc.Expression | None = None,
         limit: int = 10,
         columns: Sequence[str] | None = None,
         **how: Unpack[Search],
@@ -310,7 +312,9 @@ class Table:
     def __repr__(self) -> str:
         return f"<lancewal.Table at {self.uri}>"
 
-    def _wanted(self, columns: Sequence[str] | None, filter: str | None, **read: Unpack[Read]) -> Wanted:
+    def _wanted(
+        self, columns: Sequence[str] | None, filter: str | pc.Expression | None, **read: Unpack[Read]
+    ) -> Wanted:
         wanted = wanted_of(self.schema, columns, filter, read_options(**read))
         check_filter(self.schema, wanted.filter)
         return wanted

@@ -1,0 +1,176 @@
+"""An expression of ``pyarrow.compute`` as a condition in Lance's SQL: with the same meaning, or refused by name.
+
+Pyarrow evaluates none of it, and neither does Lance see it: what passes is what the condition says in Lance, on merged and
+unmerged rows alike.  (Lance takes expressions by Substrait, but not for tables that have columns of certain types.)
+
+Taken: columns and members of structs, literals, ``== != < <= > >=``, ``& | ~``, ``is_null``, ``is_valid``, ``isin``,
+``pc.starts_with``, ``ends_with`` and ``match_substring``.  As in pyarrow ``isin`` is false, and not unknown, of a null.
+
+An expression has no parts that Python could look at.  It is taken apart as it is pickled: an Arrow file whose schema lists in
+its metadata, in order, calls, their arguments and their ends, and whose columns are the literals and the options.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import decimal
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.process.library_errors import first_line
+
+_OPERATORS = {
+    "equal": "=",
+    "not_equal": "<>",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "and_kleene": "AND",
+    "or_kleene": "OR",
+}
+_MATCHES = {"starts_with": "starts_with", "ends_with": "ends_with", "match_substring": "contains"}
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+def sql_of(expression: pc.Expression) -> str:
+    """Raise ``InvalidInput`` for what it does not take."""
+    try:
+        (data,) = expression.__reduce__()[1]
+        batch = pa.ipc.open_file(data).get_batch(0)
+    except (pa.ArrowException, NotImplementedError, TypeError, ValueError) as error:
+        raise _refused(expression, first_line(error)) from error
+    try:
+        return _read(_metadata(batch.schema)[::-1], batch)
+    except _Unsaid as unsaid:
+        raise _refused(expression, str(unsaid)) from None
+    except RecursionError:
+        raise _refused(expression, "so many conditions in one another") from None
+
+
+class _Unsaid(Exception):
+    """What the condition cannot say."""
+
+
+def _refused(expression: pc.Expression, why: str) -> InvalidInput:
+    return InvalidInput(f"filter {str(expression)[:200]}: an expression cannot have {why}; say it in SQL, as text")
+
+
+Tokens = list[tuple[str, str]]
+"""The next one last."""
+
+
+def _read(tokens: Tokens, batch: pa.RecordBatch) -> str:
+    kind, value = tokens.pop()
+    match kind:
+        case "literal":
+            return _literal(batch.column(int(value))[0])
+        case "field_ref":
+            return _name(value)
+        case "nested_field_ref":
+            return ".".join(_read(tokens, batch) for _ in range(int(value)))
+        case "call":
+            arguments: list[str] = []
+            options: Mapping[str, Any] = {}
+            while tokens[-1][0] != "end":
+                if tokens[-1][0] == "options":
+                    options = dict(batch.column(int(tokens.pop()[1]))[0].items())
+                else:
+                    arguments.append(_read(tokens, batch))
+            tokens.pop()
+            return _call(value, arguments, options)
+    raise _Unsaid(f"{kind!r}")
+
+
+def _name(name: str) -> str:
+    if "`" in name:
+        raise _Unsaid(f"a column {name!r}")
+    return f"`{name}`"
+
+
+def _call(name: str, arguments: list[str], options: Mapping[str, Any]) -> str:
+    if name in _OPERATORS and len(arguments) == 2:
+        return f"({arguments[0]} {_OPERATORS[name]} {arguments[1]})"
+    if name == "invert":
+        return f"(NOT {arguments[0]})"
+    if name == "is_valid":
+        return f"({arguments[0]} IS NOT NULL)"
+    if name == "is_null" and not options["nan_is_null"].as_py():
+        return f"({arguments[0]} IS NULL)"
+    if name in _MATCHES and not options["ignore_case"].as_py():
+        return f"{_MATCHES[name]}({arguments[0]}, {_literal(options['pattern'])})"
+    if name == "is_in" and options["null_matching_behavior"].as_py() == 0:
+        return _in(arguments[0], options["value_set"])
+    raise _Unsaid(f"{name!r}{' with these options' if name in (*_MATCHES, 'is_null', 'is_in') else ''}")
+
+
+def _in(column: str, values: pa.ListScalar) -> str:
+    texts = [_literal(value) for value in values if value.is_valid]
+    known = f"({column} IS NOT NULL AND {column} IN ({', '.join(texts)}))" if texts else "false"
+    return known if len(texts) == len(values) else f"({column} IS NULL OR {known})"
+
+
+def _literal(scalar: pa.Scalar) -> str:
+    """Exactly the value."""
+    type_ = scalar.type
+    if not scalar.is_valid:
+        raise _Unsaid("a null as a literal (`is_null()` asks for them)")
+    if pa.types.is_boolean(type_):
+        return str(scalar.as_py()).lower()
+    if pa.types.is_integer(type_):
+        return str(scalar.as_py())
+    if pa.types.is_floating(type_) and math.isfinite(scalar.as_py()):
+        return repr(scalar.as_py())
+    if pa.types.is_decimal(type_):
+        value: decimal.Decimal = scalar.as_py()
+        return f"CAST('{value:f}' AS DECIMAL({type_.precision}, {type_.scale}))"
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        text: str = scalar.as_py()
+        return "'" + text.replace("'", "''") + "'"
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        return f"X'{scalar.as_py().hex()}'"
+    if pa.types.is_date32(type_):
+        return f"date '{scalar.as_py().isoformat()}'"
+    if pa.types.is_timestamp(type_):
+        digits = _DIGITS[type_.unit]
+        seconds, rest = divmod(scalar.value, 10**digits)
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+        return f"timestamp '{moment.isoformat(sep=' ')}{f'.{rest:0{digits}}' if digits else ''}'"
+    raise _Unsaid(f"a literal {scalar} of type {type_}")
+
+
+class _CSchema(ctypes.Structure):
+    """The beginning of what the Arrow C data interface has of a schema."""
+
+    _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
+
+
+def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
+    """In order, and with names that are there several times, which ``schema.metadata`` leaves out."""
+    capsule = schema.__arrow_c_schema__()
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    at = _CSchema.from_address(pointer_of(capsule, b"arrow_schema")).metadata
+    if at is None:
+        return []
+
+    def number() -> int:
+        nonlocal at
+        value = ctypes.c_int32.from_address(at).value
+        at += 4
+        return value
+
+    def text() -> str:
+        nonlocal at
+        size = number()
+        value = ctypes.string_at(at, size)
+        at += size
+        return value.decode()
+
+    return [(text(), text()) for _ in range(number())]
