@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lancewal_core.rows.murmur2 import partition_of
     from lancewal_core.rows.region_key import encode_region_key
     from lancewal_core.settings.load import load_settings
+    from lancewal_core.table.snapshots import Snapshot
     from lancewal_flusher.load.whole import load_files
     from lancewal_reader.left_out import LeftOut, left_out_of
     from lancewal_reader.point.at import At
@@ -37,6 +38,7 @@ __all__ = [
     "Rows",
     "SearchCoverage",
     "SearchRows",
+    "Snapshot",
     "Table",
     "Token",
     "encode_region_key",
@@ -65,6 +67,7 @@ _load = names_of(
         "Rows": "lancewal_reader.rows:Rows",
         "SearchCoverage": "lancewal_reader.search.found:SearchCoverage",
         "SearchRows": "lancewal_reader.search.found:SearchRows",
+        "Snapshot": "lancewal_core.table.snapshots:Snapshot",
         "Table": "lancewal_reader.table:Table",
         "Token": "lancewal_reader.point.token:Token",
         "encode_region_key": "lancewal_core.rows.region_key:encode_region_key",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -209,7 +210,7 @@ def test_a_stray_commit_of_an_earlier_one_makes_it_fail(pipeline: Pipeline, monk
     real = LanceTable.commit
 
     def commit(self: LanceTable, wanted: TableCommit) -> CommitOutcome:
-        real(self, wanted)
+        real(self, replace(wanted, updated_fragments=(), removed_fragment_ids=()))  # so that Lance rebases ours over it
         return real(self, wanted)
 
     with monkeypatch.context() as patch:
@@ -262,18 +263,18 @@ def test_garbage_collection_drops_what_its_time_is_over(pipeline: Pipeline) -> N
     assert [found.name for found in snapshots(pipeline.table)] == ["kept"]
 
 
-def test_it_is_searched_by_the_table_s_indexes(pipeline: Pipeline) -> None:
+def test_texts_are_searched(pipeline: Pipeline) -> None:
     for id in range(6):
         pipeline.upsert("text", id, s=f"winter {id}" if id % 2 else "summer")
     pipeline.merge_all()
+    lance.dataset(pipeline.uri).create_scalar_index("s", "INVERTED")
     pipeline.upsert("text", 7, s="winter, late")
+    pipeline.upsert("text", 5, s="winter 5, once more")
     pipeline.ingest()
-    dataset = lance.dataset(pipeline.uri)
-    dataset.create_scalar_index("s", "INVERTED")
     snapshot(pipeline, "eom")
     pipeline.upsert("text", 9, s="winter, later")
     pipeline.merge_all()
     table = open_table(pipeline.uri)
-    found = table.search(text="winter", limit=10, columns=["id"], text_columns=["s"], at="snapshot:eom").to_arrow()
-    assert sorted(found["id"].to_pylist()) == [1, 3, 5, 7]
+    found = table.search(text="winter", limit=10, columns=["id"], text_columns=["s"], at="snapshot:eom")
+    assert sorted(found.to_arrow()["id"].to_pylist()) == [1, 3, 5, 7]
     assert sorted(branch(pipeline, "eom").to_table(full_text_query="winter")["id"].to_pylist()) == [1, 3, 5, 7]

@@ -92,18 +92,12 @@ class LancePinnedTable:
     """One version of a Lance data set."""
 
     def __init__(
-        self,
-        dataset: Any,
-        deletions: Callable[[], DeletionFiles],
-        files: Callable[[], LanceFileSession],
-        index_files: Callable[[], LanceFileSession] | None = None,
+        self, dataset: Any, deletions: Callable[[], DeletionFiles], files: Callable[[], LanceFileSession]
     ) -> None:
-        """``deletions`` are those of the table's folder, ``files`` opens others in it; ``index_files`` those of indexes,
-        where these lie elsewhere."""
+        """``deletions`` are those of the table's folder, ``files`` opens others in it."""
         self._dataset = dataset
         self._deletions = deletions
         self._files = files
-        self._index_files = index_files or files
         self._fragments: tuple[Fragment, ...] | None = None
 
     @property
@@ -316,7 +310,7 @@ class LancePinnedTable:
     def index_file(self, name: str) -> LanceFileReader:
         """A file of an index by its name in the folder of indexes."""
         with self._reading(f"reading index file {name}"):
-            return self._index_files().open_reader(f"{INDICES}{name}")
+            return self._files().open_reader(f"{INDICES}{name}")
 
     def _reading(self, act: str) -> AbstractContextManager[None]:
         """Files of this version, and nothing by its name."""
@@ -349,8 +343,6 @@ class LanceTable:
         self.uri = uri
         self._root = uri
         """In which all files must lie: of a branch the table's folder."""
-        self._index_files: Callable[[], LanceFileSession] | None = None
-        """Of a branch, whose indexes are the table's."""
         self._base_paths = base_paths
         self._options = dict(options or {})
         self._store: ObstoreStore | None = None
@@ -395,7 +387,7 @@ class LanceTable:
     def _pinned(self, opened: Any) -> LancePinnedTable:
         if self._base_paths == "refuse":
             check_base_paths(opened, self._root)
-        pinned = LancePinnedTable(opened, self._deletion_files, self._file_session, self._index_files)
+        pinned = LancePinnedTable(opened, self._deletion_files, self._file_session)
         self._opened = pinned  # another thread may set another one at once
         return pinned
 
@@ -436,7 +428,6 @@ class LanceTable:
     def branch(self, name: str) -> LanceTable:
         found = LanceTable(f"{self.uri.rstrip('/')}/{paths.branch_folder(name)}", self._options, self._base_paths)
         found._root = self._root
-        found._index_files = self._file_session
         return found
 
     def create_branch(self, name: str, version: TableVersion) -> bool:
@@ -630,7 +621,7 @@ class LanceTable:
                 check_base_paths(opened, self._root)
         except BasePathsRefused:
             return None
-        return LancePinnedTable(opened, self._deletion_files, self._file_session, self._index_files)
+        return LancePinnedTable(opened, self._deletion_files, self._file_session)
 
     def _file_session(self) -> LanceFileSession:
         """One for all files: a reader by its address makes a client of the store anew, 5 ms of CPU each."""
