@@ -35,6 +35,7 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_reader.event_table import ReaderEvents
+from lancewal_reader.plan.strong import OnBranch
 
 METADATA_KEY = b"lancewal.conflicts"
 OnConflict = Literal["leave-out", "fail"]
@@ -159,6 +160,19 @@ def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnC
             topic=contract.topic,
             keys=ref.keys,
         )
+
+
+def left_out_of_snapshot(contract: Contract, on: OnBranch, on_conflict: OnConflict) -> LeftOut:
+    """What the read left out that a snapshot was made of; ``RegionConflict`` where that is not to be left out."""
+    found = LeftOut(on.waiting, on.unmerged, on.partitions)
+    if found and on_conflict == "fail":
+        raise RegionConflict(
+            f"topic {contract.topic}: snapshot {on.name} was made where primary keys had come through two partitions, and "
+            "lacks records of them",
+            topic=contract.topic,
+            keys=on.waiting + on.unmerged,
+        )
+    return found
 
 
 def _met(folds: Sequence[Folded], schema: RowSchema) -> pa.Table:

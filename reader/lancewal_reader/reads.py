@@ -42,7 +42,7 @@ from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_reader.forms.expressions import sql_of
-from lancewal_reader.left_out import LeftOut, check_waiting, with_left_out
+from lancewal_reader.left_out import LeftOut, check_waiting, left_out_of_snapshot, with_left_out
 from lancewal_reader.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
 from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
@@ -228,7 +228,10 @@ class Reads:
                 else:
                     check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
                 check_waiting(contexts.contract, plan.in_force.conflicts, contexts.delta.folding.on_conflict)
-                left = left_out(contexts.delta, plan, wanted.columns, wanted.filter)
+                if plan.branch is None:
+                    left = left_out(contexts.delta, plan, wanted.columns, wanted.filter)
+                else:
+                    left = left_out_of_snapshot(contexts.contract, plan.branch, contexts.delta.folding.on_conflict)
             except ContractChanged as error:
                 reason = error
                 self._take_up_contract()
@@ -241,11 +244,10 @@ class Reads:
                     raise
                 reason = error
                 continue
-            if left.unmerged and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
+            if left.unmerged and plan.branch is None and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
                 continue
             self._tell(left)
-            lacks = left.unmerged if plan.branch is None else plan.branch.left_out
-            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self._place, lacks)
+            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self._place, left.unmerged)
             schema = result_schema(contexts.contract.rows, wanted.columns)
             schema = with_left_out(with_receipt(schema, receipt), left)
             return Planned(wanted, plan, receipt, schema), _described(rows, schema)

@@ -8,6 +8,7 @@ What is noted of a branch is text by name, as plain Lance shows it (``dataset.br
 ``lancewal.version``        the branch's version that has them
 ``lancewal.created_at``     when it was made, or begun
 ``lancewal.until``          when it may go; without it, never by itself
+``lancewal.left_out``       JSON: what the read left out of keys in conflict, where it did
 ==========================  ==============================================================================================
 
 A branch without ``lancewal.snapshot`` is a user's, and nothing of ours.
@@ -15,6 +16,7 @@ A branch without ``lancewal.snapshot`` is a user's, and nothing of ours.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +24,7 @@ from datetime import datetime
 from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import ms_since_1970, utc_text
+from lancewal_core.store.json_object import JsonFault, JsonObject
 from lancewal_core.table.protocol import Branch, Table
 
 NOTE = "lancewal.snapshot"
@@ -31,6 +34,7 @@ _RECEIPT = "lancewal.receipt"
 _VERSION = "lancewal.version"
 _CREATED = "lancewal.created_at"
 _UNTIL = "lancewal.until"
+_LEFT_OUT = "lancewal.left_out"
 NAME_MAX = 64
 NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], not 'main', no dot first or last, no two dots in a row"
 
@@ -47,6 +51,12 @@ class Snapshot:
     created_ms: int
     until_ms: int | None
     """From when on garbage collection drops it; None: never."""
+    waiting: int = 0
+    """Keys in conflict that waited for a decision."""
+    unmerged: int = 0
+    """Keys in conflict of which unmerged records are left out."""
+    partitions: tuple[int, ...] = ()
+    """Through which the latter came."""
 
     def notes(self) -> dict[str, str]:
         """As its branch's metadata."""
@@ -56,7 +66,12 @@ class Snapshot:
             _VERSION: str(self.branch_version),
             _CREATED: utc_text(self.created_ms),
         }
-        return found if self.until_ms is None else {**found, _UNTIL: utc_text(self.until_ms)}
+        if self.until_ms is not None:
+            found[_UNTIL] = utc_text(self.until_ms)
+        if self.waiting or self.unmerged:
+            left = {"waiting": self.waiting, "unmerged": self.unmerged, "partitions": list(self.partitions)}
+            found[_LEFT_OUT] = json.dumps(left)
+        return found
 
 
 def begun(now_ms: int) -> dict[str, str]:
@@ -84,7 +99,13 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
     if receipt is None or not version.isascii() or not version.isdigit():
         raise ObjectCorrupt(f"snapshot {branch.name}: its branch's metadata lack a receipt or a version")
     until = _ms(branch, _UNTIL) if _UNTIL in branch.notes else None
-    return Snapshot(branch.name, branch.version, TableVersion(int(version)), receipt, _ms(branch, _CREATED), until)
+    try:
+        left = JsonObject.parse(branch.notes.get(_LEFT_OUT, '{"waiting": 0, "unmerged": 0, "partitions": []}'))
+        counts = left.whole("waiting"), left.whole("unmerged"), tuple(left.wholes("partitions"))
+    except JsonFault as error:
+        raise ObjectCorrupt(f"snapshot {branch.name}: {_LEFT_OUT} cannot be read: {error}") from error
+    created = _ms(branch, _CREATED)
+    return Snapshot(branch.name, branch.version, TableVersion(int(version)), receipt, created, until, *counts)
 
 
 def snapshots(table: Table) -> Sequence[Snapshot]:
@@ -119,5 +140,6 @@ def about(snapshot: Snapshot) -> Mapping[str, object]:
         "version": snapshot.version,
         "receipt": snapshot.receipt,
         "created_at": utc_text(snapshot.created_ms),
+        "keys_left_out": snapshot.waiting + snapshot.unmerged,
         "until": None if snapshot.until_ms is None else utc_text(snapshot.until_ms),
     }

@@ -80,6 +80,7 @@ def make_snapshot(
 
     ``InvalidInput`` for a name that is taken, or none; the errors of a read at the point.
     """
+    from lancewal_reader.left_out import left_out_of
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.reads import wanted_of
 
@@ -99,7 +100,9 @@ def make_snapshot(
         # Step 5
         now = context.clock.now_ms()
         until = None if for_ms is None else now + for_ms
-        made = Snapshot(name, found.version, version, str(planned.receipt), now, until)
+        left = left_out_of(planned.schema)
+        counts = left.waiting, left.unmerged, left.partitions
+        made = Snapshot(name, found.version, version, str(planned.receipt), now, until, *counts)
         context.table.note_branch(name, made.notes())
         return Made(made, found.rows.num_rows, sum(len(rows) for rows in found.hidden.values()))
     raise PlanRetriesExhausted(

@@ -32,7 +32,7 @@ def plan_at_snapshot(context: PlanContext, name: str) -> ReadPlan:
             f"snapshot {name} is of the table with uuid {receipt.table_uuid}, this one has {context.contract.uuid}"
         )
     marks = {region: Watermark(Generation(0), position) for region, position in receipt.positions.items()}
-    on = OnBranch(name, found.branch_version, found.receipt, receipt.left_out)
+    on = OnBranch(name, found.branch_version, found.receipt, found.waiting, found.unmerged, found.partitions)
     return ReadPlan(receipt.version, InForce(TableVersion(receipt.version), None, marks), (), on)
 
 

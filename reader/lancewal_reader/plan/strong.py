@@ -110,13 +110,14 @@ class RegionDelta:
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """The version of a snapshot's branch that has its rows, by its receipt, and of how many keys in conflict these lack
-    unmerged records."""
+    """The version of a snapshot's branch that has its rows, and its receipt; of keys in conflict as ``LeftOut``."""
 
     name: str
     version: TableVersion
     receipt: str
-    left_out: int = 0
+    waiting: int = 0
+    unmerged: int = 0
+    partitions: tuple[int, ...] = ()
 
     def pin(self, table: Table) -> PinnedTable:
         """``VersionGone`` also where it is another snapshot of that name by now, whose versions have the same numbers."""

@@ -36,7 +36,7 @@ from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import Contract
 from lancewal_reader.filter import check_filter
-from lancewal_reader.left_out import LeftOut, check_waiting
+from lancewal_reader.left_out import LeftOut, check_waiting, left_out_of_snapshot
 from lancewal_reader.plan.at_least import Goal, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.log_entries import EntryRef
@@ -111,7 +111,10 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
             continue  # removed between the plan and now
         ref = plan.in_force.conflicts
         check_waiting(contract, ref, wanted.on_conflict)
-        LeftOut(0 if ref is None else ref.keys).warn(contract.topic)
+        left = LeftOut(0 if ref is None else ref.keys)
+        if plan.branch is not None:
+            left = left_out_of_snapshot(contract, plan.branch, wanted.on_conflict)
+        left.warn(contract.topic)
         sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
         pinned_plan = PinnedPlan(
             uuid.uuid4().hex,
@@ -163,7 +166,7 @@ class PinnedRead:
     def _may_leave_out(self) -> int:
         """1 where tasks may leave out what only they will know: then no other version may stand in for this one."""
         if self.pinned_plan.plan.branch is not None:
-            return self.pinned_plan.plan.branch.left_out
+            return self.pinned_plan.plan.branch.unmerged
         return int(_may_leave_out(self.pinned_plan.contract, self.pinned_plan.plan))
 
     def schema(self) -> StructType:

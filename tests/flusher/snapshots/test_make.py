@@ -15,6 +15,7 @@ from lancewal_core.errors import (
     BasePathsRefused,
     InvalidInput,
     NotALancewalTable,
+    RegionConflict,
     SnapshotMissing,
     StoreUnavailable,
     VersionGone,
@@ -22,11 +23,14 @@ from lancewal_core.errors import (
 from lancewal_core.ids import TableVersion
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, TableCommit
-from lancewal_core.table.snapshots import snapshots
+from lancewal_core.table.snapshots import about, snapshots
 from lancewal_flusher.snapshots.drop import BEGUN_MAX_MS, drop_overdue, drop_snapshot
 from lancewal_flusher.snapshots.make import Made, make_snapshot
+from lancewal_reader.left_out import left_out_of
 from lancewal_reader.point.at import point_of
+from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table, reads_of
+from tests.reader.test_key_bytes import foreign_key, through_two
 from tests.support.pipeline import Pipeline, by_key
 
 
@@ -278,3 +282,22 @@ def test_texts_are_searched(pipeline: Pipeline) -> None:
     found = table.search(text="winter", limit=10, columns=["id"], text_columns=["s"], at="snapshot:eom")
     assert sorted(found.to_arrow()["id"].to_pylist()) == [1, 3, 5, 7]
     assert sorted(branch(pipeline, "eom").to_table(full_text_query="winter")["id"].to_pylist()) == [1, 3, 5, 7]
+
+
+def test_of_keys_in_conflict_it_says_what_it_lacks(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, partitions=3, keyed_by=foreign_key)
+    pipeline.produce(50)
+    pipeline.merge_all()
+    through_two(pipeline, between="nothing")
+    expected = {key: row for key, row in pipeline.oracle.items() if key != ("secret", 1)}
+    pipeline.ingest()
+    made = snapshot(pipeline, "eom").snapshot
+    assert by_key(branch(pipeline, "eom").to_table()) == expected
+    read = open_table(pipeline.uri).to_arrow(at="snapshot:eom")
+    assert by_key(read) == expected
+    assert (left_out_of(read.schema).unmerged, len(left_out_of(read.schema).partitions)) == (1, 2)
+    assert str(receipt_of(read.schema)) == made.receipt
+    assert about(made)["keys_left_out"] == 1
+    with pytest.raises(RegionConflict, match="snapshot eom was made where primary keys"):
+        open_table(pipeline.uri, conflicts="fail").to_arrow(at="snapshot:eom")
+    pipeline.close()
