@@ -23,6 +23,7 @@ from benchmarks import (
     merge_on_spark,
     merge_strategies,
     partitions,
+    reads,
     restart,
     strong_read,
     write_amplification,
@@ -31,6 +32,7 @@ from benchmarks.report import write_page
 
 BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "strong-read": strong_read.run,
+    "reads": reads.run,
     "distance": distance.run,
     "partitions": partitions.run,
     "freshness": freshness.run,

@@ -170,6 +170,37 @@ ROWS: dict[str, list[_Row]] = {
         ("plain scan, all columns, s", "all_plain_s", "-", ".3f"),
         ("plain scan, three columns, s", "three_plain_s", "-", ".3f"),
     ],
+    "reads": [
+        ("eventual read of all columns over a plain Lance scan", "eventual_ratio", "at most 1.05", ".2f"),
+        (
+            "strong read, 1 % of the keys unmerged, over the eventual one",
+            "strong_1_percent_ratio",
+            "at most 1.1",
+            ".2f",
+        ),
+        (
+            "strong read, 10 % of the keys unmerged, over the eventual one",
+            "strong_10_percent_ratio",
+            "at most 1.4",
+            ".2f",
+        ),
+        ("two columns, summed, 1 % unmerged, over a plain Lance scan", "aggregate_ratio", "at most 1.5", ".2f"),
+        ("lookup of 1 key, ms", "get_1_ms", "at most 5", ",.1f"),
+        ("lookup of 1,000 keys, ms", "get_1000_ms", "at most 30", ",.1f"),
+        ("1,000 keys: Lance's `IN` by a BTREE over ours", "get_times_faster", "at least 3", ".2f"),
+        ("`count_rows()`, ms", "count_ms", "at most 20", ",.1f"),
+        ("256 partitions, 100 segments: warm strong plan, ms", "warm_plan_ms", "at most 150", ",.0f"),
+        ("256 partitions, 100 segments: plan of a table opened anew, ms", "cold_plan_ms", "at most 1,000", ",.0f"),
+        (
+            "memory of a process that streams 50 M rows, 1 M keys unmerged, MiB",
+            "stream_peak_mib",
+            "at most 1,024",
+            ",.0f",
+        ),
+        ("eventual read, all columns, s", "eventual_s", "-", ".2f"),
+        ("strong read, 1 % unmerged, s", "strong_1_percent_s", "-", ".2f"),
+        ("strong read, 10 % unmerged, s", "strong_10_percent_s", "-", ".2f"),
+    ],
     "merge": [
         *_merge_rows("10 k upserts into 5 M", "10k", "at least 5", "at least 3"),
         *_merge_rows("100 k upserts into 5 M", "100k", "-", "-"),
@@ -268,7 +299,8 @@ def write_page(results: Path, page: Path) -> None:
         "",
         "Made by `python3 dev.py bench`; what each one does stands in its module under `benchmarks/`.  Speed is given as",
         "ratios inside one run, against a floor or a peer; absolute figures are there for orientation.  `merge-large` takes",
-        "12 GiB of disk and runs only when it is named: `python3 dev.py bench merge-large`.",
+        "12 GiB of disk and runs only when it is named: `python3 dev.py bench merge-large`.  `reads` takes 10 GiB;",
+        "`.venv/bin/python -m benchmarks.reads` prints its figures for a tenth of the rows, in a minute, and keeps nothing.",
     ]
     for name, rows in ROWS.items():
         file = results / f"{name}.json"

@@ -30,6 +30,7 @@ from lancewal_core.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks, together
+from lancewal_core.rows.schema import OFFSET
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 from lancewal_core.wal.segment import (
     Fence,
@@ -112,6 +113,7 @@ class SegmentCache:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._segments: dict[str, Segment] = {}
+        self._sizes: dict[str, int] = {}
         self._grown: dict[LogId, int] = {}
         self._lock = Lock()
 
@@ -130,18 +132,29 @@ class SegmentCache:
         return self._segments.get(key)
 
     def add(self, key: str, segment: Segment) -> None:
+        nbytes = _nbytes(segment)
         with self._lock:
             if key in self._segments:
                 return
             self._segments[key] = segment
-            self._bytes += _nbytes(segment)
+            self._sizes[key] = nbytes
+            self._bytes += nbytes
             while self._bytes > self._bytes_max and len(self._segments) > 1:
                 oldest = next(iter(self._segments))
-                self._bytes -= _nbytes(self._segments.pop(oldest))
+                del self._segments[oldest]
+                self._bytes -= self._sizes.pop(oldest)
 
 
 def _nbytes(segment: Segment) -> int:
-    return 1000 + sum(int(entry.rows.nbytes) for entry in segment.entries)
+    """What it keeps in memory.  Entries that share a record batch keep all of it: it is counted once, not each of their parts,
+    which takes longer than decoding them."""
+    batches: dict[int, int] = {}
+    for entry in segment.entries:
+        if entry.row_count:
+            address = entry.rows.column(OFFSET).buffers()[1].address
+            if address not in batches:
+                batches[address] = int(entry.rows.get_total_buffer_size())
+    return 1000 + sum(batches.values())
 
 
 def walk(

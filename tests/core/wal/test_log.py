@@ -15,7 +15,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rates
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
@@ -461,6 +461,21 @@ def test_a_small_cache_keeps_the_newest(store: ScriptedStore, writer: LogWriter)
     fill(writer, 6)
     assert len(walk_cached(store, TASKS, LOG, Sequence(0), cache).segments) == 6
     assert [n for n in range(6) if cache.get(key(n)) is not None] in ([4, 5], [5])
+
+
+def test_a_batch_that_entries_share_is_counted_once(store: ScriptedStore, writer: LogWriter) -> None:
+    """It is in memory once; and to count the part of each entry took longer than to decode them."""
+    regions = [Region("orders", TopicId("id"), number) for number in range(50)]
+    assert isinstance(writer.put([entry(region, 0) for region in regions]), Durable)
+    cache = SegmentCache(1 << 20)
+    (segment,) = walk_cached(store, TASKS, LOG, Sequence(0), cache).segments
+    sizes = {e.rows.column(OFFSET).buffers()[1].address: e.rows.get_total_buffer_size() for e in segment.entries}
+    assert (len(segment.entries), len(sizes)) == (50, 1)
+    assert cache._bytes == 1000 + sum(sizes.values())
+    small = SegmentCache(cache._bytes - 1)
+    small.add(key(0), segment)
+    small.add(key(1), segment)
+    assert (small.get(key(0)), small.get(key(1)), small._bytes) == (None, segment, cache._bytes)
 
 
 # -- ending ------------------------------------------------------------------------------------------------------
