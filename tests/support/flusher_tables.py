@@ -232,6 +232,10 @@ class FlusherTable:
         if flush:
             self.flush(partition)
 
+    def begin_anew(self) -> None:
+        """Flushes are those of a process that has opened nothing yet."""
+        self._feeding = replace(self._feeding, table=LanceTable(self.uri))
+
     def flush(self, partition: int) -> Snapshot:
         """The oldest SEALED generation becomes FLUSHED."""
         snapshot = flush_from_log(replace(self._feeding, contract=self.contract), self.regions[partition], self.new_id)

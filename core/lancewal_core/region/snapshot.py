@@ -114,7 +114,7 @@ def write_snapshot(
         raise ValueError(f"generation {record.generation} of {region.name} is still OPEN")
     manifest = paths.snapshot_file(region, record.generation, attempt, SnapshotFile.MANIFEST)
     with point("snapshot.write", region=region.name, generation=record.generation, object=manifest):
-        fragments = opened.table.write_rows(folded.rows) if folded.rows.num_rows else ()
+        fragments = opened.table.write_rows(folded.rows, opened.contract.fields_of) if folded.rows.num_rows else ()
         sides: dict[SnapshotFile, SideFile | None] = {}
         for file, rows in ((SnapshotFile.DELETES, folded.gone), (SnapshotFile.PATCHES, folded.partials)):
             sides[file] = None

@@ -6,6 +6,7 @@ a new version.  A WAL entry's rows follow from (topic id, partition, first, next
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -120,6 +121,11 @@ class Contract(BaseModel):
     def pages(self) -> tuple[Page, ...]:
         """All pages of the table, in which the states of its regions lie."""
         return tuple(dict.fromkeys(Page.of(region, self.regions_per_page) for region in self.regions))
+
+    @cached_property
+    def fields_of(self) -> Mapping[str, tuple[int, ...]]:
+        """Lance's ids of the fields of each column."""
+        return {c.name: c.field_ids for c in self.columns}
 
     @cached_property
     def field_ids(self) -> tuple[int, ...]:

@@ -367,8 +367,12 @@ class Table(Protocol):
 
     def transaction(self, version: int) -> TransactionResult: ...
 
-    def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
-        """Write rows as data files of the table that no version refers to yet; fragments as JSON."""
+    def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
+        """Write rows as data files of the table that no version refers to yet; fragments as JSON.
+
+        A version reads columns of a file by their field ids, whatever their names were: ``ContractMismatch`` unless each
+        column has these ids.  None: they are not looked at.
+        """
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
         """Those of the named data files that are not in the data folder."""

@@ -512,7 +512,7 @@ class MemoryTable:
             return TransactionGone()
         return found.transaction if found.readable else TransactionUnreadable()
 
-    def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
+    def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
         self.begin("write rows")
         written = self.dataset.write(rows).json()
         self.end("write rows")

@@ -193,7 +193,7 @@ def _deleted(context: FlusherContext, in_force: InForce, key_set: KeySet, delete
 
 def _write(context: FlusherContext, rows: pa.Table, left: _Mask) -> tuple[str, ...]:
     with point("fragment.write"):
-        return context.table.write_rows(rows if left.all() else rows.filter(pa.array(left)))
+        return context.table.write_rows(rows if left.all() else rows.filter(pa.array(left)), context.contract.fields_of)
 
 
 def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: str) -> int:

@@ -296,5 +296,5 @@ def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, miss
             f"{sorted(left)[:3]}; put them back, from a backup or the store's own versions",
             version=in_force.version,
         )
-    written = context.table.write_rows(pa.concat_tables(tables))
+    written = context.table.write_rows(pa.concat_tables(tables), context.contract.fields_of)
     return _Rebuilt(frozenset(replaced), written, spans)

@@ -421,7 +421,7 @@ def write_rows(
     if not parts:
         return ()
     with point("fragment.write"):
-        return context.table.write_rows(pa.concat_tables(parts))
+        return context.table.write_rows(pa.concat_tables(parts), context.contract.fields_of)
 
 
 def _mark(taken: RegionInput, in_force: InForce) -> Watermark:

@@ -273,7 +273,7 @@ def _rewritten(context: FlusherContext, taken: RegionInput, aside: KeySet) -> tu
     def write() -> None:
         if sum(part.num_rows for part in kept):
             with point("fragment.write"):
-                fragments.extend(context.table.write_rows(pa.concat_tables(kept)))
+                fragments.extend(context.table.write_rows(pa.concat_tables(kept), context.contract.fields_of))
         kept.clear()
 
     try:

@@ -173,7 +173,7 @@ def _commit(context: FlusherContext, name: str, found: _Unmerged, receipt: str) 
         return found.version
     branch = context.table.branch(name)
     first = branch.at(found.version)
-    new = branch.write_rows(found.rows) if found.rows.num_rows else ()
+    new = branch.write_rows(found.rows, context.contract.fields_of) if found.rows.num_rows else ()
     hidden = hide(first, found.hidden)
     properties = {NOTE: context.new_id(), "lancewal.receipt": receipt}
     outcome = branch.commit(TableCommit(found.version, new, hidden.updated, hidden.removed, properties, strict=False))

@@ -23,6 +23,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.first_seen import FirstSeen
@@ -583,6 +584,7 @@ def test_a_column_that_a_user_declares_not_nullable_stops(filled: FlusherTable) 
     filled.dataset.alter_columns({"path": "a", "nullable": False})
     with pytest.raises(ContractMismatch, match=r"column 'a' is not nullable.*alter_columns\(.*True"):
         filled.round()
+    filled.begin_anew()
     with pytest.raises(ContractMismatch, match="somebody changed the table's columns"):
         filled.flush(0)
     filled.dataset.alter_columns({"path": "a", "nullable": True})
@@ -715,17 +717,41 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_table_whose_columns_changed_is_not_merged_into(filled: FlusherTable, change: Any) -> None:
     filled.generation(0, upserts(range(3), a=2))
-    filled.generation(1, upserts(range(3), a=2), flush=False)
+    rows = filled.dataset.to_table().cast(filled.contract.rows.table)
     change(filled)
     version = filled.dataset.version
-    if change is not make_anew:
-        with pytest.raises(ContractMismatch, match="do not fit"):
-            filled.flush(1)
+    with pytest.raises(ContractMismatch, match="do not fit"):  # a process that has begun since
+        LanceTable(filled.uri).write_rows(rows, filled.contract.fields_of)
+    filled.generation(1, upserts(range(3), a=2))  # one that has the table open: its rows fit once it is changed back
     with pytest.raises(ContractMismatch, match=CHANGES[change]):
         filled.round()
     with pytest.raises(ContractMismatch, match=CHANGES[change]):
         merge_next(filled.context(), OPEN_ROWS)
     assert filled.dataset.version == version
+
+
+def swap(table: FlusherTable) -> None:
+    for old, new in (("id", "x"), ("a", "id"), ("x", "a")):
+        table.dataset.alter_columns({"path": old, "name": new})
+
+
+@pytest.mark.parametrize("begun", ["before", "since"])
+def test_columns_swapped_and_back_around_a_flush(filled: FlusherTable, begun: str) -> None:
+    """By their names the rows would fit; a version takes columns of their file by field ids."""
+    filled.generation(0, upserts(range(10, 13), a=2), flush=False)
+    if begun == "since":
+        filled.begin_anew()
+    swap(filled)
+    if begun == "since":
+        with pytest.raises(ContractMismatch, match="field ids"):
+            filled.flush(0)
+    else:
+        filled.flush(0)
+    swap(filled)
+    if begun == "since":
+        filled.flush(0)
+    filled.round()
+    filled.check()
 
 
 @pytest.mark.parametrize("change", [rename, drop])

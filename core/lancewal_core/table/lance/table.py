@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from threading import Lock
 from typing import Any, cast
 
 import lance
@@ -348,6 +349,8 @@ class LanceTable:
         self._store: ObstoreStore | None = None
         self._deletions: DeletionFiles | None = None
         self._files: LanceFileSession | None = None
+        self._writing: Any = None
+        self._writing_lock = Lock()
         self._opened: LancePinnedTable | None = None
         """The version opened last."""
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
@@ -497,28 +500,48 @@ class LanceTable:
             transaction.operation.version if isinstance(transaction.operation, LanceOperation.Restore) else None,
         )
 
-    def write_rows(self, rows: pa.Table) -> tuple[str, ...]:
+    def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
         part = _rows_of_one_writer(rows)
         if part == rows.num_rows:
-            return self._write_rows(rows)
+            return self._write_rows(rows, field_ids)
         with ThreadPoolExecutor(1, thread_name_prefix="lancewal-write") as beside:
-            first = beside.submit(self._write_rows, rows.slice(0, part))
-            second = self._write_rows(rows.slice(part))
+            first = beside.submit(self._write_rows, rows.slice(0, part), field_ids)
+            second = self._write_rows(rows.slice(part), field_ids)
             return (*first.result(), *second)
 
-    def _write_rows(self, rows: pa.Table) -> tuple[str, ...]:
+    def _write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None) -> tuple[str, ...]:
+        through = self._to_write_through()
         try:
-            written = write_fragments(
-                rows, self.uri, mode="append", storage_options=self._options, max_rows_per_file=ROWS_PER_FILE
-            )
+            written = write_fragments(rows, through, mode="append", max_rows_per_file=ROWS_PER_FILE)
         except OSError as error:
             if any(text in str(error).lower() for text in (_OTHER_SCHEMA, _NULLS_REFUSED)):
-                raise ContractMismatch(
-                    f"rows of the contract's columns do not fit into {self.uri}: {first_line(error)}; somebody changed "
-                    "the table's columns"
-                ) from error
+                raise self._do_not_fit(first_line(error)) from error
             raise read_error(error, f"writing rows to {self.uri}") from error
-        return tuple(json.dumps(f.to_json()) for f in written)
+        found = [f.to_json() for f in written]
+        if field_ids is not None:
+            wanted = [i for name in rows.column_names for i in field_ids[name]]
+            for ids in (file["fields"] for fragment in found for file in fragment["files"]):
+                if ids != [i for i in wanted if i in ids]:  # which nested fields have a column of their own differs
+                    raise self._do_not_fit(f"their columns have field ids {ids}, the contract's are {wanted}")
+        return tuple(map(json.dumps, found))
+
+    def _to_write_through(self) -> Any:
+        """A version that is kept open, so that a write asks for nothing: of it only the columns count.
+
+        They may have changed since.  What is written then has the contract's field ids as ever, and no version of which
+        ``check_table`` is not asked takes it in.
+        """
+        with self._writing_lock:
+            if self._writing is None:
+                self._writing = self.newest().dataset
+            return self._writing
+
+    def _do_not_fit(self, why: str) -> ContractMismatch:
+        with self._writing_lock:
+            self._writing = None  # who changed the columns may have changed them back by the next try
+        return ContractMismatch(
+            f"rows of the contract's columns do not fit into {self.uri}: {why}; somebody changed the table's columns"
+        )
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
         return [name for name in files if self._objects().size(data_file(name)) is None]
