@@ -37,6 +37,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Position, Region
+from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.checks import check_columns_read
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.protocol import PinnedTable
@@ -70,8 +71,8 @@ class Wanted:
     read: ReadOptions
     keys: pa.Table | None = None
     """The rows of these primary keys alone, each named once."""
-    partition: int | None = None
-    """All rows wanted belong in this one: what is unmerged of others is not read."""
+    region_key: bytes | None = None
+    """Encoded: all rows wanted have it, and what is unmerged of other partitions, by the contract of the plan, is not read."""
 
     def names(self, contract: Contract) -> Collection[str]:
         """Of the columns that are looked at: a filter may name any."""
@@ -258,8 +259,9 @@ class Reads:
     ) -> Iterator[pa.RecordBatch]:
         """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
         check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
-        if wanted.partition is not None:
-            plan = replace(plan, deltas=deltas_of(contexts.contract, plan.deltas, wanted.partition))
+        if wanted.region_key is not None:
+            partition = partition_of(wanted.region_key, contexts.contract.partitions)
+            plan = replace(plan, deltas=deltas_of(contexts.contract, plan.deltas, partition))
         if wanted.keys is not None:
             found = lookup_plan(contexts.delta, self._lookup.addresses, pinned, plan, wanted.columns, wanted.keys)
             return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))

@@ -245,7 +245,7 @@ class Table:
             wanted = replace(wanted, keys=keys_of(contract.rows, keys))
         if region_key is not None:
             region = region_key_of(contract, region_key)
-            wanted = replace(wanted, partition=region.partition)
+            wanted = replace(wanted, region_key=region.encoded)
             if wanted.keys is None:
                 wanted = replace(wanted, filter=region.filter)
             else:

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Contract
@@ -45,10 +44,10 @@ def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class RegionKey:
-    """One value of the region key: its columns, and the partition through which its records come."""
+    """One value of the region key: its columns, and how records are keyed by it, which tells their partition."""
 
     values: pa.Table
-    partition: int
+    encoded: bytes
 
     @property
     def filter(self) -> str:
@@ -76,7 +75,7 @@ def region_key_of(contract: Contract, value: object) -> RegionKey:
     encoded = RegionKeyCodec(values.schema).encode_batch([values[name].combine_chunks() for name in names])[0].as_py()
     if encoded is None:
         raise InvalidInput(f"region_key: {value!r} has no encoding as a record's key")
-    return RegionKey(values, partition_of(encoded, contract.partitions))
+    return RegionKey(values, encoded)
 
 
 def _columns(names: Sequence[str], keys: object, said: str) -> list[list[object]]:
