@@ -11,6 +11,7 @@ import platform
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from benchmarks import (
@@ -25,6 +26,7 @@ from benchmarks import (
     partitions,
     reads,
     restart,
+    search,
     strong_read,
     write_amplification,
 )
@@ -44,8 +46,10 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "merge-strategies": merge_strategies.run,
     "merge-on-spark": merge_on_spark.run,
     "merge-large": merge_large.run,
+    "search": search.run,
+    "search-large": partial(search.run, 1_000_000),
 }
-LARGE = {"merge-large"}
+LARGE = {"merge-large", "search-large"}
 """Run only when they are named."""
 RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"

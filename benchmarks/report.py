@@ -108,6 +108,34 @@ def _at_most(aim: str) -> str:
     return f"at most {aim}" if aim else "-"
 
 
+def _search_rows() -> Iterator[_Row]:
+    yield "merged rows", "rows", "-", ",.0f"
+    yield "rows found that are out of date", "stale_rows", "0", ",.0f"
+    yield "answers shorter than 10 where 10 rows match", "short_answers", "0", ",.0f"
+    for percent, aim in ((1, "at most 2.5"), (10, "at most 3")):
+        said = f"{percent} % of the rows replaced by unmerged ones"
+        yield f"{said}: nearest 10 over Lance on the merged rows alone", f"vector_ratio_{percent}", aim, ".2f"
+        yield f"{said}: nearest 10, ms", f"vector_ms_{percent}", "-", ".1f"
+        yield f"{said}: recall of the nearest 10", f"recall_{percent}", "at least 0.98", ".3f"
+        for kind, text in (
+            ("or", "one of three words"),
+            ("and", "both of two words"),
+            ("phrase", "a phrase of two words"),
+        ):
+            yield f"{said}: {text}, over Lance alone", f"text_{kind}_ratio_{percent}", "at most 5", ".2f"
+            yield f"{said}: {text}, ms", f"text_{kind}_ms_{percent}", "-", ".1f"
+            yield f"{said}: {text}, answers that are not BM25's", f"text_{kind}_differ_{percent}", "0", ",.0f"
+        yield f"{said}: by both, over the sum of both as deep", f"hybrid_ratio_{percent}", "at most 1.3", ".2f"
+        yield f"{said}: by both, ms", f"hybrid_ms_{percent}", "-", ".1f"
+    yield (
+        "recall under filters that take 0.02 to 10 % of the rows, the least",
+        "recall_filter_min",
+        "at least 0.98",
+        ".3f",
+    )
+    yield "recall with the 1,000 nearest merged rows hidden", "recall_nearest_masked", "at least 0.9", ".3f"
+
+
 def _restart_rows(name: str, text: str, aims: tuple[str, str, str]) -> list[_Row]:
     """What ``restart`` measures while two members are restarted under load; aims: joining, p99, oldest."""
     joining, p99, oldest = aims
@@ -162,6 +190,8 @@ ROWS: dict[str, list[_Row]] = {
         ("SIGTERM while the store hangs: end of ingest, s", "hung_store_ingest_s", "at most 30", ".1f"),
         ("SIGTERM while the store hangs: end of the flusher, s", "hung_store_flusher_s", "at most 60", ".1f"),
     ],
+    "search": list(_search_rows()),
+    "search-large": list(_search_rows()),
     "strong-read": [
         ("all columns: strong read over plain Lance scan", "all_ratio", "at most 2", ".2f"),
         ("three columns: strong read over plain Lance scan", "three_ratio", "at most 6", ".2f"),

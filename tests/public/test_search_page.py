@@ -13,15 +13,15 @@ from tests.support.pipeline import KEY, Pipeline
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 ADDRESS = "s3://bucket/notices"
-BY_LANCE = "import lance\n"
-"""The program that makes an index is about many rows."""
+ELSEWHERE = ("import lance\n", "# queries: a DataFrame")
+"""The program that makes an index is about many rows, and what Spark runs has its own."""
 
 
 def run(page: str, made: Pipeline) -> tuple[dict[str, Any], int]:
     """What its programs leave behind, and how many ran."""
     names: dict[str, Any] = {}
     text = (PAGES / page).read_text(encoding="utf-8")
-    code = [program for program in programs(text) if not program.startswith(BY_LANCE)]
+    code = [program for program in programs(text) if not program.startswith(ELSEWHERE)]
     for number, program in enumerate(code):
         exec(compile(program.replace(ADDRESS, made.uri), f"{page}, program {number + 1}", "exec"), names)
     return names, len(code)
@@ -40,7 +40,11 @@ def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
     apart = ((np.array(vectors) - [0.1, 0.9, 0.0, 0.3]) ** 2).sum(axis=1)
     assert names["found"].to_arrow()["id"].to_pylist() == np.argsort(apart)[:5].tolist()
     assert (names["found"].coverage.fresh_rows, names["found"].coverage.flat_rows) == (10, 10)
-    assert count == 4
+    batch = pa.RecordBatch.from_pylist([{"embedding": vectors[4]}, {"embedding": vectors[11]}])
+    near = pa.Table.from_batches([*names["nearest"]([batch])])
+    assert near["id"].to_pylist()[::3] == [4, 11]
+    assert near["query_index"].to_pylist() == [0, 0, 0, 1, 1, 1]
+    assert count == 5
     made.close()
 
 

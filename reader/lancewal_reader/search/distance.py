@@ -1,6 +1,9 @@
 """Distances as Lance defines them, computed from the stored vectors: merged and unmerged rows get theirs by the same lines.
 
 ``l2`` is the squared Euclidean distance, ``cosine`` is 1 - cosine, ``dot`` is 1 - dot product.
+
+Of many rows ``KeptVectors`` throws out by one product in float32 all but some; how far such a distance can be off is known,
+and whatever is as near as that to the last wanted one is compared exactly.
 """
 
 from __future__ import annotations
@@ -52,3 +55,50 @@ def nearest(rows: pa.Table, column: str, query: Vectors, metric: Metric, limit: 
         shown = found.astype(np.float32)
     order = order[np.isfinite(shown[order])][:limit]
     return rows.take(pa.array(order)).append_column(_DISTANCE_FIELD, pa.array(shown[order]))
+
+
+_FEW = 1_000
+"""Rows that are compared at once as they are."""
+_ERROR = 4.0 * float(np.finfo(np.float32).eps)
+"""Of a sum of float32 products, by the number of summands and the product of both lengths: twice what rounding can make."""
+
+
+class KeptVectors:
+    """A column of rows that are searched again and again; threads may share it."""
+
+    def __init__(self, rows: pa.Table, column: str) -> None:
+        self._rows = rows.filter(rows[column].is_valid())
+        self._column = column
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._matrix = matrix(self._rows[column]).astype(np.float32)
+            self._squares = np.einsum("ij,ij->i", self._matrix, self._matrix)
+
+    def nearest(self, query: Vectors, metric: Metric, limit: int) -> pa.Table:
+        """As the function ``nearest`` over the rows."""
+        rows = self._rows
+        if rows.num_rows > max(_FEW, limit):
+            rows = rows.take(pa.array(self._may_be_nearest(query, metric, limit)))
+        return nearest(rows, self._column, query, metric, limit)
+
+    def _may_be_nearest(self, query: Vectors, metric: Metric, limit: int) -> npt.NDArray[np.int64]:
+        """Places, ascending."""
+        everything = np.arange(self._rows.num_rows)
+        longest, length = float(np.sqrt(self._squares.max())), float(np.linalg.norm(query))
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            products = self._matrix @ query.astype(np.float32)
+            error = _ERROR * (len(query) + 2)
+            match metric:
+                case "l2":
+                    found = self._squares - 2 * products
+                    error *= (longest + length) ** 2
+                case "dot":
+                    found = -products
+                    error *= longest * length
+                case "cosine":
+                    found = -products / (np.sqrt(self._squares) * np.float32(length))
+                case _:
+                    assert_never(metric)
+        if not np.isfinite(found).all() or not np.isfinite(error):
+            return everything
+        last = float(np.partition(found, limit - 1)[limit - 1])
+        return np.flatnonzero(found <= last + 2 * error)

@@ -71,13 +71,13 @@ class IndexedTexts:
         words = self._live.words
         return len(words) - int(left_out.sum()), int(words.sum()) - int(words[left_out].sum())
 
-    def having(self, word: str, piece: str, without: RowIds) -> int:
-        """How many of those have this word, of which ``piece`` is a text."""
+    def having(self, word: str, piece: str, without: bytes | None) -> int:
+        """How many live ones but for these rows have this word, of which ``piece`` is a text."""
         if word not in self._having:
             self._having[word] = self._count(piece, {})
-        if not self._having[word] or not len(without):
+        if not self._having[word] or without is None:
             return self._having[word]
-        return self._having[word] - self._count(piece, {"row_addr_allowlist": serialize_row_addrs(without.tolist())})
+        return self._having[word] - self._count(piece, {"row_addr_allowlist": without})
 
     def _count(self, piece: str, more: dict[str, Any]) -> int:
         query = MatchQuery(piece, self.index.column)
@@ -103,16 +103,21 @@ class IndexedTexts:
         return float(best[SCORE][0].as_py()) / saturation(words.count(word), len(words), self.average)
 
 
+def mask_of(rows: RowIds) -> bytes | None:
+    """As Lance takes it; None of no row."""
+    return serialize_row_addrs(rows.tolist()) if len(rows) else None
+
+
 def ask(
     pinned: LancePinnedTable,
     query: FullTextQuery,
     columns: Sequence[str],
     limit: int,
     filter: str | None,
-    hidden: RowIds,
+    hidden: bytes | None,
 ) -> pa.Table:
     """The best rows that the indexes show, best first, with their addresses."""
-    mask = {"row_addr_blocklist": serialize_row_addrs(hidden.tolist())} if len(hidden) else {}
+    mask = {} if hidden is None else {"row_addr_blocklist": hidden}
     with reading(f"searching version {pinned.version}"):
         return pinned.dataset.scanner(
             columns=[*columns, SCORE],

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from lance.dataset import serialize_row_addrs
 
@@ -21,7 +19,7 @@ from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.search.distance import DISTANCE, nearest
-from lancewal_reader.search.indexed_texts import ROW_ID, row_ids
+from lancewal_reader.search.indexed_texts import ROW_ID
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 
 FLAT_ROWS_MAX = 2_000
@@ -30,6 +28,9 @@ NARROW = 0.1
 """A filter that takes a smaller part of the rows: all partitions are asked, for what it takes may lie anywhere."""
 PROBES = 20
 REFINE = 20
+"""Candidates of an index for each row that is wanted."""
+REFINE_OF = {"IVF_RQ": 5, "IVF_SQ": 5, "IVF_HNSW_SQ": 5, "IVF_FLAT": 1, "IVF_HNSW_FLAT": 1}
+"""The same of kinds that rank by distances nearer to the right ones, or by these: as good as 20 of PQ (own measurement)."""
 REFINE_MAX = REFINE * 4**3
 
 
@@ -41,12 +42,6 @@ class VectorIndex:
     kind: str
     metric: Metric
     covered_rows: int
-
-
-def hidden_ids(pinned: PinnedTable, addresses: npt.NDArray[np.uint64]) -> list[int]:
-    """Row ids of the rows at these addresses."""
-    assert isinstance(pinned, LancePinnedTable)
-    return cast("list[int]", row_ids(pinned, np.unique(addresses)).tolist())
 
 
 class Merged:
@@ -105,6 +100,10 @@ class Merged:
         """Not more than there are: Lance takes memory for as many as it is asked for, or ends the process."""
         return min(query.limit, self.matching)
 
+    @property
+    def refine_first(self) -> int:
+        return REFINE if self.index is None else REFINE_OF.get(self.index.kind, REFINE)
+
     def by_index(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
         """The nearest that the index shows, by exact distances; as many as there are.
 
@@ -117,7 +116,7 @@ class Merged:
         if narrow:
             asked["search_effort"] = 1.0
             del asked["minimum_nprobes"]
-        refine = query.refine_factor or REFINE
+        refine = query.refine_factor or self.refine_first
         before: list[int] | None = None
         while True:
             found = self._ask(columns, vector, {**asked, "refine_factor": min(refine, -(-self.rows // count))})

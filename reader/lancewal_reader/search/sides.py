@@ -23,6 +23,8 @@ from lancewal_reader.filter import filter_rows
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Wanted
 from lancewal_reader.scan import loaded_columns
+from lancewal_reader.search.distance import KeptVectors
+from lancewal_reader.search.indexed_texts import row_ids
 from lancewal_reader.search.words import Numbers
 from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
 
@@ -60,6 +62,20 @@ class Sides:
         """Addresses of merged rows."""
         self.fresh = fresh
         self.filter = filter
+        self._hidden_ids: list[int] | None = None
+        self._vectors: dict[str, KeptVectors] = {}
+
+    def hidden_ids(self, pinned: LancePinnedTable) -> list[int]:
+        """Row ids of the hidden rows."""
+        if self._hidden_ids is None:
+            self._hidden_ids = row_ids(pinned, np.unique(self.hidden)).tolist()
+        return self._hidden_ids
+
+    def vectors(self, column: str) -> KeptVectors:
+        """Of the unmerged rows that pass the filter."""
+        if column not in self._vectors:
+            self._vectors[column] = KeptVectors(self.matching, column)
+        return self._vectors[column]
 
     @cached_property
     def passing(self) -> Numbers:

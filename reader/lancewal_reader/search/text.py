@@ -20,7 +20,7 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ from lancewal_reader.search.indexed_texts import (
     ask,
     flat_rows,
     lance_query,
+    mask_of,
     row_ids,
     shown_by_index,
 )
@@ -80,6 +81,12 @@ class _Others:
     fresh_texts: Mapping[str, Texts]
     aside: RowIds
     """Rows that the index of some column has, and that are not to be found by it: hidden ones, and those of ``flat``."""
+    mask: bytes | None
+    """``aside`` as Lance takes it."""
+    documents: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By column of those that its index has beside ``aside``: how many, and their words; worked out once."""
+    having: dict[tuple[str, str], int] = field(default_factory=dict)
+    """By column and word how many of them have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +208,7 @@ class TextSearch:
         texts = [
             {name: self._tokenizers[name].texts(rows[name]) for name in self._columns} for rows in (flat, sides.fresh)
         ]
-        return _Others(flat.select([ROW_ADDRESS]), texts[0], texts[1], aside)
+        return _Others(flat.select([ROW_ADDRESS]), texts[0], texts[1], aside, mask_of(aside))
 
     def _flat(self, fragment_ids: Sequence[int]) -> pa.Table:
         if not fragment_ids:
@@ -225,10 +232,15 @@ class TextSearch:
             having = {word: sum(int((texts.counts(word) > 0).sum()) for texts in some) for word in self._words_of(name)}
             if name in by_column:
                 indexed = by_column[name]
-                more = indexed.documents(others.aside)
+                if name not in others.documents:
+                    others.documents[name] = indexed.documents(others.aside)
+                more = others.documents[name]
                 documents, words = documents + more[0], words + more[1]
                 for word in having:
-                    having[word] += indexed.having(word, self._pieces[name][word], others.aside)
+                    if (name, word) not in others.having:
+                        piece = self._pieces[name][word]
+                        others.having[name, word] = indexed.having(word, piece, others.mask)
+                    having[word] += others.having[name, word]
             found[name] = Statistics(
                 words / max(documents, 1), {word: weight(documents, count) for word, count in having.items()}
             )
@@ -256,7 +268,7 @@ class TextSearch:
         limit, everything = self._sought.limit, sum(f.live_rows for f in self._pinned.fragments())
         asked = min(max(2 * limit, ASKED_MIN), everything)
         while True:
-            found = ask(self._pinned, lance_query(candidates), self._columns, asked, self._sides.filter, others.aside)
+            found = ask(self._pinned, lance_query(candidates), self._columns, asked, self._sides.filter, others.mask)
             texts = {name: self._tokenizers[name].texts(found[name]) for name in self._columns}
             mine = scores(query, self._scored(texts, statistics))
             best = _ranked(mine, True, found[ROW_ADDRESS].to_numpy())

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_reader.search import merged
-from lancewal_reader.search.distance import DISTANCE, nearest
+from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
-from lancewal_reader.search.merged import Merged, hidden_ids
+from lancewal_reader.search.merged import Merged
 from lancewal_reader.search.options import Metric, VectorQuery
-from lancewal_reader.search.sides import SidesCache, State
+from lancewal_reader.search.sides import Sides, SidesCache, State
 
 QUERY = "query_index"
 
@@ -29,22 +29,20 @@ QUERY = "query_index"
 def vector_rows(cache: SidesCache, state: State, query: VectorQuery, columns: tuple[str, ...]) -> SearchRows:
     """``state`` reads the column of vectors and ``columns``, which are those to be given."""
     sides = cache.get(state)
-    base = Merged(state.pinned, hidden_ids(state.pinned, sides.hidden), query.column, state.wanted.filter)
-    return _search(base, sides.matching, state.schema, query, columns)
+    base = Merged(state.pinned, sides.hidden_ids(state.pinned), query.column, state.wanted.filter)
+    return _search(base, sides, state.schema, query, columns)
 
 
-def _search(
-    base: Merged, fresh: pa.Table, planned: pa.Schema, query: VectorQuery, columns: tuple[str, ...]
-) -> SearchRows:
+def _search(base: Merged, sides: Sides, planned: pa.Schema, query: VectorQuery, columns: tuple[str, ...]) -> SearchRows:
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
     few = base.matching <= merged.FLAT_ROWS_MAX
     index = None if query.exact or few or base.index is None or base.index.metric != metric else base.index
     schema = _schema(planned, columns, query.many)
     seek = base.flat if index is None else base.by_index
     parts = []
-    fresh = fresh.select(planned.names).cast(planned.remove_metadata())
+    wanted = pa.schema([*planned.remove_metadata(), pa.field(DISTANCE, pa.float32())])
     for number, vector in enumerate(query.vectors):
-        rows = nearest(fresh, query.column, vector, metric, query.limit)
+        rows = sides.vectors(query.column).nearest(vector, metric, query.limit).select(wanted.names).cast(wanted)
         if base.matching:
             shown = seek(planned.names, query, vector, metric).select(rows.column_names).cast(rows.schema)
             rows = pa.concat_tables([rows, shown])
@@ -58,10 +56,10 @@ def _search(
         None
         if index is None
         else f"index {index.name} ({index.kind}) chose the candidates among merged rows, of at least "
-        f"{query.nprobes or merged.PROBES} partitions and {query.refine_factor or merged.REFINE} times the rows asked for"
+        f"{query.nprobes or merged.PROBES} partitions and {query.refine_factor or base.refine_first} times the rows asked for"
     )
     live = base.rows + base.hidden_rows
-    coverage = SearchCoverage(by_index, live - by_index, fresh.num_rows, base.hidden_rows, approximate)
+    coverage = SearchCoverage(by_index, live - by_index, sides.matching.num_rows, base.hidden_rows, approximate)
     return SearchRows(pa.concat_tables(parts), coverage)
 
 

@@ -21,6 +21,8 @@ Scores = npt.NDArray[np.float64]
 WORDS_MAX = 4_000_000
 """Words of texts that are remembered, at most: what is unmerged is looked at again by each search."""
 VOCABULARY_MAX = 1_000_000
+COUNTS_KEPT = 32
+"""Words whose counts some texts keep: a search asks for each several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +43,22 @@ class Texts:
         self._words = np.concatenate([np.zeros(0, np.int64), *(text.words for text in texts)])
         self._places = np.concatenate([np.zeros(0, np.int64), *(text.places for text in texts)])
         self._text_of = np.repeat(np.arange(len(texts)), self.lengths)
+        self._counts: dict[str, Numbers] = {}
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def counts(self, word: str) -> Numbers:
         """How often each has it."""
-        number = self._vocabulary.get(word)
-        if number is None:
-            return np.zeros(len(self), np.int64)
-        return np.bincount(self._text_of[self._words == number], minlength=len(self))
+        found = self._counts.get(word)
+        if found is None:
+            number = self._vocabulary.get(word)
+            if number is None:
+                return np.zeros(len(self), np.int64)
+            found = np.bincount(self._text_of[self._words == number], minlength=len(self))
+            if len(self._counts) < COUNTS_KEPT:
+                self._counts[word] = found
+        return found
 
     def have_phrase(self, phrase: Sequence[tuple[str, int]]) -> npt.NDArray[np.bool_]:
         """Which have these words, as far apart as these places are."""

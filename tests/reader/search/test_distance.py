@@ -1,0 +1,51 @@
+"""Vectors that are kept give the same nearest rows as comparing all of them."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lancewal_reader.search import distance
+from lancewal_reader.search.distance import KeptVectors, nearest
+from lancewal_reader.search.options import Metric
+
+
+def rows_of(vectors: np.ndarray[tuple[int, int], np.dtype[np.float64]], value: pa.DataType) -> pa.Table:
+    with np.errstate(over="ignore"):
+        flat = pa.array(vectors.reshape(-1).astype(value.to_pandas_dtype()))
+    gone = pa.array(np.arange(len(vectors)) % 97 == 0)
+    return pa.table(
+        {"id": np.arange(len(vectors)), "v": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1], mask=gone)}
+    )
+
+
+@pytest.mark.parametrize("metric", get_args(Metric))
+@pytest.mark.parametrize("value", [pa.float32(), pa.float64()])
+def test_kept_vectors_give_the_nearest_of_all(
+    metric: Metric, value: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where all are far from 0 and close together, so that float32 tells them apart in no way."""
+    monkeypatch.setattr(distance, "_FEW", 10)
+    rng = np.random.default_rng(4)
+    for scale, offset in ((1.0, 0.0), (1e-4, 1.0), (1e-6, 1_000.0), (1e15, 0.0), (1e30, 0.0), (1e-30, 0.0)):
+        vectors = rng.standard_normal((400, 24)) * scale + offset
+        rows = rows_of(vectors, value)
+        kept = KeptVectors(rows, "v")
+        for number in (8, 50):
+            query = vectors[number] + scale * 0.01
+            for limit in (1, 9, 390, 1_000):
+                assert kept.nearest(query, metric, limit).equals(nearest(rows, "v", query, metric, limit)), (
+                    scale,
+                    limit,
+                )
+
+
+def test_few_rows_are_compared_exactly() -> None:
+    rng = np.random.default_rng(5)
+    vectors = rng.standard_normal((5_000, 64))
+    kept = KeptVectors(rows_of(vectors, pa.float32()), "v")
+    for metric in get_args(Metric):
+        assert len(kept._may_be_nearest(vectors[3], metric, 10)) < 50
