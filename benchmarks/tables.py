@@ -60,7 +60,9 @@ class MemoryIngest:
         segment_rows: int,
         tasks: Tasks | None = None,
     ) -> None:
-        opened = OpenedTable.over(address.store(), address.table(), contract, tasks or ThreadTasks(), SystemClock())
+        opened = OpenedTable.over(
+            address.store(), address.table(), contract, tasks or ThreadTasks(workers=3), SystemClock()
+        )
         context = IngestContext(*opened.parts, lambda: uuid.uuid4().hex)
         self.source = source
         self.worker = IngestWorker(
@@ -70,10 +72,10 @@ class MemoryIngest:
         self.worker.subscribe()
 
     def feed(self, messages: Sequence[Message]) -> None:
-        """Append, and step until all of it is durable."""
+        """Append, and step until all of it is durable, and what is due is sealed."""
         for message in messages:
             self.source.append(message)
-        while self.worker.durable != self.source.ends or not self.worker.idle:
+        while self.worker.durable != self.source.ends or not self.worker.idle or self.worker._sealing.running:
             self.worker.step(0.002)
 
 

@@ -51,6 +51,24 @@ def reanchor_beside_an_unsettled_segment() -> None:
     _unsettled(1)
 
 
+def seal_without_a_verdict() -> None:
+    """The store does not say whether it has taken a seal, and it has not; the region's log goes on.  What is sealed in the end
+    is what was put aside, and the entries behind it are the next generation's."""
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    stage.append(a, 0, records=3)
+    a.script.puts += [("/pages/", PutFault.NEVER_ARRIVED)] * 40
+    stage.seal(a)
+    require(a.worker._sealing.busy, "it has a verdict:", stage.counts)
+    for _ in range(3):
+        stage.append(a, 0)
+    stage.step(a, 40)
+    stage.check()
+    require(not a.worker._sealing.busy, "it has no verdict yet:", stage.counts)
+    stage.seal(a)
+    stage.check()
+
+
 def put_without_a_verdict() -> None:
     """The store does not say whether it has taken a segment, and it has not."""
     _put_fails(PutFault.NEVER_ARRIVED)
@@ -277,6 +295,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     successor_claims_before_a_late_put: ("no fence", "acknowledged up to"),
     seal_beside_an_unsettled_segment: ("an index changes while a segment is unsettled", "acknowledged up to"),
     reanchor_beside_an_unsettled_segment: ("an index changes while a segment is unsettled", "acknowledged up to"),
+    seal_without_a_verdict: ("a seal ends where the log ends by then", "acknowledged up to"),
     segment_is_lost_that_only_anothers_generation_tells_of: (
         "others' generations tell nothing of a log",
         "partition 0: committed 1 after 2",

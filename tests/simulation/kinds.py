@@ -135,6 +135,27 @@ KINDS: dict[str, Settings] = {
         rates=CALM,
         delays=(Delay("member0", "newest", "", 0.9, 10.0),),
     ),
+    # Swaps of pages take longer than many segments, and often have no verdict, while members come and go.
+    "slow seals": Settings(
+        partitions=3,
+        keys=8,
+        records=60,
+        burst_records=3,
+        burst_s=0.1,
+        seals=SealPolicy(rows=4, age_s=0.4, log_distance=3),
+        members=2,
+        flushers=1,
+        collectors=1,
+        readers=1,
+        history_window_s=0,
+        grace_s=0,
+        user={},
+        chaos={"rebalance": 1.0, "crash": 0.5, "expel": 1.0, "none": 4.0},
+        chaos_s=0.5,
+        deaf_s=1.0,
+        rates=Rates(put=0.1, listing=0.0, commit=0.0, unavailable=0.02),
+        delays=tuple(Delay(f"member{i}", "put", "/pages/", 0.7, 0.5) for i in range(2)),
+    ),
     # Segments are lost and put back, while regions go to and fro and readers look.
     "lost segments": Settings(
         partitions=3,

@@ -24,6 +24,7 @@ import lancewal_flusher.service.round
 import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
 import lancewal_ingest.regions.seal
+import lancewal_ingest.regions.sealing
 import lancewal_reader.plan.strong
 import lancewal_reader.unmerged
 from lancewal_core import paths
@@ -31,18 +32,20 @@ from lancewal_core.errors import OwnershipLost
 from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
 from lancewal_core.region.history import History, SoundHistories, read_sound_histories
 from lancewal_core.region.index import State
-from lancewal_core.region.transitions import claim, trim
+from lancewal_core.region.transitions import Claimant, claim, trim
 from lancewal_core.store.object_store import Done, Unknown, put_once
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.walk import Walk, end_log, walk_sound
+from lancewal_core.wal.writer import LogWriter
 from lancewal_flusher.garbage.find import _free_segments, boundary
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.service.round import mark
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.open import open_regions
+from lancewal_ingest.regions.seal import to_seal
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.log_entries import LogEntries
 from lancewal_reader.plan.strong import OnBranch
@@ -118,6 +121,28 @@ def _index_changes_while_unsettled(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(lancewal_ingest.regions.seal, "_check_settled", lambda writer: None)
     patch.setattr(IngestWorker, "_start_job", start_and_seal)
+
+
+class _ByNow(Claimant):
+    """Whose first segment is the next one whenever that is asked."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: LogWriter) -> None:
+        super().__init__(writer.owner, writer.log, writer.next_unsent)
+        object.__setattr__(self, "_writer", writer)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "first_sequence":
+            return object.__getattribute__(self, "_writer").next_unsent
+        return object.__getattribute__(self, name)
+
+
+def _a_seal_ends_where_the_log_ends_by_then(patch: pytest.MonkeyPatch) -> None:
+    def unfixed(context: Any, writer: LogWriter, memtables: Any) -> Any:
+        return [replace(fixed, claimant=_ByNow(writer)) for fixed in to_seal(context, writer, memtables)]
+
+    patch.setattr(lancewal_ingest.regions.sealing, "to_seal", unfixed)
 
 
 class _Joins(int):
@@ -381,6 +406,7 @@ MUTATIONS: dict[str, Patch] = {
     "no sentinel": _no_sentinel,
     "delete before the boundary moves": _delete_before_the_boundary_moves,
     "an index changes while a segment is unsettled": _index_changes_while_unsettled,
+    "a seal ends where the log ends by then": _a_seal_ends_where_the_log_ends_by_then,
     "joining over a gap": _join_over_a_gap,
     "no proof of a walk's end": _no_proof_of_a_walk_s_end,
     "a log's end is not confirmed": _a_log_s_end_is_not_confirmed,
@@ -413,6 +439,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "a branch holds nothing": "snapshots",
     "no fence": "slow members",
     "an index changes while a segment is unsettled": "slow members",
+    "a seal ends where the log ends by then": "slow seals",
     "stale claim": "quiet regions",
     "joining over a gap": "hand-overs",
     "no proof of a walk's end": "slow readers",

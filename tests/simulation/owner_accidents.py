@@ -247,6 +247,66 @@ def index_would_change_too_early() -> None:
     stage.check()
 
 
+def entries_come_beside_a_seal() -> None:
+    """A's region goes on in the log while its seal is on the way, and the first put of it does not arrive."""
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    stage.append(a, 0, records=3)
+
+    def go_on() -> None:
+        for _ in range(3):
+            stage.append(a, 0)
+        stage.check()
+
+    a.script.before("put", "/pages/", go_on)
+    a.script.puts.append(("/pages/", PutFault.NEVER_ARRIVED))
+    stage.seal(a)
+    stage.append(a, 0)
+    stage.check()
+
+
+def region_is_claimed_beside_a_seal() -> None:
+    """A's region goes on in the log while its seal is on the way, and B takes over before that lands: what was put aside and
+    what came behind it are one generation."""
+    stage = Stage()
+    a, b = stage.member("a", 0, 1), stage.member("b")
+    stage.append(a, 0, records=3)
+
+    def go_on() -> None:
+        stage.append(a, 0)
+        stage.take_over(a, b, 0)
+        stage.append(b, 0)
+
+    a.script.before("put", "/pages/", go_on)
+    stage.seal(a)
+    require(0 not in a.worker.durable, "A still believes that it has", a.worker.durable)
+    stage.step(b, 4)
+    stage.check()
+    (sealed, *_) = stage.checker.indexes.read([stage.region(0)])[stage.region(0)].generations
+    require((sealed.first, sealed.next) == (0, 4), "B sealed", sealed)
+
+
+def region_is_handed_over_beside_a_seal() -> None:
+    """It goes to B once the seal has a verdict; where it gets none in time, B fences."""
+    for fails in (1, 400):
+        stage = Stage()
+        a, b = stage.member("a", 0, 1), stage.member("b")
+        stage.append(a, 0, records=3)
+        a.script.puts += [("/pages/", PutFault.NEVER_ARRIVED)] * 24
+        a.worker._sealing._policy = ALWAYS
+        stage.step(a)
+        a.worker._sealing._policy = NEVER
+        stage.append(a, 0)
+        require(a.worker._sealing.busy, "it has a verdict:", stage.counts)
+        a.script.puts += [("/pages/", PutFault.NEVER_ARRIVED)] * fails
+        stage.give(b, 0)
+        stage.step(a)
+        a.script.clear()
+        stage.step(b, 4)
+        stage.append(b, 0)
+        stage.check()
+
+
 def member_drains_behind_a_rebalance() -> None:
     """A has handed a region over and leaves; B has gone on with it: what A tells the group last is no older position."""
     stage = Stage()
@@ -440,6 +500,9 @@ ACCIDENTS: list[Callable[[], None]] = [
     index_is_old_when_its_log_is_walked,
     owner_sleeps_through_a_claim,
     index_would_change_too_early,
+    entries_come_beside_a_seal,
+    region_is_claimed_beside_a_seal,
+    region_is_handed_over_beside_a_seal,
     member_drains_behind_a_rebalance,
     partition_takes_long_to_open,
 ]

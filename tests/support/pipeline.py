@@ -301,18 +301,21 @@ class Pipeline:
                     self._raised.append(error.where.get("object"))
                     raise error  # the worker waits for somebody who repairs that
             durable = self._worker.durable
-            if self._worker.idle and all(durable.get(p, 0) == len(m) for p, m in enumerate(self._messages)):
+            if self._quiet() and all(durable.get(p, 0) == len(m) for p, m in enumerate(self._messages)):
                 return True
         return False
+
+    def _quiet(self) -> bool:
+        """Nothing is on its way but flushes."""
+        return self._worker.idle and not self._worker._sealing.running
 
     def ingest_of(self, partition: int, timeout_s: float = 240) -> bool:
         """Run the worker until this partition's records are durable, and what was sealed is flushed; whether they are."""
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             self._worker.step(0)
-            if self._worker.durable.get(partition, 0) == len(self._messages[partition]) and not len(
-                self._worker._flushes
-            ):
+            durable = self._worker.durable.get(partition, 0) == len(self._messages[partition])
+            if durable and not self._worker._sealing.running and not len(self._worker._flushes):
                 return True
         return False
 
@@ -333,11 +336,11 @@ class Pipeline:
     def settle(self) -> None:
         """Wait until what was sealed is flushed, also by workers that have crashed: nothing is written from then on."""
         for worker in self._workers:
-            task = worker._flushes._task
-            if task is not None:
-                task.wait(240)
+            for task in (worker._sealing._task, worker._flushes._task):
+                if task is not None:
+                    task.wait(240)
         end = time.monotonic() + 240
-        while len(self._worker._flushes):
+        while self._worker._sealing.running or len(self._worker._flushes):
             assert time.monotonic() < end
             self._worker.step(0.01)
 
@@ -414,7 +417,7 @@ class Pipeline:
         return OpenedTable.over(self.store, self.table, self.contract, self._new_tasks(), self.clock)
 
     def _new_tasks(self) -> ThreadTasks:
-        self._tasks.append(ThreadTasks())
+        self._tasks.append(ThreadTasks(workers=3))
         return self._tasks[-1]
 
     def _new_worker(self) -> IngestWorker:

@@ -46,12 +46,19 @@ AT_ONCE = 256
 
 @dataclass(slots=True)
 class OpenRegion:
-    """A region whose newest generation is OPEN and ours."""
+    """A region whose newest generation is OPEN and ours, or will be once the seal of the one before has landed."""
 
     memtable: MemTable
     fetched: Position
     """Position behind everything consumed so far."""
     pending: Pending | None = None
+    sealing: MemTable | None = None
+    """That of the generation before, while its seal has no verdict: the index does not know the one of ``memtable`` yet."""
+
+    @property
+    def unsealed_bytes(self) -> int:
+        """What the index still has as one OPEN generation."""
+        return self.memtable.nbytes + (0 if self.sealing is None else self.sealing.nbytes)
 
 
 class Partitions:

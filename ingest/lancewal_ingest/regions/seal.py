@@ -3,17 +3,22 @@
 Guarantees
  1. The positions of a SEALED generation are exactly those of its durable entries; its log holds them in [first_sequence,
     end_sequence).
- 2. Never while the log has a segment whose PUT is not settled: the caller settles it first, and the check is here.
+ 2. What a generation ends with, or where it moves to, is *fixed* while the log has no segment whose PUT is not settled: the
+    caller settles it first, and the check is here.  Behind that moment the swap may take its time, and be tried again, while
+    the log and the region go on: entries of later segments are the following generation's.
  3. Where another owner has claimed a region, nothing changes of it and ``OwnershipLost`` says so.
  4. Each region has an answer of its own: one that is lost, damaged or finds no room stops no other.
 
 Steps
- 1. Check that the log is settled.
+ 1. Fix it: check that the log is settled; its next segment ends the generation, and begins the following one; ``sealed_at_ms``
+    is now, so that no entry of the generation was written later and none of the following one before.
  2. One compare-and-swap for the regions of each page, pages side by side: OPEN g -> SEALED with its ``next``;
-    g + 1 OPEN from there, from the next segment not yet sent.  Handing over opens no g + 1.
-    Re-anchor: the first segment of an OPEN generation without entries moves there.
+    g + 1 OPEN from there, from the segment of step 1.  Handing over opens no g + 1.
+    Re-anchor: the first segment of an OPEN generation that had no entry at step 1 moves there.
 
-A crash leaves each page as it was or with all that was decided of it.
+A crash leaves each page as it was or with all that was decided of it.  Where g was not sealed yet, the log has its entries and
+those behind them, and whoever claims the region makes one generation of all.  A swap that comes later than that finds the
+region claimed, and declines.  Tried again, it says the same as before, and one that had landed is found as ours.
 """
 
 from __future__ import annotations
@@ -22,11 +27,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lancewal_core.errors import LancewalError, OwnershipLost
-from lancewal_core.ids import Region
+from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import points
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.indexes import Decide, Swap
-from lancewal_core.region.transitions import Claimant, reanchor, seal
+from lancewal_core.region.transitions import Claimant, is_ours, reanchor, seal
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
@@ -43,53 +48,80 @@ class Moved:
     """The same, but where another was opened behind it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A generation that ends, or moves, as it was at step 1."""
+
+    memtable: MemTable
+    """Where it ends: it takes no further entries."""
+    claimant: Claimant
+    at_ms: int
+
+    def following(self, now: float) -> MemTable:
+        """For the entries that come behind it."""
+        ended = self.memtable
+        found = MemTable(
+            ended.region, Generation(ended.generation + 1), self.claimant.first_sequence, ended.position, now
+        )
+        found.last_entry_at = ended.last_entry_at
+        return found
+
+
+def to_seal(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> list[Fixed]:
+    """Step 1, of generations that are to end."""
+    if memtables:
+        _check_settled(writer)
+    claimant, now_ms = Claimant(writer.owner, writer.log, writer.next_unsent), context.clock.now_ms()
+    return [Fixed(memtable, claimant, now_ms) for memtable in memtables]
+
+
+def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> list[Fixed]:
+    """Step 1, of generations without entries."""
+    found = to_seal(context, writer, memtables)
+    for fixed in found:
+        if fixed.memtable.entries:
+            raise RuntimeError(f"region {fixed.memtable.region.name} has entries: it is sealed, not re-anchored")
+    return found
+
+
 def seal_and_reanchor(
-    context: IngestContext, writer: LogWriter, full: Collection[MemTable], empty: Collection[MemTable] = ()
+    context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed] = ()
 ) -> dict[Region, Moved | LancewalError]:
-    """Seal the generations of ``full`` and open the following ones; move the first segments of ``empty`` forward, so that
-    they pin no old segments."""
-    for memtable in empty:
-        if memtable.entries:
-            raise RuntimeError(f"region {memtable.region.name} has entries: it is sealed, not re-anchored")
-    return _swap(context, writer, full, empty, hand_over=False)
+    """Step 2: seal the generations of ``full`` and open the following ones; move the first segments of ``empty`` forward, so
+    that they pin no old segments."""
+    return _swap(context, full, empty, hand_over=False)
 
 
 def hand_over(
     context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]
 ) -> dict[Region, Moved | LancewalError]:
     """Seal their generations, with entries or not, and open none."""
-    return _swap(context, writer, memtables, (), hand_over=True)
+    return _swap(context, to_seal(context, writer, memtables), (), hand_over=True)
 
 
 def _swap(
-    context: IngestContext,
-    writer: LogWriter,
-    full: Collection[MemTable],
-    empty: Collection[MemTable],
-    *,
-    hand_over: bool,
+    context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed], *, hand_over: bool
 ) -> dict[Region, Moved | LancewalError]:
     if not full and not empty:
         return {}
-    # Step 1
-    _check_settled(writer)
-    claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
-    decisions: dict[Region, Decide] = {m.region: _sealing(context, claimant, m, hand_over=hand_over) for m in full}
-    decisions |= {m.region: _reanchoring(context, claimant, m) for m in empty}
+    decisions: dict[Region, Decide] = {f.memtable.region: _sealing(context, f, hand_over=hand_over) for f in full}
+    decisions |= {f.memtable.region: _reanchoring(context, f) for f in empty}
     # Step 2
     with (
         points("handover.cas" if hand_over else "seal.cas", map(_where, full)),
         points("reanchor.cas", map(_where, empty)),
     ):
         answers = context.indexes.swap_each(decisions)
-    became = {m.region: _sealed(m, answer) for m in full if isinstance(answer := answers[m.region], Swap)}
-    became |= {m.region: _moved(m, answer, claimant) for m in empty if isinstance(answer := answers[m.region], Swap)}
-    errors = {region: answer for region, answer in answers.items() if isinstance(answer, LancewalError)}
-    return {**errors, **became}
+    found: dict[Region, Moved | LancewalError] = {}
+    for became, all_fixed in ((_sealed, full), (_moved, empty)):
+        for fixed in all_fixed:
+            answer = answers[fixed.memtable.region]
+            found[fixed.memtable.region] = became(fixed, answer) if isinstance(answer, Swap) else answer
+    return found
 
 
-def _where(memtable: MemTable) -> dict[str, object]:
-    return {"region": memtable.region.name, "generation": memtable.generation}
+def _where(fixed: Fixed) -> dict[str, object]:
+    return {"region": fixed.memtable.region.name, "generation": fixed.memtable.generation}
 
 
 def _check_settled(writer: LogWriter) -> None:
@@ -97,44 +129,57 @@ def _check_settled(writer: LogWriter) -> None:
         raise RuntimeError(f"log {writer.log} has an unsettled segment: settle it before an index changes")
 
 
-def _sealing(context: IngestContext, claimant: Claimant, memtable: MemTable, *, hand_over: bool) -> Decide:
+def _sealing(context: IngestContext, fixed: Fixed, *, hand_over: bool) -> Decide:
+    memtable = fixed.memtable
     times = RecordTimes.of(memtable.batches)
 
     def decide(index: RegionIndex | None) -> RegionIndex | None:
         return index and seal(
             index,
             memtable.generation,
-            claimant,
+            fixed.claimant,
             memtable.position,
             context.new_id(),
             record_times=times,
-            now_ms=context.clock.now_ms(),
+            now_ms=fixed.at_ms,
             hand_over=hand_over,
         )
 
     return decide
 
 
-def _reanchoring(context: IngestContext, claimant: Claimant, memtable: MemTable) -> Decide:
+def _reanchoring(context: IngestContext, fixed: Fixed) -> Decide:
     def decide(index: RegionIndex | None) -> RegionIndex | None:
-        return index and reanchor(index, memtable.generation, claimant, context.new_id())
+        return index and reanchor(index, fixed.memtable.generation, fixed.claimant, context.new_id())
 
     return decide
 
 
-def _sealed(memtable: MemTable, answer: Swap) -> Moved | LancewalError:
-    if not answer.ours or answer.found is None:
+def _sealed(fixed: Fixed, answer: Swap) -> Moved | LancewalError:
+    memtable, index = fixed.memtable, answer.found
+    if index is None or not (answer.ours or _landed_before(fixed, index)):
         return _lost(memtable)
-    records = {r.generation: r for r in answer.found.generations}
-    return Moved(records[memtable.generation], answer.found.generations[-1])
+    records = {r.generation: r for r in index.generations}
+    return Moved(records[memtable.generation], index.generations[-1])
 
 
-def _moved(memtable: MemTable, answer: Swap, claimant: Claimant) -> Moved | LancewalError:
-    newest = None if answer.found is None else answer.found.newest
-    if newest is None or (newest.generation, newest.owner, newest.log) != (
-        memtable.generation, claimant.owner, claimant.log
-    ):  # fmt: skip
+def _landed_before(fixed: Fixed, index: RegionIndex) -> bool:
+    """Whether an earlier try was this seal, though nobody said so: nobody else opens a generation in our log, and it begins
+    where this one ends."""
+    memtable, claimant = fixed.memtable, fixed.claimant
+    following = Generation(memtable.generation + 1)
+    if not is_ours(index, following, claimant.owner, claimant.log):
+        return False
+    opened = index.generations[-1]
+    ended = any(r.generation == memtable.generation for r in index.generations)
+    return ended and (opened.first, opened.first_sequence) == (memtable.position, claimant.first_sequence)
+
+
+def _moved(fixed: Fixed, answer: Swap) -> Moved | LancewalError:
+    memtable, claimant = fixed.memtable, fixed.claimant
+    if answer.found is None or not is_ours(answer.found, memtable.generation, claimant.owner, claimant.log):
         return _lost(memtable)
+    newest = answer.found.generations[-1]
     memtable.first_sequence = newest.first_sequence
     return Moved(newest, newest)
 

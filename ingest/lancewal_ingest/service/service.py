@@ -80,8 +80,8 @@ DRAIN_SHARE = 0.75
 SEGMENTS_IN_BUDGET = 8
 """So many segments of the largest size are the budget: one waits, one is in flight, decoding holds that one twice; the rest is
 for MemTables and flushes."""
-_TASK_THREADS = 5
-"""One each for the segment in flight, the flush, the question about the topic, the control and the contract."""
+_TASK_THREADS = 6
+"""One each for the segment in flight, the seals, the flush, the question about the topic, the control and the contract."""
 
 
 @dataclass(frozen=True, slots=True)

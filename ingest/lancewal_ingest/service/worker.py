@@ -1,7 +1,8 @@
 """The ingest loop of one process: consume, append, seal, flush, hand over, all its partitions together.
 
-One thread calls ``step``; the PUT in flight and the flush in flight run beside it as tasks.  An index changes only while
-no segment is unsettled (``sealing``); so a step that wants to claim, seal or hand over first waits for the job in flight.
+One thread calls ``step``; the segment, the seals and the flush that are under way run beside it as tasks.  What an index
+changes to is decided only while no segment is unsettled (``sealing``); so a step that wants to claim, seal or hand over first
+waits for the job in flight.  No segment waits for the swap of a seal.
 
 Guarantees
  1. At most one segment is in flight; what is consumed meanwhile goes together into the next one (group commit), at most
@@ -275,6 +276,7 @@ class IngestWorker:
         if self._fenced and not self._restart_after_fence():
             return
         self._settle_if_done()
+        self._sealing.settle()
         if not self._flight.busy:
             self._go_on_if_altered()
             self._open_due()
@@ -306,13 +308,16 @@ class IngestWorker:
             if self._fenced:
                 return False
             self._start_job(now=True)
+        undecided = self._sealing.finish(self._partitions.open.keys(), end)
         self._handed_over = sorted(self._partitions.open)
-        handed_over = self._now() < end and self._partitions.hand_over(self._handed_over, self._writer)
+        handed_over = self._now() < end and self._partitions.hand_over(
+            [p for p in self._handed_over if p not in undecided], self._writer
+        )
         while len(self._flushes) and self._now() < end:
             self._flushes.advance()
             self._flushes.wait(end - self._now())
             self._flushes.advance()
-        return handed_over and not len(self._flushes)
+        return handed_over and not undecided and not len(self._flushes)
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
 
@@ -334,15 +339,17 @@ class IngestWorker:
         leaving = [p for p in partitions if p in self._partitions.open]
         if not leaving:
             return
-        settled = self._wait_job(self._now() + self._limits.settle_s)
+        until = self._now() + self._limits.settle_s
+        settled = self._wait_job(until)
+        undecided = self._sealing.finish(leaving, until)
         for partition in leaving:
             self._partitions.stopped.pop(partition, None)  # the segment waited for may have stopped it
         leaving = [p for p in leaving if p in self._partitions.open]
-        if settled and not self._fenced:
-            self._partitions.hand_over(leaving, self._writer)
-        else:
-            for partition in leaving:  # not settled: do not hand over; the next owner fences
-                del self._partitions.open[partition]
+        decided = [p for p in leaving if p not in undecided] if settled and not self._fenced else []
+        if decided:
+            self._partitions.hand_over(decided, self._writer)
+        for partition in set(leaving) - set(decided):  # do not hand over; the next owner fences
+            del self._partitions.open[partition]
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -355,7 +362,7 @@ class IngestWorker:
         self._memory_full = self._memory_policy.paused(used, len(self._flushes), self._memory_full)
         full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
         # Where the store takes segments and no index, a generation cannot be sealed and must not grow.
-        full = full or any(r.memtable.nbytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
+        full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
         if not full:
             self._full_since = None
         elif self._full_since is None:
@@ -384,9 +391,11 @@ class IngestWorker:
         return sum(len(p.records) for p in pending), sum(p.nbytes for p in pending)
 
     def _wait_for_work(self, timeout_s: float) -> bool:
-        """Wait for the segment in flight, else for the flush; False if neither is under way."""
+        """Wait for the segment in flight, else for the seals, else for the flush; False if none is under way."""
         if self._flight.running:
             self._flight.wait(timeout_s)
+        elif self._sealing.busy:
+            self._sealing.wait(timeout_s)
         elif len(self._flushes):
             self._flushes.wait(timeout_s)
         else:
@@ -434,7 +443,7 @@ class IngestWorker:
     def _poll_timeout(self, timeout_s: float) -> float:
         if self._flight.running or any(r.pending for r in self._partitions.open.values()):
             return min(timeout_s, self._limits.linger_s / 2)
-        if len(self._flushes):
+        if self._sealing.busy or len(self._flushes):
             return min(timeout_s, _FLUSH_POLL_S)
         return timeout_s
 
@@ -570,7 +579,7 @@ class IngestWorker:
         return True
 
     def _go_on_if_altered(self) -> None:
-        if self._altered:
+        if self._altered and not self._sealing.busy:
             self._altered = False
             self._partitions.go_on(STOPPED_BY_POLICY)
 
@@ -591,7 +600,7 @@ class IngestWorker:
 
     def _memory(self) -> int:
         _, pending = self._waiting()
-        open_ = sum(r.memtable.nbytes for r in self._partitions.open.values())
+        open_ = sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._sealing.nbytes
         return pending + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + self._flushes.nbytes
 
     def _observe(self) -> None:

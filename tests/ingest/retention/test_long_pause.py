@@ -159,6 +159,8 @@ def test_a_region_opened_again_while_paused_is_judged_by_its_segments(
     pipeline.clock.ahead_s += 20 * HOUR_S
     worker.hold(True)
     worker.step(0)
+    while worker._sealing.busy:  # by its age
+        worker.step(0)
     for n in range(2, 9):
         pipeline.upsert("r1", n, a=n)
     Broker(pipeline, monkeypatch, recent=8)

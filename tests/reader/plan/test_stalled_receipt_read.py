@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.errors import OutsideHistoryWindow
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_ingest.regions.seal import Moved, seal_and_reanchor
+from lancewal_ingest.regions.seal import Moved, seal_and_reanchor, to_move
 from lancewal_reader.plan import at_receipt as plan_at
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -28,7 +28,7 @@ def test_what_was_trimmed_is_not_called_lost(tmp_path: Path, monkeypatch: pytest
         pipeline.ingest()
     worker = pipeline._worker
     empty = worker._partitions.open[1].memtable
-    (moved,) = seal_and_reanchor(worker._context, worker._writer, (), [empty]).values()
+    (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
     assert isinstance(moved, Moved)
     for id in range(2):
         pipeline.upsert(one, id)

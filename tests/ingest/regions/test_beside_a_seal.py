@@ -1,0 +1,127 @@
+"""A region's log goes on while the seal of its generation has no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from lancewal_core import paths
+from lancewal_core.errors import LancewalError, StoreUnavailable
+from lancewal_core.ids import Region
+from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.indexes import Decide, RegionIndexes, Swap
+from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.service import worker as worker_module
+from lancewal_ingest.service.worker import IngestWorker
+from tests.ingest.service.test_worker import Place
+
+PAGES = "_lancewal/pages/"
+
+
+def sealing(place: Place) -> IngestWorker:
+    """A worker with three durable rows, that would seal them, in a store that takes no page."""
+    worker = place.worker(SealPolicy(rows=3, age_s=1e9, log_distance=10**9))
+    worker.assigned([0])
+    place.source.coming = [Polled({}, {}), place.records(0, 3)]
+    for _ in range(2):
+        worker.step()
+    place.store.silent = PAGES
+    worker.step()
+    assert worker.durable == {0: 3}
+    assert [(r.state, r.generation) for r in generations(place)] == [(State.OPEN, 1)]
+    return worker
+
+
+def go_on(place: Place, worker: IngestWorker, first: int, times: int) -> None:
+    for n in range(times):
+        place.clock.sleep(1)
+        place.source.coming = [place.records(first + n, 1)]
+        for _ in range(2):
+            worker.step()
+
+
+def generations(place: Place) -> tuple[GenerationRecord, ...]:
+    return place.context.indexes.read([place.region()])[place.region()].generations
+
+
+def test_appends_go_on_and_what_was_put_aside_is_what_is_sealed() -> None:
+    place = Place()
+    at_ms = place.clock.now_ms()  # it stands still until the store does not answer
+    worker = sealing(place)
+    go_on(place, worker, 3, 2)
+    assert worker.durable == {0: 5}
+    assert [r.state for r in generations(place)] == [State.OPEN]
+    place.store.silent = None
+    place.clock.sleep(1)
+    worker.step()
+    first, second = generations(place)
+    assert (first.first, first.next, first.end_sequence, first.sealed_at_ms) == (0, 3, 1, at_ms)
+    assert (second.first, second.first_sequence, second.state) == (3, 1, State.OPEN)
+    assert worker.memtables[0].generation == 2
+    assert worker.memtables[0].entries == [3, 4]
+    (log,) = {paths.parse_wal_segment(info.key)[0] for info in place.bucket.listing(paths.wal_prefix())}  # type: ignore[index]
+    written = []
+    for number in range(3):
+        key = paths.wal_segment(log, number)  # type: ignore[arg-type]
+        segment = decode_segment(place.bucket.get(key) or b"", key)
+        assert isinstance(segment, Segment)
+        written.append(segment.written_at_ms)
+    assert written[0] <= at_ms <= written[1]  # who reads at a time goes by it
+
+
+def test_a_seal_that_landed_though_nobody_said_so_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place()
+    worker = sealing(place)
+    place.store.silent = None
+    swap_each = RegionIndexes.swap_each
+
+    def landed(self: RegionIndexes, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
+        swap_each(self, decisions)
+        return {region: StoreUnavailable("no answer") for region in decisions}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RegionIndexes, "swap_each", landed)
+        go_on(place, worker, 3, 1)
+    assert [r.state for r in generations(place)] == [State.SEALED, State.OPEN]
+    assert worker._sealing.busy
+    go_on(place, worker, 4, 1)
+    assert (worker.durable, worker._sealing.busy) == ({0: 5}, False)
+    assert [r.state for r in generations(place)] == [State.FLUSHED, State.OPEN]
+
+
+def test_what_the_index_has_as_one_generation_does_not_outgrow_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place()
+    worker = sealing(place)
+    aside = worker._sealing.nbytes
+    assert 0 < aside <= worker._memory()
+    go_on(place, worker, 3, 1)
+    region = worker._partitions.open[0]
+    assert region.unsealed_bytes == aside + worker.memtables[0].nbytes > aside
+    monkeypatch.setattr(worker_module, "GENERATION_BYTES_MAX", aside + 1)
+    worker.step()
+    assert place.source.held == set()  # it waits at first, and then pauses
+    go_on(place, worker, 4, 2)
+    assert place.source.held == {0}
+    place.store.silent = None
+    place.clock.sleep(1)
+    for _ in range(3):
+        worker.step()
+    assert place.source.held == set()
+
+
+def test_nothing_is_handed_over_before_the_seal_has_a_verdict() -> None:
+    place = Place()
+    worker = sealing(place)
+    go_on(place, worker, 3, 1)
+    worker.revoked([0])
+    assert worker.durable == {}
+    assert [r.state for r in generations(place)] == [State.OPEN]
+    place.store.silent = None
+    heir = place.worker()
+    heir.assigned([0])
+    heir.step()
+    assert heir.durable == {0: 4}
+    assert generations(place)[0].next == 4
