@@ -10,7 +10,7 @@ becomes durable.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,6 +72,11 @@ class FlushQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def of_one_region(self) -> int:
+        """The most that wait of a region, one behind the other."""
+        return max(Counter(w.region for w in self._waiting).values(), default=0)
 
     @property
     def nbytes(self) -> int:

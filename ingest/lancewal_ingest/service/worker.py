@@ -359,7 +359,7 @@ class IngestWorker:
         limits = self._limits
         # A segment that is full is no reason to stop below the memory budget.
         used = self._memory()
-        self._memory_full = self._memory_policy.paused(used, len(self._flushes), self._memory_full)
+        self._memory_full = self._memory_policy.paused(used, self._flushes.of_one_region, self._memory_full)
         full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
         # Where the store takes segments and no index, a generation cannot be sealed and must not grow.
         full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())

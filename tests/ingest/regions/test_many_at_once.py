@@ -93,6 +93,35 @@ def test_what_is_due_in_a_turn_is_a_swap_a_page() -> None:
     assert pages(place) - before == 4
 
 
+def test_regions_that_fall_due_together_stop_no_consumption() -> None:
+    place = Place(20)
+    worker = opened(place, range(20))
+    worker._sealing._policy = AT_ONCE
+    worker._sealing.advance(worker._writer)
+    worker._sealing._policy = NOT_YET
+    assert len(worker._flushes) == 20
+    place.source.coming = [place.records(1, 1, 7)]
+    worker.step()
+    assert not worker.throttled
+    assert worker.consumed[7] == 2
+
+
+def test_generations_of_a_region_that_nobody_flushes_stop_it() -> None:
+    place = Place(2)
+    worker = opened(place, [0, 1])
+    place.store.silent = paths.snapshots_prefix(place.region(0))
+    worker._sealing._policy = AT_ONCE
+    for n in range(1, 9):
+        place.source.coming = [place.records(n, 1)]
+        worker.step()
+        assert not worker.throttled
+    place.source.coming = [place.records(9, 1)]
+    worker.step()
+    worker._sealing.advance(worker._writer)
+    worker.step()
+    assert worker.throttled
+
+
 def test_a_region_that_cannot_be_sealed_stops_no_other() -> None:
     place, told = Place(4, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 2, 3], told)
