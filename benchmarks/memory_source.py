@@ -15,20 +15,23 @@ from lancewal_kafka.topic import TopicFacts
 
 
 class MemorySource:
-    """All partitions of one topic, assigned at the first poll."""
+    """Partitions of one topic, all or ``ours``, assigned at the first poll.  Records of others are passed over."""
 
-    def __init__(self, topic_id: str, partitions: int) -> None:
+    def __init__(self, topic_id: str, partitions: int, ours: Sequence[int] | None = None) -> None:
         self._topic_id = topic_id
+        self._ours = range(partitions) if ours is None else ours
         self._records: list[list[Message]] = [[] for _ in range(partitions)]
         self._next: dict[int, int] = {}
         self._listener: Listener | None = None
 
     def append(self, message: Message) -> None:
-        self._records[partition_of(message.key, len(self._records))].append(message)
+        partition = partition_of(message.key, len(self._records))
+        if partition in self._ours:
+            self._records[partition].append(message)
 
     @property
     def ends(self) -> dict[int, int]:
-        return {p: len(records) for p, records in enumerate(self._records)}
+        return {p: len(self._records[p]) for p in self._ours}
 
     def subscribe(self, listener: Listener) -> None:
         self._listener = listener
@@ -37,7 +40,7 @@ class MemorySource:
     def poll(self, records_max: int, timeout_s: float) -> Polled:
         if self._listener is not None:
             listener, self._listener = self._listener, None
-            listener.assigned(range(len(self._records)))
+            listener.assigned(self._ours)
         found: dict[int, Records] = {}
         for partition, at in self._next.items():
             messages = self._records[partition][at : at + max(1, records_max // len(self._records))]

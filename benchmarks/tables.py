@@ -27,7 +27,7 @@ from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from tests.support.silent_observer import SilentObserver
 
 
-def create(address: Address, topic: str, topic_id: str, partitions: int) -> Contract:
+def create(address: Address, topic: str, topic_id: str, partitions: int, regions_per_page: int = 32) -> Contract:
     """An empty table with a contract."""
     table_uuid = uuid.uuid4().hex
     options: Any = {"storage_options": dict(address.options or {})}
@@ -43,6 +43,7 @@ def create(address: Address, topic: str, topic_id: str, partitions: int) -> Cont
     contract = Contract(
         table_uuid=table_uuid, topic=topic, topic_id=topic_id, partitions=partitions, primary_key=PRIMARY_KEY,
         region_key=REGION_KEY, start=(-1,) * partitions, columns=columns, on_bad_record="stop",
+        regions_per_page=regions_per_page,
     )  # fmt: skip
     put_once(store, paths.contract_version(1), encode_contract(contract))
     return contract

@@ -68,6 +68,7 @@ from lancewal_core.errors import (
     TopicTruncated,
     TopicUnsuitable,
     VersionGone,
+    WishUnreachable,
 )
 
 __all__ = [
@@ -132,6 +133,7 @@ __all__ = [
     "TopicTruncated",
     "TopicUnsuitable",
     "VersionGone",
+    "WishUnreachable",
 ]
 
 __getattr__ = names_of(

@@ -172,6 +172,10 @@ class InvalidInput(ActionNeeded, ValueError):
     """An argument, an option or a file is not what it must be."""
 
 
+class WishUnreachable(ActionNeeded):
+    """No setting makes a deployment what is wished for; what can be had is named."""
+
+
 class InvalidSettings(ActionNeeded):
     """A setting is unknown, missing, malformed or contradicts another."""
 

@@ -2,23 +2,36 @@
 
 Lance and obstore are the real ones, the store is the small S3, and records come from a list.
 
-``python -m tests.deploy.test_requests_page`` writes the page's table.
+``python -m tests.deploy.test_requests_page`` writes the page's tables, and ``counted.json`` of ``lancewal estimate``.
 """
 
 from __future__ import annotations
 
+import json
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import Message, upserts
+from lancewal_core.cli.estimate.counted import (
+    COUNTED,
+    MORE_LOGS,
+    MORE_PAGES,
+    MORE_PARTITIONS,
+    SIZES,
+    SMALL,
+    Asked,
+    Size,
+)
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
@@ -27,6 +40,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.index import State
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.table.contract import Contract
+from lancewal_core.table.control import ControlReader, Service
 from lancewal_core.table.store_proof import prove_store
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
@@ -38,33 +52,35 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.table import Table, table_of
 from tests.support.small_s3.counted import Counted, CountedS3, CountedTasks, counted
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "requests.md"
-PARTITIONS = (4, 16)
 FOLDER = "table"
 HEADER = [
     "| act | partitions | rounds | requests | GET, HEAD | LIST | PUT, POST | $ a thousand times |",
     "|---" * 8 + "|",
 ]
+ADDS = ["| act | a partition adds | a page adds | a log adds |", "|---" * 4 + "|"]
 _NOT_YET = SealPolicy(rows=1 << 40)
 WRITTEN_USD, READ_USD = 0.005, 0.0004
 """For a thousand requests: PUT, POST and LIST, and others; S3's standard storage in us-east-1."""
 
 
 class Acts:
-    """A table of so many partitions at the store, and what is done with it."""
+    """A table of this size at the store, and what is done with it.  Each log is of an ingest with its share of partitions."""
 
-    def __init__(self, store: CountedS3, partitions: int, folder: Path) -> None:
+    def __init__(self, store: CountedS3, size: Size, folder: Path) -> None:
+        partitions, logs = int(size.partitions), int(size.logs)
         self._store = store
         self._folder = folder
         self._tasks = CountedTasks(store)
         self._address = Address(f"s3://bucket/{FOLDER}", store.options)
-        contract = create(self._address, "topic", "topic-id", partitions)
-        self._source = MemorySource(contract.topic_id, partitions)
-        self._ingest = MemoryIngest(self._address, contract, self._source, seal_rows=1, segment_rows=100_000)
+        contract = create(self._address, "topic", "topic-id", partitions, -(-partitions // int(size.pages)))
+        sources = [MemorySource(contract.topic_id, partitions, range(n, partitions, logs)) for n in range(logs)]
+        self._ingests = [MemoryIngest(self._address, contract, source, 1, 100_000, self._tasks) for source in sources]
         self._partitions = partitions
         self.context = self._flusher(contract)
         # Versions of the table are listed by one round of an hour.
@@ -89,13 +105,20 @@ class Acts:
         yield "open and strong read", self._counted(lambda: self._open().to_arrow(["id"]))
         yield "merge round, nothing to merge", self._counted(self._merge)
         yield "garbage round, nothing to delete", self._counted(lambda: collect_garbage(self.context, self._garbage))
+        control = ControlReader(self.context.store, self.context.clock, Service.INGEST)
+        yield "look for an operator's pause", self._counted(control.read_or_raise)
+        watch = ContractWatch(
+            self.context.store, self.context.contract, self._tasks, self.context.clock, _taken_up, _failed
+        )
+        yield "look for another contract", self._counted(watch._look)
         self._prove()
         yield "what the store promises, at the start of an ingest", self._counted(self._prove)
-        yield from self._acts_of_ingest()
+        if len(self._ingests) == 1:
+            yield from self._acts_of_ingest()
 
     def _acts_of_ingest(self) -> Iterator[tuple[str, Counted]]:
         """On all partitions, with a row in each of them."""
-        self._ingest.worker.drain(60.0)
+        self._ingests[0].worker.drain(60.0)
         worker = self._assigned()
         yield "open all partitions, handed over", self._counted(worker._open_due)
         self._append()
@@ -116,13 +139,13 @@ class Acts:
     def _turns(self) -> None:
         """One to begin, one to take the result."""
         for _ in range(2):
-            self._ingest.worker.step(0.0)
+            self._ingests[0].worker.step(0.0)
 
     def _assigned(self) -> IngestWorker:
         """Another worker, which is about to open all partitions."""
         contract = self.context.contract
-        self._ingest = MemoryIngest(self._address, contract, self._source, 1, 100_000, self._tasks)
-        worker = self._ingest.worker
+        ingest = MemoryIngest(self._address, contract, self._ingests[0].source, 1, 100_000, self._tasks)
+        self._ingests, worker = [ingest], ingest.worker
         worker._sealing._policy = _NOT_YET
         worker.admit(False)
         worker.step(0.0)
@@ -137,7 +160,8 @@ class Acts:
         """A row of each partition, durable and flushed: one poll brings them, so they make one generation each."""
         self._append()
         while any(r.state is State.SEALED for i in self.context.read_indexes().values() for r in i.generations):
-            self._ingest.worker.step(0.002)
+            for ingest in self._ingests:
+                ingest.worker.step(0.002)
 
     def _append(self) -> None:
         self._seed += 1
@@ -145,7 +169,8 @@ class Acts:
         for message in upserts(50 * self._partitions, 1_000, self._seed):
             found.setdefault(partition_of(message.key, self._partitions), message)
         assert len(found) == self._partitions
-        self._ingest.feed(list(found.values()))
+        for ingest in self._ingests:
+            ingest.feed(list(found.values()))
 
     def _merge(self) -> None:
         report = run_round(self.context, MergeLimits(), self._rounds, sealed_grace_s=60.0)
@@ -162,33 +187,79 @@ class Acts:
         return FlusherContext(*opened.parts, keys, ThreadRunner(opened.table, self._tasks), lambda: uuid.uuid4().hex)
 
 
+def _taken_up(contract: Contract) -> NoReturn:
+    raise AssertionError(f"a contract that nobody wrote: {contract}")
+
+
+def _failed(what: str, why: object) -> NoReturn:
+    raise AssertionError(f"{what}: {why}")
+
+
 @contextmanager
-def acts(partitions: int) -> Iterator[Acts]:
+def acts(size: Size) -> Iterator[Acts]:
     with tempfile.TemporaryDirectory() as folder, CountedS3(FOLDER) as store:
-        yield Acts(store, partitions, Path(folder))
+        yield Acts(store, size, Path(folder))
 
 
-def lines(partitions: int) -> list[str]:
-    with acts(partitions) as table:
-        return [line(act, partitions, found) for act, found in table.run()]
+def count(size: Size) -> dict[str, Asked]:
+    with acts(size) as table:
+        return {act: asked_of(found) for act, found in table.run()}
 
 
-def line(act: str, partitions: int, found: Counted) -> str:
+def asked_of(found: Counted) -> Asked:
     gets, lists, puts = found.of("GET", "HEAD"), found.of("LIST"), found.of("PUT", "POST")
-    usd = gets * READ_USD + (lists + puts) * WRITTEN_USD
-    cells = (act, partitions, found.rounds, len(found.requests), gets, lists, puts, f"{usd:.3f}")
-    return f"| {' | '.join(map(str, cells))} |"
+    return Asked(gets, lists, puts, found.of("DELETE"), found.rounds)
 
 
-def shown(partitions: int) -> list[str]:
-    """What the page says."""
-    table = [said for said in PAGE.read_text().splitlines() if said.startswith("| ")]
-    return [said for said in table if said.split(" | ")[1] == str(partitions)]
+def line(act: str, partitions: float, found: Asked) -> str:
+    usd = found.get * READ_USD + (found.list + found.put) * WRITTEN_USD
+    figures = (partitions, found.rounds, found.requests, found.get, found.list, found.put)
+    return f"| {' | '.join([act, *(f'{figure:g}' for figure in figures), f'{usd:.3f}'])} |"
 
 
-@pytest.mark.parametrize("partitions", PARTITIONS)
-def test_the_page_has_what_each_act_asks(partitions: int) -> None:
-    assert lines(partitions) == shown(partitions)
+def table_of_acts(by_size: dict[Size, dict[str, Asked]]) -> list[str]:
+    at = (SMALL, MORE_PARTITIONS)
+    return [line(act, size.partitions, by_size[size][act]) for act in by_size[SMALL] for size in at]
+
+
+def table_of_adds(by_size: dict[Size, dict[str, Asked]]) -> list[str]:
+    """Of acts that grow."""
+    found = []
+    for act, small in by_size[SMALL].items():
+        more = by_size[MORE_PARTITIONS][act]
+        adds = [(more - small) * (1 / (MORE_PARTITIONS.partitions - SMALL.partitions)), by_size[MORE_PAGES][act] - more]
+        adds += [by_size[MORE_LOGS][act] - more] if act in by_size[MORE_LOGS] else []
+        if any(added.requests for added in adds):
+            said = [", ".join(kinds(added)) or "-" for added in adds]
+            found.append(f"| {' | '.join([act, *said, *[''] * (3 - len(said))])} |")
+    return found
+
+
+def kinds(added: Asked) -> Iterator[str]:
+    for name, number in (("GET", added.get), ("LIST", added.list), ("PUT", added.put), ("DELETE", added.delete)):
+        if number:
+            yield f"{number:.2g} {name}"
+
+
+def stored() -> dict[Size, dict[str, Asked]]:
+    """``counted.json``."""
+    content = json.loads(COUNTED.read_text())
+    return {size: {act: Asked(**at[size.name]) for act, at in content.items() if size.name in at} for size in SIZES}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: size.name)
+def test_what_each_act_asks_is_what_is_written_down(size: Size) -> None:
+    assert count(size) == stored()[size]
+
+
+def test_the_page_has_what_is_written_down() -> None:
+    lines = PAGE.read_text().splitlines()
+    found = stored()
+    for header, table in ((HEADER, table_of_acts(found)), (ADDS, table_of_adds(found))):
+        begin = lines.index(header[0])
+        assert lines[begin : begin + 2] == header
+        end = next((n for n in range(begin, len(lines)) if not lines[n].startswith("|")), len(lines))
+        assert lines[begin + 2 : end] == table
 
 
 def test_what_a_merge_takes_is_read_side_by_side() -> None:
@@ -196,7 +267,7 @@ def test_what_a_merge_takes_is_read_side_by_side() -> None:
     rounds = set()
     for partitions in (2, 5):
         with tempfile.TemporaryDirectory() as folder, CountedS3("of no table: all is counted") as store:
-            table = Acts(store, partitions, Path(folder))
+            table = Acts(store, Size(partitions, 1, 1), Path(folder))
             table.feed()
             context = table.context
             rounds.add(counted(store, partial(read_inputs, context, look(context), MergeLimits(), FirstSeen())).rounds)
@@ -204,11 +275,17 @@ def test_what_a_merge_takes_is_read_side_by_side() -> None:
 
 
 def write() -> None:
+    by_size = {size: count(size) for size in SIZES}
+    content = {
+        act: {size.name: asdict(found[act]) for size, found in by_size.items() if act in found}
+        for act in by_size[SMALL]
+    }
+    COUNTED.write_text(json.dumps(content, indent=1) + "\n")
     text = PAGE.read_text().splitlines()
-    begin = text.index(HEADER[0])
-    end = next((n for n in range(begin, len(text)) if not text[n].startswith("|")), len(text))
-    by_act = zip(*(lines(partitions) for partitions in PARTITIONS), strict=True)
-    text[begin:end] = [*HEADER, *(said for act in by_act for said in act)]
+    for header, table in ((HEADER, table_of_acts(by_size)), (ADDS, table_of_adds(by_size))):
+        begin = text.index(header[0])
+        end = next((n for n in range(begin, len(text)) if not text[n].startswith("|")), len(text))
+        text[begin:end] = [*header, *table]
     PAGE.write_text("\n".join(text) + "\n")
 
 

@@ -154,8 +154,9 @@ def test_every_command_and_option_follows_the_rules() -> None:
     assert set(wrong) == KNOWN_COMMANDS
 
 
-KNOWN_COMMANDS = {"region says ['region']"}
-"""``lancewal repair region`` mends what is kept of a partition: a person comes to it from the message that names it."""
+KNOWN_COMMANDS = {"region says ['region']", "estimate: --rows-per-s takes its unit in its value"}
+"""``lancewal repair region`` mends what is kept of a partition: a person comes to it from the message that names it.  Rows a
+second are a number of them."""
 
 
 def test_an_option_has_one_meaning_wherever_it_is() -> None:

@@ -33,6 +33,7 @@ GROUP = "lancewal.commands"
 _DISTRIBUTION = "lancewal"
 _CORE = {
     "config": "lancewal_core.cli.config:app",
+    "estimate": "lancewal_core.cli.estimate.command:command",
     "inspect": "lancewal_core.cli.inspect:command",
     "pause": "lancewal_core.cli.pause:pause",
     "resume": "lancewal_core.cli.pause:resume",

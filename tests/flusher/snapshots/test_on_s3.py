@@ -12,6 +12,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
+from lancewal_core.cli.estimate.counted import SMALL
 from lancewal_core.process.clock import SystemClock
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.snapshots.drop import drop_snapshot
@@ -47,7 +48,7 @@ def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def test_a_snapshot_stays_what_it_is(tmp_path: object) -> None:
-    with acts(4) as table:
+    with acts(SMALL) as table:
         for _ in range(2):
             table.feed()
             table._merge()

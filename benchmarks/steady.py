@@ -1,0 +1,172 @@
+"""All services at 10,000 rows/s, at a store 30 ms away: what they ask of it a second, and how soon a row is seen.
+
+Broker, two ingest services and a flusher are processes as production runs them, with default settings; this process produces.
+The store is the small S3 of ``tests.support``.  Rows are upserts of the base table's keys, one after another in an order of
+chance, so that a key comes again after five seconds only.
+
+1. After ``WARM_S``, all requests are counted for ``COUNTED_S``: a few rounds of sealing, flushing and merging.  Those for rows
+   of the table (``data/``, ``_deletions/``, ``_indices/``) are counted apart.
+2. Then a reader, one more process, keeps one table open and reads it again and again for ``READ_S``: freshness of a row is
+   the end of the first read that shows it minus the time of its produce call.
+
+Beside each count stands what ``lancewal estimate`` expects of the same deployment.
+
+``BENCHMARK_PARTITIONS``, as ``4,64``, measures other numbers of partitions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.distance import BASE_ROWS, DELAY_S, FOLDER
+from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, region_of, table_rows
+from lancewal_core.settings.load import load_settings
+from lancewal_demo.stack import KafkaBroker, Process
+from lancewal_flusher.define.create import create_table
+from tests.support.small_s3.child import SmallS3Process
+from tests.support.small_s3.requests import StoreRequest, by_kind, of_the_protocol
+
+PARTITIONS = (4, 64)
+RATE = 10_000
+MEMBERS = 2
+WARM_S, COUNTED_S, READ_S = 30.0, 150.0, 40.0
+PIECE_S = 0.01
+METHODS = {"put": ("PUT", "POST"), "get": ("GET", "HEAD"), "list": ("LIST",), "delete": ("DELETE",)}
+
+
+def run() -> dict[str, float]:
+    counts = os.environ.get("BENCHMARK_PARTITIONS")
+    figures: dict[str, float] = {}
+    for partitions in map(int, counts.split(",")) if counts else PARTITIONS:
+        folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
+        try:
+            found = _measure(folder, partitions)
+        finally:
+            shutil.rmtree(folder)
+        for what, value in found.items():
+            print(f"{partitions} partitions, {what}: {value:.2f}", flush=True)
+            figures[f"{what}_{partitions}"] = value
+    return figures
+
+
+def _measure(folder: Path, partitions: int) -> dict[str, float]:
+    config, topic = folder / "lancewal.yaml", "benchmark-steady"
+    with ExitStack() as stack:
+        store = stack.enter_context(SmallS3Process(0.0, folder / "s3.log"))
+        broker = stack.enter_context(KafkaBroker(folder / "kafka"))
+        servers, uri = broker.bootstrap_servers, f"s3://bucket/{FOLDER}"
+        config.write_text(
+            f"""
+table: {{uri: {uri}, topic: {topic},
+  columns: {json.dumps(COLUMNS)}, primary_key: {list(PRIMARY_KEY)}, region_key: {list(REGION_KEY)}}}
+storage: {{options: {json.dumps(store.options)}}}
+kafka: {{bootstrap_servers: "{servers}"}}
+http: {{ingest_port: 0, flusher_port: 0}}
+"""
+        )
+        _make_topics(servers, topic, partitions)
+        create_table(load_settings(config, {}))
+        options: Any = {"storage_options": store.options}
+        lance.write_dataset(table_rows(np.arange(BASE_ROWS), 0), uri, mode="append", schema=SCHEMA, **options)
+        store.delay(DELAY_S)
+        lancewal = [sys.executable, "-m", "lancewal_core.cli.program"]
+        services = [
+            Process([*lancewal, *words, "run", "--config", str(config)], folder / f"{n}.log")
+            for n, words in enumerate([["ingest"]] * MEMBERS + [["flusher"]])
+        ]
+        try:
+            time.sleep(15)  # imports and the first joining of the group
+            with _producing(servers, topic):
+                time.sleep(WARM_S)
+                store.take()
+                began = time.monotonic()
+                time.sleep(COUNTED_S)
+                taken, seconds = store.take(), time.monotonic() - began
+                freshness = _freshness(uri, store)
+            codes = [service.exit_code for service in services]
+        finally:
+            for service in services:
+                service.stop(30)
+        if any(code is not None for code in codes):
+            logs = [(folder / f"{n}.log").read_text()[-1500:] for n in range(len(services))]
+            raise RuntimeError(f"a service ended by itself, exit codes {codes}: {logs}")
+    return {**_rates(taken, seconds), **freshness}
+
+
+def _rates(taken: list[StoreRequest], seconds: float) -> dict[str, float]:
+    """Requests a second."""
+    ours = of_the_protocol(taken, FOLDER)
+    found = {"requests": len(ours) / seconds, "row_requests": (len(taken) - len(ours)) / seconds}
+    found["wal_puts"] = by_kind(ours, FOLDER)["PUT _lancewal/wal"] / seconds
+    for name, methods in METHODS.items():
+        found[name] = sum(request.method in methods for request in ours) / seconds
+        found[f"row_{name}"] = sum(request.method in methods for request in taken) / seconds - found[name]
+    for kind, count in sorted(by_kind(taken, FOLDER).items()):
+        print(f"  {kind}: {count / seconds:.3f}/s", flush=True)
+    return found
+
+
+def _freshness(uri: str, store: SmallS3Process) -> dict[str, float]:
+    child = [sys.executable, "-m", "benchmarks.steady_reader", uri, json.dumps(store.options), str(READ_S)]
+    output = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True).stdout
+    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
+    return found
+
+
+def _make_topics(servers: str, topic: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    topics = [NewTopic(topic, partitions, 1), NewTopic(f"{topic}.dead-letters", 1, 1)]
+    for made in admin.create_topics(topics).values():
+        made.result(30)
+
+
+@contextmanager
+def _producing(servers: str, topic: str) -> Iterator[None]:
+    """At ``RATE``, beside what is done inside ``with``."""
+    over = threading.Event()
+    thread = threading.Thread(target=_produce, args=(servers, topic, over))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _produce(servers: str, topic: str, over: threading.Event) -> None:
+    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 5})
+    ids = np.random.default_rng(3).permutation(BASE_ROWS).tolist()
+    piece = int(RATE * PIECE_S)
+    began, n = time.monotonic(), 0
+    while not over.is_set():
+        now = time.time_ns() // 1000
+        for n in range(n, n + piece):  # noqa: B020 # goes on where the last piece ended
+            row_id = ids[n % BASE_ROWS]
+            region = region_of(row_id)
+            value = f'{{"region":"{region}","id":{row_id},"a":{n},"b":0.5,"name":"fresh","ts":{now},"pad":"{n:040d}"}}'
+            producer.produce(topic, key=region.encode(), value=value.encode())
+        n += 1
+        producer.poll(0)
+        over.wait(max(0.0, began + n / RATE - time.monotonic()))
+    producer.flush()
+
+
+if __name__ == "__main__":
+    print(json.dumps(run(), indent=1))

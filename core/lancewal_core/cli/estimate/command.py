@@ -1,0 +1,156 @@
+"""``lancewal estimate``: prints what a deployment is expected to ask of its store, and what that costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.options import Output, OutputOption
+from lancewal_core.cli.output import aligned, say, say_json
+from lancewal_core.errors import InvalidInput
+from lancewal_core.settings.durations import EXPECTED, duration_s
+
+if TYPE_CHECKING:
+    from lancewal_core.cli.estimate.counted import Asked
+    from lancewal_core.cli.estimate.expected import Expected, Prices
+
+_KINDS = ("put", "get", "list", "delete")
+
+
+def command(
+    rows_per_s: Annotated[float, typer.Option(help="Records a second, of all partitions together.")],
+    partitions: Annotated[int, typer.Option(help="Partitions of the topic.")],
+    row_size: Annotated[
+        str, typer.Option(help="Of a row, about that of its record's value: 200B, 4KiB.", metavar="SIZE")
+    ] = "200B",
+    members: Annotated[int, typer.Option(help="Ingest processes.")] = 1,
+    latency: Annotated[
+        str, typer.Option(help="From a request to the store to its answer.", metavar="DURATION")
+    ] = "30ms",
+    freshness: Annotated[
+        str,
+        typer.Option(
+            help="Longest time from a record's arrival at the broker until a strong read has shown it; by default what "
+            "the default settings come to.",
+            metavar="DURATION",
+        ),
+    ] = "",
+    readers: Annotated[int, typer.Option(help="Processes that keep the table open and read it strongly.")] = 0,
+    read_every: Annotated[
+        str,
+        typer.Option(
+            help="Time between the beginnings of two reads of a reader; by default there is no pause between them.",
+            metavar="DURATION",
+        ),
+    ] = "",
+    put_price: Annotated[float, typer.Option(help="Of a thousand PUT, POST or LIST; the defaults are S3's.")] = 0.005,
+    get_price: Annotated[float, typer.Option(help="Of a thousand GET or HEAD.")] = 0.0004,
+    stored_price: Annotated[float, typer.Option(help="Of 10^9 bytes stored for a month.")] = 0.023,
+    fetched_price: Annotated[float, typer.Option(help="Of 10^9 bytes that leave the store.")] = 0.0,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Tell what a deployment would ask of its object store, how soon it would show a row, and what that costs a month.
+
+    It asks nothing and needs no table: it adds up what each act was counted to ask, by the default settings. Requests for rows
+    of the table itself come on top.  A wish that no setting fulfils is an error that says what can be had.
+
+    Example: lancewal estimate --rows-per-s 10000 --partitions 64 --members 2 --freshness 2s
+    """
+    from lancewal_core.cli.estimate.deployment import Deployment
+    from lancewal_core.cli.estimate.expected import Prices, expected
+
+    wished = Deployment(
+        rows_per_s=rows_per_s,
+        row_bytes=_bytes(row_size),
+        partitions=partitions,
+        members=members,
+        latency_s=_seconds("--latency", latency),
+        freshness_s=_seconds("--freshness", freshness) if freshness else None,
+        readers=readers,
+        read_every_s=_seconds("--read-every", read_every) if read_every else 0.0,
+    )
+    prices = Prices(put_price, get_price, stored_price, fetched_price)
+    found = expected(wished)
+    if output is Output.JSON:
+        say_json(as_json(found, prices))
+    else:
+        say(text(found, prices))
+
+
+def as_json(found: Expected, prices: Prices) -> dict[str, object]:
+    from lancewal_core.cli.estimate.expected import MONTH_S
+
+    money = found.money(prices)
+    return {
+        "linger_ms": found.pace.linger_ms,
+        "freshness_typical_s": found.pace.typical_s,
+        "freshness_most_s": found.pace.most_s,
+        "generation_s": found.pace.generation_s,
+        "sealed_by": found.pace.sealed_by,
+        "page_tries": found.page_tries,
+        "requests_per_s": _kinds(found.per_s, 1.0) | {"by_act": {a: _kinds(k, 1.0) for a, k in found.by_act.items()}},
+        "requests_per_month": _kinds(found.per_s, MONTH_S),
+        "bytes_per_month": {
+            "log": found.log_bytes,
+            "table": found.table_bytes,
+            "fetched": found.fetched_bytes,
+        },
+        "history_bytes": found.history_bytes,
+        "money_per_month": dict(money) | {"total": sum(money.values())},
+    }
+
+
+def text(found: Expected, prices: Prices) -> str:
+    from lancewal_core.cli.estimate.expected import MONTH_S
+
+    at, money = found.pace, found.money(prices)
+    acts: list[tuple[str, ...]] = [("requests a second", "PUT", "GET", "LIST", "DELETE")]
+    acts += [(act, *_cells(kinds, 1.0)) for act, kinds in found.by_act.items()]
+    acts += [("all", *_cells(found.per_s, 1.0)), ("all, a month", *_cells(found.per_s, MONTH_S))]
+    figures = [
+        ("ingest.linger_ms", f"{at.linger_ms}"),
+        ("a row is seen after", f"{at.typical_s:.2f} s, at most {at.most_s:.2f} s"),
+        ("a generation lasts", f"{at.generation_s:,.0f} s, by {at.sealed_by}"),
+        ("tries of a page's swap", f"{found.page_tries:.2f}"),
+        ("written a month", f"{_gb(found.log_bytes)} of the log, {_gb(found.table_bytes)} of the table"),
+        ("fetched from the log a month", _gb(found.fetched_bytes)),
+        ("stored of the log", _gb(found.history_bytes)),
+        (
+            "money a month",
+            f"{sum(money.values()):,.2f}: {', '.join(f'{_WORDS[k]} {v:,.2f}' for k, v in money.items())}",
+        ),
+    ]
+    return "\n".join([*aligned(figures), "", *aligned(acts, range(1, 5))])
+
+
+_WORDS = {"put_and_list": "PUT and LIST", "get": "GET", "history": "the log stored", "fetched": "fetched"}
+
+
+def _gb(nbytes: float) -> str:
+    return f"{nbytes / 1e9:,.1f} GB"
+
+
+def _kinds(found: Asked, times: float) -> dict[str, float]:
+    return {kind: getattr(found, kind) * times for kind in _KINDS}
+
+
+def _cells(found: Asked, times: float) -> list[str]:
+    values = _kinds(found, times).values()
+    return [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values]
+
+
+def _bytes(text: str) -> float:
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        return float(TypeAdapter(ByteSize).validate_python(text))
+    except ValidationError:
+        raise InvalidInput(f"--row-size {text}: no number of bytes, such as 200B or 4KiB") from None
+
+
+def _seconds(option: str, text: str) -> float:
+    seconds = duration_s(text)
+    if seconds is None:
+        raise InvalidInput(f"{option} {text}: no duration; {EXPECTED}")
+    return seconds

@@ -1,0 +1,84 @@
+"""What each act asks of the store: read from ``counted.json``, which the test of docs/reference/requests.md counts and writes.
+
+An act was counted at four sizes, each larger than ``SMALL`` in one thing: what one more partition, state page or log adds is a
+difference of two of them, and between and behind them the numbers are taken to lie on a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+
+COUNTED = Path(__file__).with_name("counted.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What an act is about."""
+
+    partitions: float
+    pages: float
+    """State pages that these lie in."""
+    logs: float
+    """Logs, one of each ingest process, that have unmerged rows of them."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.partitions:g} partitions, {self.pages:g} pages, {self.logs:g} logs"
+
+
+SMALL, MORE_PARTITIONS = Size(4, 1, 1), Size(16, 1, 1)
+MORE_PAGES, MORE_LOGS = Size(16, 2, 1), Size(16, 1, 2)
+SIZES = (SMALL, MORE_PARTITIONS, MORE_PAGES, MORE_LOGS)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Requests by kind; ``rounds`` of an act: as many as wait for one another."""
+
+    get: float = 0.0
+    """GET and HEAD."""
+    list: float = 0.0
+    put: float = 0.0
+    """PUT and POST, but for those that delete."""
+    delete: float = 0.0
+    """Objects deleted, however many a request names."""
+    rounds: float = 0.0
+
+    @property
+    def requests(self) -> float:
+        return self.get + self.list + self.put + self.delete
+
+    def __add__(self, other: Asked) -> Asked:
+        return Asked(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def __sub__(self, other: Asked) -> Asked:
+        return self + other * -1.0
+
+    def __mul__(self, times: float) -> Asked:
+        return Asked(*(getattr(self, f.name) * times for f in fields(self)))
+
+
+def asked(act: str, size: Size) -> Asked:
+    """What the act asks at this size.  One that was counted at ``SMALL`` alone asks the same at any."""
+    at = counted()[act]
+    small = at[SMALL.name]
+    if len(at) == 1:
+        return small
+    found = small + (at[MORE_PARTITIONS.name] - small) * (
+        (size.partitions - SMALL.partitions) / (MORE_PARTITIONS.partitions - SMALL.partitions)
+    )
+    found += (at[MORE_PAGES.name] - at[MORE_PARTITIONS.name]) * (size.pages - SMALL.pages)
+    if MORE_LOGS.name in at:
+        found += (at[MORE_LOGS.name] - at[MORE_PARTITIONS.name]) * (size.logs - SMALL.logs)
+    return Asked(*(max(0.0, getattr(found, f.name)) for f in fields(found)))
+
+
+@cache
+def counted() -> Mapping[str, Mapping[str, Asked]]:
+    """By act and size."""
+    content = json.loads(COUNTED.read_text(encoding="utf-8"))
+    return {act: {size: Asked(**found) for size, found in at.items()} for act, at in content.items()}

@@ -1,0 +1,170 @@
+"""What a deployment asks of its store a second and a month, and what that costs: how often each act comes, times what it asks.
+
+Left out are requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``): how many these are follows from its
+size and from what readers read.
+
+*Contention.*  A swap of a state page puts the next version; of two processes that do it between the same two looks one is
+refused, and looks again.  Swaps of a page are taken to come independently of one another: with ``rate`` a second that land,
+one whose answer takes ``window`` seconds meets none with the chance ``exp(-rate * window)``, so it takes
+``exp(rate * window)`` tries.  Where several members have partitions of a page, what one knows of it is old besides: its first
+try of a turn is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from lancewal_core.cli.estimate.counted import Asked, Size, asked
+from lancewal_core.cli.estimate.deployment import Deployment
+from lancewal_core.cli.estimate.pace import (
+    PARTITIONS_PER_PAGE,
+    READ,
+    Pace,
+    merges_per_s,
+    pace,
+    pages_of,
+    read_size,
+)
+from lancewal_core.process.silence import STORE
+from lancewal_core.settings.sections import FlusherSettings, TableSettings
+from lancewal_core.table.control import POLL_S
+
+MONTH_S = 365 * 86_400 / 12
+LISTED_MAX = 1_000
+"""Objects that one answer of a listing names."""
+WRITTEN_PER_BYTE = 3.1
+"""Bytes written for each byte of rows, beside the log: flushes, deletion vectors, key index, compaction.  Of small upserts all
+over a large table, as docs/benchmarks.md measures it (write-amplification)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """In a currency of yours."""
+
+    put: float = 0.005
+    """Of a thousand PUT, POST, COPY or LIST."""
+    get: float = 0.0004
+    """Of a thousand GET or HEAD."""
+    stored: float = 0.023
+    """Of a gigabyte (10^9 bytes) stored for a month."""
+    fetched: float = 0.0
+    """Of a gigabyte that leaves the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Requests by act, a second; bytes and money a month."""
+
+    pace: Pace
+    by_act: Mapping[str, Asked]
+    page_tries: float
+    """Of a swap of a state page."""
+    log_bytes: float
+    """Written, a month."""
+    table_bytes: float
+    """Written, a month: beside the log."""
+    fetched_bytes: float
+    """By readers from the log, a month; rows of the table come on top."""
+    history_bytes: float
+    """Stored: the log of ``table.history_window_s``."""
+
+    @property
+    def per_s(self) -> Asked:
+        return sum(self.by_act.values(), Asked())
+
+    def money(self, prices: Prices) -> Mapping[str, float]:
+        """A month, by what it is paid for."""
+        asked = self.per_s
+        return {
+            "put_and_list": (asked.put + asked.list) * MONTH_S / 1_000 * prices.put,
+            "get": asked.get * MONTH_S / 1_000 * prices.get,
+            "history": self.history_bytes / 1e9 * prices.stored,
+            "fetched": self.fetched_bytes / 1e9 * prices.fetched,
+        }
+
+
+def expected(wished: Deployment) -> Expected:
+    """``WishUnreachable``: see ``pace``."""
+    at = pace(wished)
+    bytes_per_s = wished.rows_per_s * wished.row_bytes
+    return Expected(
+        at,
+        dict(_acts(wished, at)),
+        tries(_swaps_per_s(wished, at), wished.latency_s),
+        bytes_per_s * MONTH_S,
+        bytes_per_s * MONTH_S * WRITTEN_PER_BYTE,
+        bytes_per_s * MONTH_S * wished.readers,
+        bytes_per_s * TableSettings().history_window_s,
+    )
+
+
+def tries(swaps_per_s: float, latency_s: float) -> float:
+    """Of one swap of a page: see the module docstring.  Its window is a look and the put behind it."""
+    return math.exp(swaps_per_s * 2 * latency_s)
+
+
+def _acts(wished: Deployment, at: Pace) -> Iterator[tuple[str, Asked]]:
+    """Of all processes together, a second."""
+    segments_per_s = wished.members * at.segments_per_s
+    yield "segments", Asked(put=segments_per_s, delete=segments_per_s)
+    yield from _of_generations(wished, at)
+    yield from _of_flusher(wished, at, segments_per_s)
+    services = wished.members + 1
+    yield "looks for a pause", asked("look for an operator's pause", _ANY) * (services / POLL_S)
+    yield "looks for a contract", asked("look for another contract", _ANY) * (2 * wished.members / POLL_S)
+    yield "looks whether the store answers", Asked(get=services / STORE.ask_s)
+    if wished.readers:
+        reads_per_s = wished.readers / max(wished.read_every_s, at.read_s)
+        yield "strong reads", asked(READ, read_size(wished)) * reads_per_s
+        yield "segments that are read", Asked(get=wished.readers * segments_per_s)
+
+
+def _of_generations(wished: Deployment, at: Pace) -> Iterator[tuple[str, Asked]]:
+    acts_per_s = wished.members * seals_per_s(wished, at)
+    of = wished.member_partitions if at.together else 1.0
+    size = Size(of, min(pages_of(wished.partitions), math.ceil(of)), 1)
+    again = _again(wished, at) * size.pages
+    yield "seals", (asked("seal all partitions", size) + again) * acts_per_s
+    yield "flushes", (asked("flush all partitions", size) + again) * acts_per_s
+
+
+def _again(wished: Deployment, at: Pace) -> Asked:
+    """What a swap of a page asks beside its landing put."""
+    more = tries(_swaps_per_s(wished, at), wished.latency_s) - 1
+    if wished.members > 1:
+        more += 1
+    return Asked(get=2 * more, put=more)
+
+
+def seals_per_s(wished: Deployment, at: Pace) -> float:
+    """Of one member: turns in which it seals."""
+    return (1.0 if at.together else wished.member_partitions) / at.generation_s
+
+
+def _swaps_per_s(wished: Deployment, at: Pace) -> float:
+    """Of one page: those of seals and flushes of each of its members, and of the flusher behind a merge."""
+    members = min(wished.members, PARTITIONS_PER_PAGE, wished.partitions)
+    turns_per_s = seals_per_s(wished, at)
+    if not at.together:
+        turns_per_s /= min(pages_of(wished.partitions), wished.member_partitions)
+    return 2 * members * turns_per_s + merges_per_s(wished.members * seals_per_s(wished, at))
+
+
+def _of_flusher(wished: Deployment, at: Pace, segments_per_s: float) -> Iterator[tuple[str, Asked]]:
+    flusher, pages = FlusherSettings(), pages_of(wished.partitions)
+    sealed_per_s = wished.partitions / at.generation_s
+    merging_per_s = merges_per_s(wished.members * seals_per_s(wished, at))
+    merged = Size(sealed_per_s / merging_per_s, pages, wished.members)
+    yield "merges", asked("merge round", merged) * merging_per_s
+    whole = Size(wished.partitions, pages, wished.members)
+    looks_per_s = max(0.0, 1 / flusher.merge_interval_s - merging_per_s)
+    yield "looks for something to merge", asked("merge round, nothing to merge", whole) * looks_per_s
+    garbage_per_s = 1 / flusher.gc_interval_s
+    yield "garbage rounds", asked("garbage round, nothing to delete", whole) * garbage_per_s
+    listed = segments_per_s * TableSettings().history_window_s
+    yield "listings of the log by garbage rounds", Asked(list=listed / LISTED_MAX * garbage_per_s)
+
+
+_ANY = Size(1, 1, 1)

@@ -1,0 +1,165 @@
+"""How often each act comes, and how soon a row is seen.
+
+An ingest stores at most one segment at a time, at most one each ``ingest.linger_ms``, and none while no record has come: so
+with records that come by chance, ``rate`` a second, a segment is stored every ``period + exp(-rate * period) / rate`` seconds.
+What a generation is sealed by is whatever limit of the settings it reaches first.
+
+A record is seen behind: its way into the loop, the wait for the next segment, the PUT, the wait of a reader for its next read,
+and that read.  ``most_s`` takes the longest of both waits, ``typical_s`` the half.
+
+Seconds that are not the store's were measured on two cores that ran broker, services, store and reader together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from lancewal_core.cli.estimate.counted import Size, asked
+from lancewal_core.cli.estimate.deployment import Deployment
+from lancewal_core.errors import WishUnreachable
+from lancewal_core.settings.sections import FlusherSettings, IngestSettings
+
+BROKER_S = 0.01
+"""From a record's arrival at the broker until the loop has it."""
+APPEND_S = 0.025
+"""Of each segment, beside the request: begin, encode, apply."""
+ROW_S = 1 / 300_000
+"""Of each row of it, to decode and encode it."""
+READ_S = 0.12
+"""Of a strong read, beside its requests: plan, decode, merge; of some thousand unmerged rows."""
+ROUNDS_FOR_ROWS = 1
+"""Of a read, beside those that are counted."""
+READ = "strong read of an open table behind a merge"
+SEGMENT_BYTES_MAX = 32 << 20
+"""See ``WorkerLimits.segment_bytes`` of ingest."""
+MEMTABLES_RATIO = 0.3
+"""See ``MemoryPolicy`` of ingest."""
+LINGER_MS_LEAST = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Of one ingest process where it does not say otherwise."""
+
+    linger_ms: int
+    """What ``ingest.linger_ms`` is to be."""
+    segments_per_s: float
+    generation_s: float
+    """From a generation's first entry to its seal."""
+    sealed_by: str
+    """The limit that it reaches first."""
+    together: bool
+    """Whether all partitions of a process reach it at once; else each by itself."""
+    read_s: float
+    typical_s: float
+    most_s: float
+
+
+def pace(wished: Deployment) -> Pace:
+    """``WishUnreachable`` where no setting makes the deployment what is wished for."""
+    read_s = READ_S + (asked(READ, read_size(wished)).rounds + ROUNDS_FOR_ROWS) * wished.latency_s
+    every_s = max(wished.read_every_s, read_s)
+    beside_s = BROKER_S + every_s + read_s
+    """What a row waits for however fast segments follow one another."""
+    if not _keeps_up(wished):
+        raise WishUnreachable(
+            f"{wished.member_rows_per_s:,.0f} rows/s of {wished.row_bytes:g} bytes are more than one member takes in; "
+            f"{_enough(wished)}"
+        )
+    row_s = wished.member_rows_per_s * ROW_S
+    alone_s = wished.latency_s + APPEND_S
+    shortest_s = alone_s / (1 - row_s)
+    linger_s = _linger_s(wished, beside_s, alone_s, shortest_s)
+    period_s = _period_s(linger_s, shortest_s)
+    put_s = alone_s + period_s * row_s
+    rate = wished.member_rows_per_s
+    segments_per_s = 1 / (period_s + math.exp(-min(700.0, rate * period_s)) / rate)
+    generation_s, sealed_by, together = _generation(wished, segments_per_s)
+    most_s = beside_s + period_s + put_s
+    typical_s = BROKER_S + period_s / 2 + put_s + every_s / 2 + read_s
+    return Pace(round(linger_s * 1000), segments_per_s, generation_s, sealed_by, together, read_s, typical_s, most_s)
+
+
+def read_size(wished: Deployment) -> Size:
+    """What a read of all is about."""
+    return Size(wished.partitions, pages_of(wished.partitions), wished.members)
+
+
+def pages_of(partitions: int) -> int:
+    return -(-partitions // PARTITIONS_PER_PAGE)
+
+
+PARTITIONS_PER_PAGE = 32
+"""See ``Contract.regions_per_page``."""
+
+
+def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: float) -> float:
+    """The default, or the longest with which the wish holds: segments are most of what is asked of the store."""
+    default_s = IngestSettings().linger_ms / 1000
+    if wished.freshness_s is None:
+        return default_s
+    row_s = wished.member_rows_per_s * ROW_S
+    least_s = LINGER_MS_LEAST / 1000
+    best_s = beside_s + _period_s(least_s, shortest_s) * (1 + row_s) + alone_s
+    if wished.freshness_s < best_s:
+        raise WishUnreachable(
+            f"a freshness of {wished.freshness_s:g} s cannot be had at {wished.latency_s:g} s a request: a row is seen "
+            f"after {best_s:.2f} s at most, of which {beside_s - BROKER_S:.2f} s are reads and their turns and "
+            f"{best_s - beside_s:.2f} s the segment"
+        )
+    longest_s = (wished.freshness_s - beside_s - alone_s) / (1 + row_s)
+    in_a_segment_s = min(
+        IngestSettings().segment_rows_max / wished.member_rows_per_s,
+        SEGMENT_BYTES_MAX / (wished.member_rows_per_s * wished.row_bytes),
+    )
+    found_s = math.floor(min(longest_s, in_a_segment_s) * 1000) / 1000
+    return found_s if found_s >= shortest_s else least_s
+
+
+def _period_s(linger_s: float, shortest_s: float) -> float:
+    """Between two segments.  The loop looks whether one is due as often as half of the linger passes."""
+    half_s = linger_s / 2
+    return max(linger_s, half_s * math.ceil(shortest_s / half_s - 1e-9))
+
+
+def _keeps_up(wished: Deployment) -> bool:
+    """Whether a segment takes what comes between two of them, however far apart the default settings put these."""
+    row_s = wished.member_rows_per_s * ROW_S
+    if row_s >= 1:
+        return False
+    period_s = _period_s(IngestSettings().linger_ms / 1000, (wished.latency_s + APPEND_S) / (1 - row_s))
+    rows = wished.member_rows_per_s * period_s
+    return rows <= IngestSettings().segment_rows_max and rows * wished.row_bytes <= SEGMENT_BYTES_MAX
+
+
+def _enough(wished: Deployment) -> str:
+    most = wished.partitions
+    if not _keeps_up(replace(wished, members=most)):
+        return "and so they are with one for each partition: take more partitions"
+    few = next(n for n in range(wished.members + 1, most + 1) if _keeps_up(replace(wished, members=n)))
+    return f"take at least {few} members"
+
+
+def _generation(wished: Deployment, segments_per_s: float) -> tuple[float, str, bool]:
+    settings = IngestSettings()
+    row_rate = wished.rows_per_s / wished.partitions
+    limits = {
+        "ingest.seal_age_s": settings.seal_age_s,
+        "ingest.seal_log_distance": settings.seal_log_distance / segments_per_s,
+        "ingest.seal_rows": settings.seal_rows / row_rate,
+        "ingest.seal_bytes": settings.seal_bytes / (row_rate * wished.row_bytes),
+        # The largest is sealed early; where that is what seals, they are of all ages, half as old as the oldest.
+        "ingest.memory_bytes_max": 2
+        * MEMTABLES_RATIO
+        * settings.memory_bytes_max
+        / (wished.member_rows_per_s * wished.row_bytes),
+    }
+    by = min(limits, key=lambda name: limits[name])
+    return limits[by], by, by != "ingest.memory_bytes_max"
+
+
+def merges_per_s(events_per_s: float) -> float:
+    """Rounds of the flusher that find something, of all that come every ``flusher.merge_interval_s``."""
+    interval_s = FlusherSettings().merge_interval_s
+    return (1 - math.exp(-interval_s * events_per_s)) / interval_s
