@@ -9,16 +9,19 @@ from lancewal._lazy import names_of
 if TYPE_CHECKING:
     from lancewal_flusher.load.dataframe import load_dataframe
     from lancewal_flusher.tasks.spark_session import the_session as session
+    from lancewal_reader.spark.session_reads import count, view
     from lancewal_reader.spark.source import receipt_of_dataframe as receipt_of
 
-__all__ = ["load_dataframe", "receipt_of", "session"]
+__all__ = ["count", "load_dataframe", "receipt_of", "session", "view"]
 
 _load = names_of(
     __name__,
     {
+        "count": "lancewal_reader.spark.session_reads:count",
         "load_dataframe": "lancewal_flusher.load.dataframe:load_dataframe",
         "receipt_of": "lancewal_reader.spark.source:receipt_of_dataframe",
         "session": "lancewal_flusher.tasks.spark_session:the_session",
+        "view": "lancewal_reader.spark.session_reads:view",
     },
     former={"receipt_of_dataframe": "receipt_of", "the_session": "session"},
 )

@@ -30,12 +30,17 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        from lancewal_reader.spark.plain_errors import plain_errors
         from lancewal_reader.spark.source import pin_read
 
-        self._pinned = pin_read(options)
+        with plain_errors():
+            self._pinned = pin_read(options)
 
     def schema(self) -> StructType:
         return self._pinned.schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return self._pinned.reader(schema)
+        from lancewal_reader.spark.plain_errors import plain_errors
+
+        with plain_errors():
+            return self._pinned.reader(schema)

@@ -27,7 +27,7 @@ DECLARED = {
         *("SearchRows", "Snapshot", "spark", "Token", "Match", "Phrase", "Boolean", "Boost", "RRF"),
     },
     "lancewal.sandbox": {"KafkaBroker"},
-    "lancewal.spark": {"load_dataframe", "receipt_of", "session"},
+    "lancewal.spark": {"count", "load_dataframe", "receipt_of", "session", "view"},
 }
 #: Pages for who changes lancewal, not for who uses it.
 INSIDE = {"docs/decisions", "docs/simulation.md", "docs/protocol.md", "docs/format.md"}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
+import lancewal.spark
 from lancewal_core.errors import InvalidInput, TableRestored
 from lancewal_flusher.snapshots.drop import drop_snapshot
 from lancewal_flusher.snapshots.make import make_snapshot
@@ -196,8 +197,56 @@ def test_an_empty_table(spark: LocalSpark, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_options_are_named(spark: LocalSpark, pipeline: Pipeline, options: dict[str, str], text: str) -> None:
-    with pytest.raises(AnalysisException, match=text):
+    with pytest.raises(AnalysisException, match=text) as caught:
         spark.read(pipeline.uri, **options)
+    said = str(caught.value).strip().splitlines()
+    assert "lancewal_core.errors.InvalidInput: option" in said[0]
+    assert said[1:] == [" SQLSTATE: 38000"]  # no traceback
+
+
+def test_errors_of_a_plan_are_one_line(spark: LocalSpark, pipeline: Pipeline) -> None:
+    plans: list[tuple[str, Callable[[], object]]] = [
+        ("TableMissing: there is no table at", lambda: spark.read(f"{pipeline.uri}-none")),
+        ("InvalidInput: there is no table version 99999 yet", lambda: spark.read(pipeline.uri, at="version:99999")),
+        ("InvalidInput: filter 'no = 3' is not accepted", lambda: spark.read(pipeline.uri, filter="no = 3")),
+        (
+            "InvalidInput: column 'id' has type bigint in Spark",
+            lambda: spark.session.read.format("lancewal").schema("id string").load(pipeline.uri).collect(),
+        ),
+    ]
+    for text, plan in plans:
+        with pytest.raises(AnalysisException) as caught:
+            plan()
+        said = str(caught.value).strip().splitlines()
+        assert f"lancewal_core.errors.{text}" in said[0]
+        assert len(said) == 2
+
+
+def test_counts_give_as_many_as_there_are_rows_and_send_none(spark: LocalSpark, pipeline: Pipeline) -> None:
+    spark.tasks()
+    assert lancewal.spark.count(spark.session, pipeline.uri) == len(pipeline.oracle)
+    assert [task.kind for task in spark.tasks()] == ["count"]
+    open_ones = sum(1 for row in pipeline.oracle.values() if row["ok"])
+    assert lancewal.spark.count(spark.session, pipeline.uri, "ok") == open_ones
+    assert "count" not in {task.kind for task in spark.tasks()}
+    merged = lance.dataset(pipeline.uri)
+    for read in ({"consistency": "eventual"}, {"at": lancewal.At.version(merged.version)}):
+        assert lancewal.spark.count(spark.session, pipeline.uri, at_least=None, **read) == merged.count_rows()
+        assert lancewal.spark.count(spark.session, pipeline.uri, filter="ok", **read) == merged.count_rows("ok")
+    with pytest.raises(AnalysisException, match="InvalidInput: filter 'no = 3'"):
+        lancewal.spark.count(spark.session, pipeline.uri, filter="no = 3")
+
+
+def test_a_view_is_one_state_under_a_name(spark: LocalSpark, pipeline: Pipeline) -> None:
+    receipt = open_table(pipeline.uri).receipt()
+    df = lancewal.spark.view(spark.session, pipeline.uri, "orders", columns=["id", "region"], at=receipt)
+    assert receipt_of_dataframe(df) == receipt
+    found = spark.session.sql("SELECT id, region FROM orders").collect()
+    assert {(row.region, row.id) for row in found} == set(pipeline.oracle)
+    assert spark.session.table("orders").columns == ["id", "region"]
+    lancewal.spark.view(spark.session, pipeline.uri, "orders", filter="ok")
+    expected = sum(1 for row in pipeline.oracle.values() if row["ok"])
+    assert spark.session.sql("SELECT count(*) FROM orders").first() == (expected,)
 
 
 def test_types_of_the_exchange(spark: LocalSpark, pipeline: Pipeline) -> None:

@@ -33,6 +33,9 @@ OPTIONS: dict[str, str] = {
     "conflicts": "leave-out (default) records of keys in conflict, or fail where there are any",
     "unmerged_keys_max": "more keys with unmerged records, which each task holds in memory, are refused (default 10000000)",
 }
+COUNT = "lancewal_count"
+"""Set by ``lancewal.spark.count`` alone: tasks give numbers of rows, and no rows."""
+NOT_OF_A_COUNT = frozenset({"columns", "limit", "path"})
 _ALIASES = {"path": "table"}
 _POINTS = {"versionasof": "version:", "timestampasof": "timestamp:"}
 """What users of other formats know: ``at`` by a version, or a time."""
@@ -53,6 +56,8 @@ class SparkOptions:
     base_paths: BasePaths = "refuse"
     on_conflict: OnConflict = "leave-out"
     unmerged_keys_max: int = UNMERGED_KEYS_MAX
+    count: bool = False
+    """Each task gives how many rows it has."""
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
@@ -60,6 +65,8 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     found: dict[str, str] = {}
     for given, value in options.items():
         plain = _plain(given)
+        if plain == _plain(COUNT):
+            continue
         if plain in _POINTS:
             if "at" in found:
                 raise InvalidInput("options at, versionAsOf and timestampAsOf each say what is read: give one of them")
@@ -104,6 +111,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
         cast("BasePaths", base_paths),
         cast("OnConflict", conflicts),
         int(keys_max),
+        any(_plain(name) == _plain(COUNT) for name in options),
     )
 
 

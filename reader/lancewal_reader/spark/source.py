@@ -53,7 +53,8 @@ from lancewal_reader.reads import check_readable
 from lancewal_reader.scan import row_bytes
 from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import SparkOptions, parse_options
-from lancewal_reader.spark.task import BaseTask, DeltaTask, PinnedPlan, Task, run_task
+from lancewal_reader.spark.plain_errors import plain_errors
+from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from lancewal_reader.unmerged import folding_of
 
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 64 << 20
 TASKS_MIN = 4
+COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
+"""What tasks give that count."""
 _IO_THREADS = 8
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -172,12 +175,17 @@ class PinnedRead:
     def schema(self) -> StructType:
         """Columns wanted, in the order wanted; the receipt stands in the first one's metadata."""
         whole = self.pinned_plan.contract.rows.table
+        if self.options.count:
+            return spark_schema(COUNTED)
         schema = spark_schema(pa.schema([whole.field(name) for name in self.options.columns or whole.names]))
         schema.fields[0].metadata = {METADATA_KEY.decode(): self.receipt.to_json()}
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of ``schema``: what ``schema()`` gave, or what the user did."""
+        if self.options.count:
+            tasks: Sequence[Task | CountTask] = [CountTask()] if self.options.filter is None else self.tasks()
+            return CountReader(self.pinned_plan, tasks, schema, self.options.filter)
         check_user_schema(schema, self.pinned_plan.contract.rows.table)
         if self.options.columns is not None and set(self.options.columns) != set(schema.names):
             raise InvalidInput(
@@ -202,7 +210,7 @@ class PlainReader(DataSourceReader):
     """Reads a pinned state.  Spark refuses a reader that defines ``pushFilters`` unless its setting allows filters."""
 
     def __init__(
-        self, pinned_plan: PinnedPlan, tasks: Sequence[Task], schema: StructType, filter: str | None = None
+        self, pinned_plan: PinnedPlan, tasks: Sequence[Task | CountTask], schema: StructType, filter: str | None = None
     ) -> None:
         self.filter = self._given = filter
         self._pinned_plan = pinned_plan
@@ -214,10 +222,23 @@ class PlainReader(DataSourceReader):
         return self._partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, TaskPartition):  # Spark makes one of its own for a table without any task
-            for batch in run_task(self._pinned_plan, partition.task, self._columns, self.filter):
-                if batch.num_rows:
-                    yield to_target(batch, self._target)
+        # Spark makes one of its own for a table without any task.
+        if isinstance(partition, TaskPartition) and not isinstance(partition.task, CountTask):
+            with plain_errors():
+                for batch in run_task(self._pinned_plan, partition.task, self._columns, self.filter):
+                    if batch.num_rows:
+                        yield to_target(batch, self._target)
+
+
+class CountReader(PlainReader):
+    """A reader whose tasks give how many rows they have."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with plain_errors():
+            rows = 0
+            if isinstance(partition, TaskPartition):
+                rows = count_task(self._pinned_plan, partition.task, self.filter)
+            yield to_target(pa.record_batch([pa.array([rows], pa.int64())], COUNTED), self._target)
 
 
 class FilteringReader(PlainReader):
@@ -232,7 +253,7 @@ class FilteringReader(PlainReader):
 class TaskPartition(InputPartition):
     """One task on its way to an executor."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task | CountTask) -> None:
         super().__init__(None)
         self.task = task
 

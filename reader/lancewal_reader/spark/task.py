@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,6 +27,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.left_out import LeftOut, OnConflict
+from lancewal_reader.lookup import KeyLookup, count_plan
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 from lancewal_reader.portions import UNMERGED_KEYS_MAX
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
@@ -62,6 +64,11 @@ class DeltaTask:
     places: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class CountTask:
+    """How many rows there are at all."""
+
+
 Task = BaseTask | DeltaTask
 
 
@@ -96,26 +103,44 @@ class _Opened:
 _opened: OrderedDict[str, _Opened] = OrderedDict()
 
 
+def count_task(pinned_plan: PinnedPlan, task: Task | CountTask, filter: str | None) -> int:
+    """How many rows the task has."""
+    if isinstance(task, CountTask):
+        with _running(pinned_plan, task) as opened:
+            opened.keys()  # says what is left out
+            # Not kept: a process of Spark may be killed, and what of the index lies in a temporary folder goes with this.
+            find = KeyLookup(opened.context, pinned_plan.uri).addresses
+            return count_plan(opened.context, find, opened.pinned, pinned_plan.plan)
+    columns = [pinned_plan.contract.primary_key[0]]
+    return sum(batch.num_rows for batch in run_task(pinned_plan, task, columns, filter))
+
+
 def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: str | None) -> Iterator[pa.RecordBatch]:
     """The task's rows with the contract's types.  ``PlanStale`` when what the plan names is gone by now."""
+    with _running(pinned_plan, task) as opened:
+        match task:
+            case BaseTask(fragment_ids=ids):
+                rows, scan = pinned_plan.contract.rows, partial(opened.pinned.scan, filter=filter, fragment_ids=ids)
+                yield from base_batches(opened.context.tasks, scan, lambda: opened.keys().mask, rows, columns)
+            case DeltaTask(places=places):
+                # A key that is in another task's regions too is in conflict.
+                met = opened.context.folding.met(opened.keys)
+                conflicts, deltas = pinned_plan.plan.in_force.conflicts, opened.deltas(places)
+
+                def unmerged(projected: RowSchema) -> Loaded:
+                    return load(opened.context, deltas, projected, conflicts, met)
+
+                found = delta_rows(opened.pinned, pinned_plan.contract.rows, unmerged, columns, filter)
+                yield from found.to_batches(max_chunksize=batch_rows(found.schema))
+
+
+@contextmanager
+def _running(pinned_plan: PinnedPlan, task: Task | CountTask) -> Iterator[_Opened]:
+    """The plan, open; ``PlanStale`` says what to do where it is no longer whole."""
     start_worker()
     try:
         with failpoints.point("spark.task", **_about(task)):
-            opened = _open(pinned_plan)
-            match task:
-                case BaseTask(fragment_ids=ids):
-                    rows, scan = pinned_plan.contract.rows, partial(opened.pinned.scan, filter=filter, fragment_ids=ids)
-                    yield from base_batches(opened.context.tasks, scan, lambda: opened.keys().mask, rows, columns)
-                case DeltaTask(places=places):
-                    # A key that is in another task's regions too is in conflict.
-                    met = opened.context.folding.met(opened.keys)
-                    conflicts, deltas = pinned_plan.plan.in_force.conflicts, opened.deltas(places)
-
-                    def unmerged(projected: RowSchema) -> Loaded:
-                        return load(opened.context, deltas, projected, conflicts, met)
-
-                    found = delta_rows(opened.pinned, pinned_plan.contract.rows, unmerged, columns, filter)
-                    yield from found.to_batches(max_chunksize=batch_rows(found.schema))
+            yield _open(pinned_plan)
     except (PlanStale, ObjectMissing, VersionGone) as error:
         raise PlanStale(
             f"{pinned_plan.uri}: the state that this DataFrame was made from (table version "
@@ -134,9 +159,11 @@ def _open(pinned_plan: PinnedPlan) -> _Opened:
     return found
 
 
-def _about(task: Task) -> dict[str, object]:
+def _about(task: Task | CountTask) -> dict[str, object]:
     match task:
         case BaseTask(fragment_ids=ids):
             return {"kind": "base", "fragments": list(ids)}
         case DeltaTask(places=places):
             return {"kind": "delta", "regions": list(places)}
+        case CountTask():
+            return {"kind": "count"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import os
 import pickle
 import random
 import re
@@ -12,11 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,11 +39,14 @@ from pyspark.sql.types import (
 
 from lancewal_core.errors import InvalidInput, InvalidSettings, PlanStale
 from lancewal_core.settings.executor import storage_options
+from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_reader.point.at import At
 from lancewal_reader.spark.filters import translate
-from lancewal_reader.spark.options import OPTIONS, parse_options
+from lancewal_reader.spark.options import COUNT, NOT_OF_A_COUNT, OPTIONS, parse_options
+from lancewal_reader.spark.plain_errors import plain_errors
+from lancewal_reader.spark.session_reads import count
 from lancewal_reader.spark.source import FilteringReader, PinnedRead, PlainReader, TaskPartition, balanced, pin_read
-from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
+from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value
@@ -119,6 +125,16 @@ def test_storage_options_come_from_the_environment() -> None:
     assert storage_options({"LANCEWAL_STORAGE__OPTIONS__AWS_REGION": "eu-2"}) == {"aws_region": "eu-2"}
     with pytest.raises(InvalidSettings):
         storage_options({"LANCEWAL_STORAGE__OPTIONS": "{}", "LANCEWAL_STOER__X": "1"})
+
+
+def test_a_count_is_asked_for_by_its_own_function_alone() -> None:
+    assert parse_options({"table": "/t", COUNT: "true", "filter": "a > 1"}).count
+    assert not parse_options({"table": "/t"}).count
+    for name in NOT_OF_A_COUNT:
+        with pytest.raises(InvalidInput, match=f"count: {name} is not of a count"):
+            count(None, "/t", **{name: "a"})  # type: ignore[arg-type] # it comes to no session
+    with pytest.raises(InvalidInput, match="filter: Spark takes a condition in Lance's SQL as text, not Expression"):
+        count(None, "/t", pc.field("a") > 1)  # type: ignore[arg-type] # what a user may give
 
 
 # -- types -------------------------------------------------------------------------------------------------------
@@ -460,3 +476,46 @@ def test_the_driver_never_holds_the_delta(tmp_path: Path) -> None:
     assert measured["grown"] < rows * size / 2, measured
     assert measured["arrow"] < rows * size / 20, measured
     pipeline.close()
+
+
+@pytest.mark.parametrize("condition", [None, "a > 2", "ok", "id < 0"])
+def test_tasks_that_count_give_as_many_as_there_are_rows(pipeline: Pipeline, condition: str | None) -> None:
+    asked = {"table": pipeline.uri, COUNT: "true", **({} if condition is None else {"filter": condition})}
+    read = pin_read(asked)
+    reader = read.reader(read.schema())
+    found: list[Any] = [batch for part in reader.partitions() for batch in reader.read(part)]
+    assert all(batch.num_rows == 1 for batch in found)
+    assert (
+        sum(batch["rows"][0].as_py() for batch in found) == open_table(pipeline.uri).to_arrow(filter=condition).num_rows
+    )
+    assert (len(found) == 1) == (condition is None)
+
+
+def test_a_whole_count_scans_nothing_that_the_key_index_covers(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = pin_read({"table": pipeline.uri}).pinned_plan
+    expected = len(pipeline.oracle)
+
+    def scan(*_: object, **__: object) -> None:
+        raise AssertionError("scanned")
+
+    monkeypatch.setattr(LancePinnedTable, "scan", scan)
+    assert count_task(pinned, CountTask(), None) == expected
+
+
+def test_only_a_worker_of_spark_that_ends_with_our_error_hides_where_it_came_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
+
+    def raised(error: Exception, program: str) -> bool:
+        monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec(program, None))
+        with pytest.raises(type(error)), plain_errors():
+            raise error
+        return os.environ.pop("SPARK_HIDE_TRACEBACK", None) is not None
+
+    assert not raised(InvalidInput("ours"), "pytest.__main__")
+    assert not raised(KeyError("a bug"), "pyspark.daemon")
+    assert raised(InvalidInput("ours"), "pyspark.daemon")
+    assert raised(InvalidInput("ours"), "pyspark.sql.worker.create_data_source")

@@ -1,0 +1,48 @@
+"""What a program with a Spark session calls: a count without rows, and a view.
+
+Both plan where Spark makes data sources, beside the driver, so they work through Spark Connect too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.spark.options import COUNT, NOT_OF_A_COUNT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def count(spark: SparkSession, table: str, filter: str | None = None, **read: object) -> int:
+    """How many rows there are, or pass ``filter``, a condition in Lance's SQL; each task sends one number and no row.
+
+    Without ``filter`` one task counts as ``Table.count_rows`` does: by the sizes of the merged table, the keys of unmerged
+    rows and the key index.  ``read``: options of the source by name (``consistency``, ``at``, ``at_least``, ``timeout_s``,
+    ``max_staleness_s``, ``conflicts``, ``base_paths``), points and tokens as they are or as text; None is left out.
+    """
+    for name in NOT_OF_A_COUNT & read.keys():
+        raise InvalidInput(f"count: {name} is not of a count; name what is counted by filter")
+    if filter is not None and not isinstance(filter, str):
+        raise InvalidInput(f"filter: Spark takes a condition in Lance's SQL as text, not {type(filter).__name__}")
+    options = {**_texts({"filter": filter, **read}), COUNT: "true"}
+    counted = spark.read.format("lancewal").options(**options).load(table).collect()
+    return sum(row[0] for row in counted)
+
+
+def view(spark: SparkSession, table: str, name: str, **options: object) -> DataFrame:
+    """Make or replace the temporary view ``name`` for SQL, and give its DataFrame: one state of the table, that of this call.
+
+    ``options``: those of the source by their names; a list of names may stand for ``columns``.
+    """
+    df = spark.read.format("lancewal").options(**_texts(options)).load(table)
+    df.createOrReplaceTempView(name)
+    return df
+
+
+def _texts(options: dict[str, object]) -> dict[str, str]:
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
