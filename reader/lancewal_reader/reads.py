@@ -28,6 +28,7 @@ from lancewal_core.errors import (
     ContractChanged,
     InvalidInput,
     ObjectMissing,
+    OutsideHistoryWindow,
     PlanRetriesExhausted,
     PlanStale,
     RegionConflict,
@@ -183,10 +184,19 @@ class Reads:
     def count(self, wanted: Wanted) -> tuple[Planned, int]:
         """The read, and how many rows it has."""
         if wanted.filter is None:
-            planned = self.plan(wanted)
-            return planned, self.using(planned, count_plan)
+            return self.at_once(wanted, lambda planned: (planned, self.using(planned, count_plan)))
         planned, rows = self.begin(wanted)
         return planned, sum(batch.num_rows for batch in rows)
+
+    def at_once(self, wanted: Wanted, use: Callable[[Planned], T]) -> T:
+        """What ``use`` makes of a read that nobody has the receipt of: it is called again, by a newer plan, where one that
+        was kept (4) cannot be read any more."""
+        try:
+            return use(self.plan(wanted))
+        except (VersionGone, OutsideHistoryWindow):
+            if wanted.read.max_staleness_s is None:
+                raise
+        return use(self.plan(replace(wanted, read=replace(wanted.read, max_staleness_s=None))))
 
     def using(self, planned: Planned, use: Callable[[DeltaContext, FindAddresses, PinnedTable, ReadPlan], T]) -> T:
         """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile."""

@@ -47,12 +47,13 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
     given = tuple(dict.fromkeys((*wanted.columns, *key)))
     more = () if sought.vector is None else (sought.vector.column,)
     read = replace(wanted, columns=tuple(dict.fromkeys((*given, *more))))
-    planned = reads.plan(read)
     deep = sought if not key and sought.rerank is None else _deeper(sought)
 
-    def found(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> SearchRows:
+    def found(
+        schema: pa.Schema, context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan
+    ) -> SearchRows:
         assert isinstance(pinned, LancePinnedTable)
-        state = State(context, find, pinned, plan, read, planned.schema)
+        state = State(context, find, pinned, plan, read, schema)
         rows = [
             *([] if deep.vector is None else [vector_rows(caches.sides, state, deep.vector, given)]),
             *([] if deep.text is None else [text_rows((caches.sides, caches.texts), state, deep.text, given)]),
@@ -62,7 +63,7 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
         fused = _fused(rows[0].to_arrow(), rows[1].to_arrow(), key, sought.fusion)
         return SearchRows(fused, _both(rows[0].coverage, rows[1].coverage))
 
-    best = reads.using(planned, found)
+    best = reads.at_once(read, lambda planned: reads.using(planned, lambda *state: found(planned.schema, *state)))
     rows = best.to_arrow()
     if sought.rerank is not None:
         rows = _reranked(rows.drop_columns([n for n in given if n not in wanted.columns]), sought.rerank)
