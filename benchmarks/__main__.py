@@ -27,6 +27,7 @@ from benchmarks import (
     reads,
     restart,
     search,
+    steady,
     strong_read,
     write_amplification,
 )
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "strong-read": strong_read.run,
     "reads": reads.run,
     "distance": distance.run,
+    "steady": steady.run,
     "partitions": partitions.run,
     "freshness": freshness.run,
     "restart": restart.run,

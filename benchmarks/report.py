@@ -83,6 +83,17 @@ def _distance_rows() -> Iterator[_Row]:
         yield said, f"{key}_requests_per_s", _at_most("1"), ".1f"
 
 
+def _steady_rows() -> Iterator[_Row]:
+    for partitions, (requests, p50, p99) in {4: ("40", "450", "800"), 64: ("45", "500", "900")}.items():
+        said = f"{partitions} partitions:"
+        yield f"{said} requests a second", f"requests_{partitions}", _at_most(requests), ".1f"
+        yield f"{said} the same as `lancewal estimate` expects it", f"expected_requests_{partitions}", "-", ".1f"
+        yield f"{said} segments a second", f"wal_puts_{partitions}", _at_most("20"), ".1f"
+        yield f"{said} requests for rows of the table a second", f"row_requests_{partitions}", "-", ".1f"
+        yield f"{said} freshness, p50, ms", f"fresh_p50_ms_{partitions}", _at_most(p50), ",.0f"
+        yield f"{said} freshness, p99, ms", f"fresh_p99_ms_{partitions}", _at_most(p99), ",.0f"
+
+
 def _partitions_rows() -> Iterator[_Row]:
     for count in (1, 64, 512, 1_000):
         said, key = f"{count:,} partitions: ".replace("1 partitions", "1 partition"), f"_{count}"
@@ -182,6 +193,7 @@ ROWS: dict[str, list[_Row]] = {
         ("table versions made meanwhile", "table_version", "-", ",.0f"),
     ],
     "distance": [*_distance_rows()],
+    "steady": [*_steady_rows()],
     "partitions": [*_partitions_rows()],
     "restart": [
         *_restart_rows("", "", ("at most 2", "at most 2,000", "at most 3,000")),

@@ -9,7 +9,8 @@ chance, so that a key comes again after five seconds only.
 2. Then a reader, one more process, keeps one table open and reads it again and again for ``READ_S``: freshness of a row is
    the end of the first read that shows it minus the time of its produce call.
 
-Beside each count stands what ``lancewal estimate`` expects of the same deployment.
+Beside the count stands what ``lancewal estimate`` expects of the same deployment, without what comes with its age only:
+listings of a log of a day, and deletions.
 
 ``BENCHMARK_PARTITIONS``, as ``4,64``, measures other numbers of partitions.
 """
@@ -37,6 +38,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.distance import BASE_ROWS, DELAY_S, FOLDER
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, region_of, table_rows
+from lancewal_core.cli.estimate.deployment import Deployment
+from lancewal_core.cli.estimate.expected import expected
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker, Process
 from lancewal_flusher.define.create import create_table
@@ -47,7 +50,9 @@ PARTITIONS = (4, 64)
 RATE = 10_000
 MEMBERS = 2
 WARM_S, COUNTED_S, READ_S = 30.0, 150.0, 40.0
+ROW_BYTES = 150.0
 PIECE_S = 0.01
+LISTINGS = "listings of the log by garbage rounds"
 METHODS = {"put": ("PUT", "POST"), "get": ("GET", "HEAD"), "list": ("LIST",), "delete": ("DELETE",)}
 
 
@@ -107,7 +112,14 @@ http: {{ingest_port: 0, flusher_port: 0}}
         if any(code is not None for code in codes):
             logs = [(folder / f"{n}.log").read_text()[-1500:] for n in range(len(services))]
             raise RuntimeError(f"a service ended by itself, exit codes {codes}: {logs}")
-    return {**_rates(taken, seconds), **freshness}
+    return {**_rates(taken, seconds), **freshness, "expected_requests": _expected(partitions)}
+
+
+def _expected(partitions: int) -> float:
+    """Requests a second."""
+    wished = Deployment(RATE, ROW_BYTES, partitions, MEMBERS, DELAY_S, freshness_s=None, readers=0, read_every_s=0.0)
+    by_act = expected(wished).by_act
+    return sum(act.requests - act.delete for name, act in by_act.items() if name != LISTINGS)
 
 
 def _rates(taken: list[StoreRequest], seconds: float) -> dict[str, float]:
