@@ -414,6 +414,10 @@ _MISSED = """
   column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`
   leaves the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them.
   In a service, compaction takes a fragment once a fifth of it is hidden.
+* **Searches with unmerged rows** (search). A search plans a strong read, 4 ms, and asks Lance more than once: by vector an
+  index is asked with four times the candidates until they show the same rows; by text the best rows are scored anew, and how
+  many have a word is counted among the hidden ones. Lance's own query takes 1.5 to 2 ms by text here. A phrase of frequent
+  words is the slowest: all unmerged rows that have both words are looked through.
 * **Each round merged before the next** (a). All of the latency of Kafka, sealing by age and merging stands between two
   rounds; producers that do not wait are the row *in a stream*."""
 
