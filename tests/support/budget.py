@@ -213,6 +213,7 @@ LONG: Mapping[str, Sequence[str]] = {
     ],
     "reader/test_damage.py": ["test_a_lost_snapshot_is_read_from_the_log"],
     "reader/test_key_bytes.py": ["test_every_read_is_the_fold_of_what_is_durable"],
+    "reader/test_lookup.py": ["test_each_key_has_its_row_in_the_order_asked"],
     "reader/test_lookup_of_tables.py": [
         "test_rows_that_the_key_index_does_not_cover",
         "test_whatever_was_done_to_the_table",
