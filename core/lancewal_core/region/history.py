@@ -26,7 +26,7 @@ from threading import Lock
 from lancewal_core import paths
 from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
 from lancewal_core.ids import Generation, Region
-from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.store.region_listing import list_regions
@@ -94,7 +94,8 @@ class SoundHistories:
 
 
 def check_reaches(region: Region, index: RegionIndex | None, in_force: InForce) -> None:
-    """``StoreInconsistent`` where the region's index, None if none is found, ends below ``in_force``.
+    """``StoreInconsistent`` where the region's index, None if none is found, ends below ``in_force``, or still has what is
+    merged as OPEN: of the entries behind that, which may be durable before it is sealed, it says nothing.
 
     Whoever has read the watermarks before it knows by that that it is not the newest.  Whoever has not, as a plan that reads
     both at the same time, reads both again.
@@ -105,6 +106,11 @@ def check_reaches(region: Region, index: RegionIndex | None, in_force: InForce) 
         raise StoreInconsistent(
             f"region {region.name}: the index found ends below generation {merged}, which the table has merged; "
             f"{INDEX_LOST}",
+            region=region.name,
+        )
+    if newest is not None and newest.generation == merged and newest.state is State.OPEN:
+        raise StoreInconsistent(
+            f"region {region.name}: the index found has generation {merged} as OPEN, which the table has merged; {INDEX_LOST}",
             region=region.name,
         )
 

@@ -45,7 +45,11 @@ def in_force(generation: int) -> InForce:
 
 def test_an_index_that_ends_below_what_is_merged_is_refused() -> None:
     check_reaches(REGION, None, NOTHING_MERGED)
-    check_reaches(REGION, OPEN, in_force(1))
+    sealed = sure(seal(OPEN, Generation(1), OWNER, Position(10), "w", hand_over=False, record_times=None, now_ms=0))
+    for index in (sealed, replace(sealed, generations=sealed.generations[:1])):
+        check_reaches(REGION, index, in_force(1))
+    with pytest.raises(StoreInconsistent, match="has generation 1 as OPEN, which the table has merged"):
+        check_reaches(REGION, OPEN, in_force(1))
     with pytest.raises(StoreInconsistent, match="orders/topic-id-1/0: the index found ends below generation 2"):
         check_reaches(REGION, OPEN, in_force(2))
     with pytest.raises(StoreInconsistent, match="ends below generation 1, which the table has merged"):
