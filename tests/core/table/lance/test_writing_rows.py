@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ import pytest
 from lance.fragment import write_fragments
 
 from lancewal_core.errors import StoreUnavailable
+from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance import table as table_lance
 from lancewal_core.table.lance.lance_threads import CORES_RESERVED
 from lancewal_core.table.lance.table import BYTES_IN_HALVES, LanceTable
-from lancewal_core.table.protocol import fragment_rows
+from lancewal_core.table.protocol import Committed, TableCommit, fragment_rows
 from lancewal_flusher.open import open_context as open_flusher
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_ingest.context import open_context as open_ingest
@@ -77,6 +79,19 @@ def test_files_and_the_order_of_rows(table: LanceTable, count: int, files: list[
     fragments = table.write_rows(rows(count))
     assert [fragment_rows(f) for f in fragments] == files
     assert pa.Table.from_batches(table.read_unadopted(fragments, ["k", "v"])) == rows(count)
+
+
+def test_a_version_that_is_gone_is_still_written_through(table: LanceTable) -> None:
+    """One that is kept open for writing outlives clean-ups, and the file fits the newest version."""
+    names = {"k": (0,), "v": (1,)}
+    table.write_rows(rows(1), names)
+    lance.write_dataset(rows(3), table.uri, mode="append")
+    lance.dataset(table.uri).cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert [version["version"] for version in lance.dataset(table.uri).versions()] == [2]
+    (written,) = table.write_rows(rows(50).slice(40), names)
+    commit = TableCommit(TableVersion(2), (written,), (), (), {}, strict=False)
+    assert isinstance(table.commit(commit), Committed)
+    assert lance.dataset(table.uri).to_table() == pa.concat_tables([rows(3), rows(50).slice(40)])
 
 
 def test_what_is_large_by_bytes_is_one_file(table: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
