@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
@@ -51,7 +51,6 @@ from lancewal_reader.plan.strong import (
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
 from lancewal_reader.reads import check_readable
 from lancewal_reader.scan import row_bytes
-from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
@@ -60,6 +59,7 @@ from lancewal_reader.unmerged import folding_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.datasource import Filter
 
 TASK_BYTES = 64 << 20
 TASKS_MIN = 4
@@ -245,6 +245,8 @@ class FilteringReader(PlainReader):
     """A reader that takes filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 # Spark's name
+        from lancewal_reader.spark.filters import translate  # PySpark 4.0 has no filters
+
         offered, left = translate(filters, self._pinned_plan.contract.rows.table)
         self.filter = " AND ".join(f"({one})" for one in (self._given, offered) if one is not None) or None
         return left

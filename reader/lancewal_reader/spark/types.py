@@ -19,6 +19,8 @@ Spark checks the Arrow schema of a task's first batch only and trusts the rest, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -108,7 +110,9 @@ def check_user_schema(wanted: StructType, whole: pa.Schema) -> None:
 
 def target_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema that Spark expects of batches of ``schema``."""
-    return to_arrow_schema(schema, timezone="UTC")
+    # PySpark 4.0 has no other zone, and takes none.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def to_target(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
