@@ -65,13 +65,17 @@ def tag_holds_a_version() -> None:
 
 
 def branch_holds_a_version() -> None:
-    """A snapshot is made of merged and unmerged rows; then everything that it was made of is merged, and would go."""
+    """A snapshot is made of merged and unmerged rows; then everything that it was made of is merged, and would go.
+
+    Another one, for some hours, goes.
+    """
     stage = Stage()
     a, f = _merged_thrice(stage)
     stage.append_and_seal(a, 0)
     stage.append(a, 1)
     keeping = Keeping(stage, stage.process("keeper"))
     keeping.make(None, None, "kept")
+    keeping.make(None, 12 * 3600 * 1000, "over")
     stage.append_and_seal(a, 0, 1)
     stage.round(f)
     stage.checker.table.compact()
@@ -79,7 +83,9 @@ def branch_holds_a_version() -> None:
     stage.round(f)
     report = stage.expire(f, days=_DAY)
     require(bool(report.expired_versions), "nothing went")
+    require(report.dropped_snapshots == ("over",), "other snapshots were dropped:", report.dropped_snapshots)
     keeping.read("kept")
+    keeping.read("over")
     check_kept(stage)
     stage.check()
 

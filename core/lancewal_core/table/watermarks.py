@@ -286,10 +286,10 @@ class Watermarks:
         self._set_by = max(self._set_by, known.version)
         return known
 
-    def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> bool:
-        """Write ``merges/<version>``; one that is there already must say the same.  False: no verdict, it may be missing."""
+    def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> Unknown | None:
+        """Write ``merges/<version>``; one that is there already must say the same.  ``Unknown``: it may be missing."""
         if version == self._written:
-            return True  # a quiet table: no request a round
+            return None  # a quiet table: no request a round
         key = paths.merge_record(version)
         with point("merges.put", object=key):
             outcome = put_once(self._store, key, encode_merge_record(in_force, kind))
@@ -299,7 +299,7 @@ class Watermarks:
                 self._found.keep([version], in_force)  # it would be read back from there
                 self._set_by = max(self._set_by, in_force.version)
             case Unknown():
-                return False
+                return outcome
             case Lost(found=found):
                 other = decode_merge_record(found, key)
                 said = (other.version, other.regions, other.conflicts)
@@ -312,12 +312,13 @@ class Watermarks:
                 self._written = version
             case _:
                 assert_never(outcome)
-        return True
+        return None
 
     def recorded(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
         """As ``record``; ``StoreUnavailable`` without a verdict, for those who go no further without it."""
-        if not self.record(in_force, version, kind):
-            raise no_verdict(paths.merge_record(version), "no reply", "the next round writes it")
+        unknown = self.record(in_force, version, kind)
+        if unknown is not None:
+            raise no_verdict(paths.merge_record(version), unknown.cause, "the next round writes it")
 
     def decide(self, in_force: InForce, kind: Decision) -> InForce:
         """Put a person's word under ``merges/<in_force.version>``; what is in force there then, theirs or an earlier one's.
