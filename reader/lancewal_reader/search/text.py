@@ -131,7 +131,9 @@ def text_rows(
     pinned = state.pinned
     named = with_text_columns(state.context.contract.rows, text_indexes(pinned), sought)
     sides = caches[0].get(state, named.columns)
-    ranked, coverage = TextSearch(pinned, sides, caches[1], named).found()
+    # Versions of a branch have the numbers of the table's, and branches come and go: what is kept goes by numbers.
+    cache = caches[1] if state.plan.branch is None else TextCache()
+    ranked, coverage = TextSearch(pinned, sides, cache, named).found()
     return SearchRows(ranked.rows(pinned, sides, state.schema, columns), coverage)
 
 
@@ -150,7 +152,8 @@ class TextSearch:
         }
         self._query = _with_words(sought.query, self._tokenizers)
         self._pieces = {name: self._pieces_of(name) for name in self._columns}
-        usable = not sought.exact and self._pieces_known() and set(known).issuperset(self._columns)
+        here = {name for name, index in known.items() if index.here}
+        usable = not sought.exact and self._pieces_known() and here.issuperset(self._columns)
         self._indexed = [self._indexed_of(known[name]) for name in self._columns] if usable else []
         self._positions = all(indexed.index.positions for indexed in self._indexed)
 

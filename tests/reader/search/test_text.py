@@ -14,12 +14,14 @@ import pytest
 
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.rows.schema import Op
+from lancewal_flusher.snapshots.drop import drop_snapshot
+from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.search import indexed_texts
 from lancewal_reader.search import text as text_search
 from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery
-from lancewal_reader.table import Table, open_table
+from lancewal_reader.table import Table, open_table, reads_of
 from tests.support import indexed_tables
-from tests.support.flusher_tables import Operation, Row
+from tests.support.flusher_tables import COMBINE, Operation, Row
 from tests.support.indexed_tables import FRAGMENTS, PER_FRAGMENT, AllIndexes, build_indexes
 
 K = 7
@@ -317,6 +319,51 @@ def test_a_search_at_a_receipt_is_the_same_search(made: Texts) -> None:
     assert again.to_arrow().equals(found.to_arrow())
     merged_alone = opened.search(text="w1 w2", text_columns=["text"], consistency="eventual")
     assert (merged_alone.coverage.fresh_rows, merged_alone.coverage.masked_rows) == (0, 0)
+
+
+def named_snapshot(table: AllIndexes, name: str) -> None:
+    context = table.context()
+    make_snapshot(context, reads_of(context, table.uri), name)
+
+
+def test_snapshots_and_the_table_are_told_apart_by_a_table_that_stays_open(tmp_path: Path) -> None:
+    """Two snapshots of one version, and the table's next version, have the same number and the same fragments by number."""
+    table = AllIndexes(tmp_path, stable_row_ids=False)
+    table.adopt_new(20)
+    opened = open_table(table.uri)
+    found: dict[str | None, dict[int, str]] = {}
+    asked: dict[str, Any] = {"text": "seldom", "text_columns": ["text"], "columns": ["id", "text"]}
+    for name, id, text in (("one", 3, "seldom"), ("two", 900, "seldom and more")):
+        table.generation(0, [Operation(Op.UPSERT, (id,), {"text": text})])
+        named_snapshot(table, name)
+    table.generation(0, [Operation(Op.UPSERT, (3,), {"text": "frequent"})])
+    table.round(COMBINE)
+    for point in ("snapshot:one", "snapshot:two", None, "snapshot:one"):
+        rows = opened.search(**asked, at=point).to_arrow()
+        anew = open_table(table.uri).search(**asked, at=point).to_arrow()
+        assert rows.equals(anew), point
+        found[point] = dict(zip(rows["id"].to_pylist(), rows["text"].to_pylist(), strict=True))
+    assert found == {
+        "snapshot:one": {3: "seldom"}, "snapshot:two": {3: "seldom", 900: "seldom and more"}, None: {900: "seldom and more"},
+    }  # fmt: skip
+    drop_snapshot(table.context().table, "one")
+    named_snapshot(table, "one")
+    assert opened.search(**asked, at="snapshot:one").to_arrow()["id"].to_pylist() == [900]
+    table.close()
+
+
+def test_words_at_a_snapshot_are_those_of_the_index(tmp_path: Path) -> None:
+    """Also which column is meant."""
+    table = AllIndexes(tmp_path, stable_row_ids=False)
+    table.adopt_new(20)
+    table.dataset.create_scalar_index("text", "INVERTED", stem=False, remove_stop_words=False)
+    table.generation(0, [Operation(Op.UPSERT, (3,), {"text": "the foxes"})])
+    opened = open_table(table.uri)
+    named_snapshot(table, "one")
+    for words, ids in (("the", [3]), ("fox", []), ("foxes", [3])):
+        for point in (None, "snapshot:one"):
+            assert opened.search(text=words, at=point).to_arrow()["id"].to_pylist() == ids, (words, point)
+    table.close()
 
 
 def test_what_is_wrong_is_said(made: Texts) -> None:

@@ -34,6 +34,8 @@ class TextIndex:
     """Parameters of ``lance.tokenize``."""
     positions: bool
     """Whether it knows where in a text a word stands."""
+    here: bool
+    """Whether all its files lie in the folder of indexes; those of a branch or a shallow clone may lie in another table's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,7 @@ class DocumentLengths:
 
 def text_indexes(pinned: LancePinnedTable) -> Sequence[TextIndex]:
     """One of each column: that of which several stand over the same column is none, since nobody says which is meant."""
-    if pinned.dataset.base_paths():
-        return ()  # its files may lie elsewhere
+    here = not pinned.dataset.base_paths()
     live = {f.fragment_id for f in pinned.fragments()}
     found = [d for d in pinned.dataset.describe_indices() if d.index_type == _INVERTED and len(d.field_names) == 1]
     columns = [d.field_names[0] for d in found]
@@ -60,6 +61,7 @@ def text_indexes(pinned: LancePinnedTable) -> Sequence[TextIndex]:
             frozenset[int]().union(*(frozenset(s.fragment_ids) for s in d.segments)) & live,
             {name: value for name, value in d.details.items() if name in TOKENIZER},
             bool(d.details.get("with_position")),
+            here,
         )
         for d in found
         if columns.count(d.field_names[0]) == 1 and d.details and d.details.get("document_granularity", "row") == "row"
