@@ -510,7 +510,18 @@ class LanceTable:
             return (*first.result(), *second)
 
     def _write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None) -> tuple[str, ...]:
-        through = self._to_write_through()
+        through, kept = self._to_write_through()
+        try:
+            return self._written_through(through, rows, field_ids)
+        except ContractMismatch:
+            if not kept:
+                raise
+        # It may be of a time at which somebody had changed the columns, who has changed them back since.
+        return self._written_through(self._to_write_through()[0], rows, field_ids)
+
+    def _written_through(
+        self, through: Any, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None
+    ) -> tuple[str, ...]:
         try:
             written = write_fragments(rows, through, mode="append", max_rows_per_file=ROWS_PER_FILE)
         except OSError as error:
@@ -525,16 +536,18 @@ class LanceTable:
                     raise self._do_not_fit(f"their columns have field ids {ids}, the contract's are {wanted}")
         return tuple(map(json.dumps, found))
 
-    def _to_write_through(self) -> Any:
-        """A version that is kept open, so that a write asks for nothing: of it only the columns count.
+    def _to_write_through(self) -> tuple[Any, bool]:
+        """A version that is kept open, so that a write asks for nothing, and whether it was open before: of it only the
+        columns count.
 
         They may have changed since.  What is written then has the contract's field ids as ever, and no version of which
         ``check_table`` is not asked takes it in.
         """
         with self._writing_lock:
-            if self._writing is None:
+            kept = self._writing is not None
+            if not kept:
                 self._writing = self.newest().dataset
-            return self._writing
+            return self._writing, kept
 
     def _do_not_fit(self, why: str) -> ContractMismatch:
         with self._writing_lock:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from lance.fragment import write_fragments
 
-from lancewal_core.errors import StoreUnavailable
+from lancewal_core.errors import ContractMismatch, StoreUnavailable
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
@@ -92,6 +92,24 @@ def test_a_version_that_is_gone_is_still_written_through(table: LanceTable) -> N
     commit = TableCommit(TableVersion(2), (written,), (), (), {}, strict=False)
     assert isinstance(table.commit(commit), Committed)
     assert lance.dataset(table.uri).to_table() == pa.concat_tables([rows(3), rows(50).slice(40)])
+
+
+def declare_nullable(table: LanceTable, nullable: bool) -> None:
+    dataset: Any = lance.dataset(table.uri)
+    dataset.alter_columns({"path": "v", "nullable": nullable})
+
+
+def test_a_version_of_other_columns_that_is_kept_open_is_no_reason_to_refuse(table: LanceTable) -> None:
+    """It is of a time at which a user had declared a column not nullable, and all rows that came had a value."""
+    declare_nullable(table, False)
+    names = {"k": (0,), "v": (1,)}
+    table.write_rows(rows(1), names)
+    nulls = rows(3).set_column(1, "v", pa.nulls(3, rows(3)["v"].type))
+    with pytest.raises(ContractMismatch, match="marked non-null"):
+        table.write_rows(nulls, names)
+    table.write_rows(rows(1), names)
+    declare_nullable(table, True)
+    assert len(table.write_rows(nulls, names)) == 1
 
 
 def test_what_is_large_by_bytes_is_one_file(table: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
