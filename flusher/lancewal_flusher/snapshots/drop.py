@@ -14,16 +14,17 @@ from collections.abc import Sequence
 
 from lancewal_core.errors import Corrupt, InvalidInput, SnapshotMissing
 from lancewal_core.table.protocol import Branch, Table
-from lancewal_core.table.snapshots import begun_ms, find_branch, is_ours, snapshot_of
+from lancewal_core.table.snapshots import begun_ms, check_name, find_branch, is_ours, snapshot_of
 
 BEGUN_MAX_MS = 24 * 3600 * 1000
 
 
 def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
-    """``SnapshotMissing``; ``InvalidInput`` where the branch is a user's."""
+    """``SnapshotMissing``; ``InvalidInput`` where the branch is a user's, or no snapshot can have the name."""
     branch = find_branch(table, name)
     if branch is not None and not is_ours(branch):
         raise InvalidInput(f"branch {name} is no snapshot: delete it with Lance, dataset.branches.delete({name!r})")
+    check_name(name)  # what has no branch is looked for in a folder of that name
     if look_only and branch is not None:
         return
     if look_only or not table.drop_branch(name):

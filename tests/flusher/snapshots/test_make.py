@@ -110,6 +110,8 @@ def test_names(pipeline: Pipeline) -> None:
     for name in ("", "main", "..", "a/b", "a b", ".a", "a.", "a..b", "x" * 65, "ü"):
         with pytest.raises(InvalidInput, match="no name of a snapshot"):
             snapshot(pipeline, name)
+        with pytest.raises(InvalidInput, match="no name of a snapshot"):
+            drop_snapshot(pipeline.table, name)
     snapshot(pipeline, "A-b_c.1")
     with pytest.raises(InvalidInput, match=r"there is a snapshot A-b_c\.1 already"):
         snapshot(pipeline, "A-b_c.1")
