@@ -62,6 +62,11 @@ _FEW = 1_000
 _ERROR = 4.0 * float(np.finfo(np.float32).eps)
 """Of a sum of float32 products, by the number of summands and the product of both lengths: twice what rounding can make."""
 
+_LEAST = float(np.finfo(np.float32).tiny)
+"""How far off a summand may be that is too small for float32, much more than that."""
+_SQUARE_MIN = 1e-30
+"""Of a shorter vector float32 does not know the length."""
+
 
 class KeptVectors:
     """A column of rows that are searched again and again; threads may share it."""
@@ -87,14 +92,17 @@ class KeptVectors:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             products = self._matrix @ query.astype(np.float32)
             error = _ERROR * (len(query) + 2)
+            least = _LEAST * (len(query) + 2) * (1.0 + longest + length)
             match metric:
                 case "l2":
                     found = self._squares - 2 * products
-                    error *= (longest + length) ** 2
+                    error = error * (longest + length) ** 2 + least
                 case "dot":
                     found = -products
-                    error *= longest * length
+                    error = error * longest * length + least
                 case "cosine":
+                    if min(self._squares.min(), length**2) < _SQUARE_MIN:
+                        return everything
                     found = -products / (np.sqrt(self._squares) * np.float32(length))
                 case _:
                     assert_never(metric)

@@ -30,7 +30,15 @@ def test_kept_vectors_give_the_nearest_of_all(
     """Also where all are far from 0 and close together, so that float32 tells them apart in no way."""
     monkeypatch.setattr(distance, "_FEW", 10)
     rng = np.random.default_rng(4)
-    for scale, offset in ((1.0, 0.0), (1e-4, 1.0), (1e-6, 1_000.0), (1e15, 0.0), (1e30, 0.0), (1e-30, 0.0)):
+    for scale, offset in (
+        (1.0, 0.0),
+        (1e-4, 1.0),
+        (1e-6, 1_000.0),
+        (1e15, 0.0),
+        (1e30, 0.0),
+        (1e-22, 0.0),
+        (1e-30, 0.0),
+    ):
         vectors = rng.standard_normal((400, 24)) * scale + offset
         rows = rows_of(vectors, value)
         kept = KeptVectors(rows, "v")
