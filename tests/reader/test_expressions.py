@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,7 +17,9 @@ import pyarrow.compute as pc
 import pytest
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.schema import Op
 from lancewal_reader.table import Table, open_table
+from tests.support.flusher_tables import KeyedTable, Operation
 from tests.support.pipeline import EVERY_TYPE, Key, Pipeline
 
 f = pc.field
@@ -99,6 +102,28 @@ def test_the_rows_that_pass(rows: pa.Table, table: Table, expression: pc.Express
     assert {(row["region"], row["id"]) for row in found.to_pylist()} == expected
     assert found.num_rows == len(expected)
     assert table.count_rows(expression) == len(expected)
+
+
+def test_nanoseconds_count(tmp_path: Path) -> None:
+    """Merged and unmerged: two rows of which only the last nanosecond differs, and one of a whole microsecond."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("at", pa.timestamp("ns", "UTC"))])
+    made = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    values = pa.array([1_700_000_000_123_456_000 + rest for rest in (788, 789, 0)] + [-1], columns.field("at").type)
+    for base in (0, 10):
+        rows = [Operation(Op.UPSERT, (base + at,), {"at": value}) for at, value in enumerate(values)]
+        made.generation(0, rows, flush=not base)
+        made.round() if not base else None
+    table = open_table(made.uri)
+
+    def ids(filter: pc.Expression) -> list[int]:
+        return [id for id in sorted(table.to_arrow(["id"], filter)["id"].to_pylist()) if id < 10]
+
+    for at, value in enumerate(values):
+        assert ids(f("at") == value) == ids(f("at").isin(values[at : at + 1])) == [at]
+        assert sorted(ids(f("at") < value) + ids(f("at") >= value)) == [0, 1, 2, 3]
+        assert ids(f("at") <= value) == [other for other in range(4) if values[other].value <= value.value]
+        assert table.count_rows(f("at") > value) == 2 * sum(other.value > value.value for other in values)
+    made.close()
 
 
 def test_conditions_in_one_another(rows: pa.Table, table: Table) -> None:

@@ -139,6 +139,8 @@ def _literal(scalar: pa.Scalar) -> str:
         return f"date '{scalar.as_py().isoformat()}'"
     if pa.types.is_timestamp(type_):
         digits = _DIGITS[type_.unit]
+        if digits == 9 and scalar.value % 1_000:
+            return f"to_timestamp_nanos({scalar.value})"  # of a text Lance takes microseconds
         seconds, rest = divmod(scalar.value, 10**digits)
         moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
         return f"timestamp '{moment.isoformat(sep=' ')}{f'.{rest:0{digits}}' if digits else ''}'"
