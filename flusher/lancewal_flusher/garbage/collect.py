@@ -20,7 +20,7 @@ Guarantees
 
 Steps of ``collect_garbage``
  1. List the candidates: WAL segments, snapshot files, parts of key runs, keys in conflict.  Before the indexes: a generation
-    opened later begins behind every segment listed here.
+    opened later begins behind every segment listed here.  Most of what the round before has found needed is passed over.
  2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of every
     region; regions come from the contract, never from a listing.  After a restore, or where W is unknown, that is an error:
     nothing is trimmed.
@@ -45,7 +45,7 @@ from dataclasses import dataclass, field, replace
 
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.ids import Generation, LogId, Region, Sequence, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import History, KnownPages
 from lancewal_core.region.index import GenerationRecord, decode_history, encode_history
@@ -55,7 +55,14 @@ from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, put_new
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
+from lancewal_flusher.garbage.find import (
+    boundary,
+    claimed_histories,
+    find_garbage,
+    list_candidates,
+    needed_segments,
+    page_due,
+)
 from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions, is_time
 from lancewal_flusher.snapshots.drop import drop_overdue
 
@@ -67,6 +74,8 @@ class GarbageState:
     free_since: dict[str, float] = field(default_factory=dict)
     pages: KnownPages = field(default_factory=KnownPages)
     versions: VersionsSeen = field(default_factory=VersionsSeen)
+    needed: Mapping[LogId, Sequence] = field(default_factory=dict)
+    """By log the first segment that the round before has found needed; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +104,14 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     """One round; see the module docstring."""
     now = context.clock.now_ms()
     # Step 1
-    candidates = list_candidates(context)
+    candidates = list_candidates(context, state.needed)
     # Step 2
     in_force, kept = claimed_histories(context, state.pages)
     # Step 3
     changed = _shorten(context, kept.of, in_force, now)
     kept = replace(kept, of={**kept.of, **changed})
     trimmed = {region: history.index.trimmed_generation for region, history in changed.items()}
+    state.needed = {} if kept.damaged else needed_segments(kept.of)
     # Step 4, 5
     found = find_garbage(context, candidates, kept, now)
     # Step 6

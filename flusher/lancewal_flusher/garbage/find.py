@@ -5,7 +5,8 @@ Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``l
 Rounds of requests, whatever the number of regions: one of listings for step 1; for step 2 the newest version and its W beside
 the contract, the indexes, the history pages that no round before has read; one for steps 4 and 5, and one more for what
 looks into what it has listed.  All regions together are one listing (``region_listing``), or one more round where they have
-more objects than one answer takes.
+more objects than one answer takes.  Listings of logs are as many answers as there are segments that may be free, and one
+for each long log: what a round before has found needed is passed over (``list_segments``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from lancewal_core.region.history import History, KnownPages, SoundHistories, re
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.transitions import trim
-from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.store.region_listing import list_regions
 from lancewal_core.store.versioned import FIRST_VERSION, Family
 from lancewal_core.table.watermarks import InForce
@@ -42,11 +43,14 @@ CATALOGS_KEPT_MS = 3600 * 1000
 VERSIONS_KEPT = 100
 PARCEL_KEPT_MS = 24 * 3600 * 1000
 """Far longer than any merge takes; only a crash leaves a parcel behind."""
+LISTED_MAX = 1000
+"""Objects of an S3 answer."""
 FENCE_SIZE_MAX = 512
 """No data segment is as small; an object up to this size is looked into."""
 PAGE_AT = 64
 """MERGED generations in an index from which on it leaves all but ``PAGE_REST`` of them to a page."""
 PAGE_REST = 16
+_LAST = Sequence(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +73,40 @@ class Garbage:
     """Deleted at once, in this order."""
 
 
-def list_candidates(context: FlusherContext) -> Candidates:
-    """Step 1."""
+def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | None = None) -> Candidates:
+    """Step 1.  ``needed``: the first segments of logs that a round before has found needed."""
+    lists: list[Callable[[], Seq[ObjectInfo]]] = [
+        lambda: list_segments(context.store, needed or {}),
+        lambda: context.store.list(paths.key_parts_prefix()),
+        lambda: context.store.list(paths.conflicts_prefix()),
+    ]
     (segments, key_parts, conflicts), of_regions = together(
         context.tasks,
-        lambda: context.tasks.map(
-            context.store.list, [paths.wal_prefix(), paths.key_parts_prefix(), paths.conflicts_prefix()]
-        ),
+        lambda: context.tasks.map(lambda listed: listed(), lists),
         lambda: list_regions(context.store, context.tasks, context.contract.regions, paths.snapshots_prefix),
     )
     return Candidates(segments, key_parts, conflicts, [info for listed in of_regions.values() for info in listed])
+
+
+def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[ObjectInfo]:
+    """Segments and fences of all logs, but perhaps for some that are needed, or were in the round before.
+
+    A day of a log is thousands of answers, all but the first ones of nothing but what is needed: where an answer ends there,
+    the next one begins behind the log.  What has become free since is found by the next round.
+    """
+    if not needed:
+        return store.list(paths.wal_prefix())
+    found: list[ObjectInfo] = []
+    after: str | None = None
+    while True:
+        answer = store.list(paths.wal_prefix(), limit=LISTED_MAX, after=after)
+        found.extend(answer)
+        if len(answer) != LISTED_MAX:  # a folder answers with all at once
+            return found
+        after = max(info.key for info in answer)
+        parsed = paths.parse_wal_segment(after)
+        if parsed is not None and parsed[1] >= needed.get(parsed[0], _LAST):
+            after = paths.wal_segment(parsed[0], _LAST)
 
 
 def claimed_histories(context: FlusherContext, known: KnownPages | None = None) -> tuple[InForce, SoundHistories]:
@@ -158,13 +186,19 @@ def boundary(history: History, watermark: Generation, now: int, window_ms: int) 
     return found
 
 
-def _free_segments(
-    context: FlusherContext, segments: Seq[ObjectInfo], histories: Mapping[Region, History], now: int
-) -> set[str]:
+def needed_segments(histories: Mapping[Region, History]) -> dict[LogId, Sequence]:
+    """The first segment of each log that a generation kept begins in."""
     needed: dict[LogId, Sequence] = {}
     for history in histories.values():
         for record in history.generations:
             needed[record.log] = min(needed.get(record.log, record.first_sequence), record.first_sequence)
+    return needed
+
+
+def _free_segments(
+    context: FlusherContext, segments: Seq[ObjectInfo], histories: Mapping[Region, History], now: int
+) -> set[str]:
+    needed = needed_segments(histories)
     free: set[str] = set()
     doubtful: list[str] = []
     for info in segments:

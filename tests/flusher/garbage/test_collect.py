@@ -76,6 +76,12 @@ class Writer:
         return Claimant(self.owner, self.log.log, self.log.next_unsent)
 
 
+@pytest.fixture(autouse=True)
+def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few objects an answer, so that listings of logs pass over what is needed."""
+    monkeypatch.setattr(find, "LISTED_MAX", 2)
+
+
 class World:
     """A table with its regions, written to step by step, and a collector that looks at it."""
 
@@ -888,6 +894,48 @@ def test_what_the_table_s_watermark_does_not_hold_is_not_trimmed(world: World) -
     assert world.segments("a") == [2, 3]
 
 
+def test_a_log_is_listed_up_to_what_is_needed_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it is; and all that becomes free is found."""
+    monkeypatch.setattr(find, "LISTED_MAX", 5)
+    a, b = world.writer("a"), world.writer("b")
+    world.open(a)
+    for _ in range(3):
+        world.generation(a, segments=4)
+    world.clock.seconds += WINDOW_S
+    for _ in range(20):
+        world.append(a, 0)
+    world.open(b)  # the log of a has an end; its newest generation is sealed
+    for _ in range(20):
+        world.append(b, 0)
+    listed: list[int] = []
+    complete = ScriptedStore.list
+
+    def counted(self: ScriptedStore, prefix: str, limit: int | None = None, after: str | None = None) -> Any:
+        found = complete(self, prefix, limit, after)
+        if prefix == paths.wal_prefix():
+            listed.append(len(found))
+        return found
+
+    monkeypatch.setattr(ScriptedStore, "list", counted)
+    world.collect()
+    assert listed == [12 + 20 + 1 + 20]
+    listed.clear()
+    world.clock.seconds += GRACE_S
+    assert world.collect() >= 12
+    assert listed == [5, 5, 5, 5, 0]  # what is free, some of each log that is needed, and nothing behind both
+    assert min(world.segments("a")) == 12
+    world.flush()
+    world.merge()
+    world.generation(b)
+    world.append(b, 0)
+    world.clock.seconds += WINDOW_S + WEEK_S
+    for _ in range(4):
+        world.collect()
+        world.clock.seconds += GRACE_S
+    assert world.segments("a") == []
+    assert world.segments("b") == [world.newest().first_sequence]
+
+
 def test_an_index_below_the_table_s_watermark_ends_the_round(world: World) -> None:
     """Versions were trimmed, and a listing shows version 1 alone: by that index hardly a segment is needed."""
     writer = merged_once(world)
@@ -900,8 +948,8 @@ def test_an_index_below_the_table_s_watermark_ends_the_round(world: World) -> No
     first = paths.page_version(world.page(), 1)
     complete = ScriptedStore.list
 
-    def behind(self: ScriptedStore, prefix: str, limit: int | None = None) -> Any:
-        found = complete(self, prefix)
+    def behind(self: ScriptedStore, prefix: str, limit: int | None = None, after: str | None = None) -> Any:
+        found = complete(self, prefix, None, after)
         return [info for info in found if info.key == first] if prefix == paths.page_prefix(world.page()) else found
 
     segments = world.segments("a")

@@ -163,8 +163,11 @@ def _of_flusher(wished: Deployment, at: Pace, segments_per_s: float) -> Iterator
     yield "looks for something to merge", asked("merge round, nothing to merge", whole) * looks_per_s
     garbage_per_s = 1 / flusher.gc_interval_s
     yield "garbage rounds", asked("garbage round, nothing to delete", whole) * garbage_per_s
-    listed = segments_per_s * TableSettings().history_window_s
-    yield "listings of the log by garbage rounds", Asked(list=listed / LISTED_MAX * garbage_per_s)
+    # Of what may be free, and an answer of each log that ends the look at it.
+    yield (
+        "listings of the log by garbage rounds",
+        Asked(list=segments_per_s / LISTED_MAX + wished.members * garbage_per_s),
+    )
 
 
 _ANY = Size(1, 1, 1)

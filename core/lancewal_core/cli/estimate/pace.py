@@ -7,7 +7,8 @@ What a generation is sealed by is whatever limit of the settings it reaches firs
 A record is seen behind: its way into the loop, the wait for the next segment, the PUT, the wait of a reader for its next read,
 and that read.  ``most_s`` takes the longest of both waits, ``typical_s`` the half.
 
-Seconds that are not the store's were measured on two cores that ran broker, services, store and reader together.
+Seconds that are not the store's are rough ones of two cores that run broker, services, store and reader together:
+``dev.py bench steady`` compares what follows from them.
 """
 
 from __future__ import annotations
