@@ -9,6 +9,7 @@ Guarantees
     began at stays, by Lance, and all files that it names, until the branch is dropped.
  4. Of two who make a snapshot of the same name at once, one does.
  5. A process that dies leaves a branch that is begun, which ``drop`` removes by its name, and garbage collection a day later.
+    One that dies within step 2 may leave a branch that looks like a user's: ``drop`` says how to delete that.
 
 Steps
  1. Plan a read at the point.  Fold its unmerged rows; find the rows of its version V that their keys supersede.

@@ -123,6 +123,32 @@ def test_names(pipeline: Pipeline) -> None:
         snapshot(pipeline, "again", "snapshot:none")
 
 
+class _Racing:
+    """Branches of a data set: as the first listing reads one, it is dropped."""
+
+    def __init__(self, branches: Any, drop: list[str]) -> None:
+        self._branches, self._drop = branches, drop
+
+    def list(self) -> Any:
+        found = self._branches.list()
+        if self._drop:
+            self._branches.delete(self._drop.pop())
+            raise ValueError("Not found: _refs/branches/one.json")  # as Lance says it
+        return found
+
+
+def test_one_that_is_dropped_while_others_are_listed(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        snapshot(pipeline, name)
+    drop = ["one"]
+    branches = lance.LanceDataset.branches
+    monkeypatch.setattr(lance.LanceDataset, "branches", property(lambda self: _Racing(branches.fget(self), drop)))  # type: ignore[attr-defined] # a property
+    assert [found.name for found in snapshots(pipeline.table)] == ["two"]
+    monkeypatch.undo()
+    with pytest.raises(VersionGone, match="metadata of branch one"):
+        pipeline.table.note_branch("one", {})
+
+
 def test_a_branch_of_a_user_is_no_snapshot(pipeline: Pipeline) -> None:
     lance.dataset(pipeline.uri).create_branch("mine")
     with pytest.raises(SnapshotMissing, match="is a user's"):

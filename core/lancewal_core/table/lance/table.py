@@ -85,6 +85,7 @@ deletion file; and not more rows, since compaction would leave alone what it bun
 
 _CLONE_TAKEN = "Clone operation should not enter"
 """What Lance says where the first version of a branch is there already."""
+_LOOKS_AT_BRANCHES = 10
 _PARTS_OF_A_BRANCH = ("_versions", "_transactions", "_deletions", "_indices", "data")
 """Not its whole folder: in that of ``a`` lies a branch ``a/b``."""
 
@@ -420,13 +421,21 @@ class LanceTable:
     def branches(self) -> Sequence[Branch]:
         if not any(True for _ in self._objects().list(paths.BRANCH_REFS, limit=1)):
             return ()
-        opened = self.newest().dataset
-        with reading(f"listing the branches of {self.uri}"):
-            found = opened.branches.list()
         return [
             Branch(name, TableVersion(int(about["parent_version"])), dict(about["metadata"]))
-            for name, about in sorted(found.items())
+            for name, about in sorted(self._listed_branches().items())
         ]
+
+    def _listed_branches(self) -> Mapping[str, Any]:
+        opened = self.newest().dataset
+        reason: Exception | None = None
+        for _ in range(_LOOKS_AT_BRANCHES):
+            try:
+                with reading(f"listing the branches of {self.uri}", names_nothing=True):
+                    return cast("Mapping[str, Any]", opened.branches.list())
+            except VersionGone as error:  # one was dropped when Lance had its name and had not read it yet
+                reason = error
+        raise StoreUnavailable(f"branches of {self.uri} go while they are listed: {reason}") from reason
 
     def branch(self, name: str) -> LanceTable:
         found = LanceTable(f"{self.uri.rstrip('/')}/{paths.branch_folder(name)}", self._options, self._base_paths)
@@ -453,7 +462,7 @@ class LanceTable:
 
     def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
         opened = self.newest().dataset
-        with reading(f"writing the metadata of branch {name}"):
+        with reading(f"writing the metadata of branch {name}", names_nothing=True):
             opened.branches.replace_metadata(name, dict(notes))
 
     def drop_branch(self, name: str) -> bool:
