@@ -85,6 +85,11 @@ class FlushQueue:
 
     def add(self, memtable: MemTable, record: GenerationRecord) -> None:
         """A generation that this process sealed."""
+        if record.next != memtable.position:
+            raise RuntimeError(
+                f"region {memtable.region.name}: generation {record.generation} ends at {record.next}, its rows in memory at "
+                f"{memtable.position}"
+            )
         self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, memtable.batches, memtable.entries))
 
     def add_from_log(self, region: Region, record: GenerationRecord) -> None:

@@ -7,7 +7,8 @@ Guarantees
  1. ``advance`` is called while no segment is unsettled: what a generation ends with is fixed then.
  2. What is due in a turn goes to the store at once, each page in one swap; what falls due meanwhile is in the next one.
  3. A seal without a verdict is tried again as it is, and until it has one, that region is neither sealed further nor handed
-    over.  What was to be moved only is forgotten, and decided anew.
+    over.  What was to be moved only is forgotten, and decided anew; so is a seal of a region that was given up meanwhile, for
+    whoever opens that makes one generation of what was put aside and what came behind it.
  4. A region that another owner has claimed is dropped, one whose index has no room for a further generation, or is damaged,
     put off; the others go on.
 """
@@ -111,6 +112,9 @@ class Sealing:
 
     def settle(self) -> None:
         """Take the verdicts, if they are there."""
+        if self._task is None:
+            # What was given up while it waits to be tried again is part of what the next opening finds, be it ours.
+            self._endings = [ending for ending in self._endings if self._is_open(ending)]
         if self._task is None or not self._task.done():
             return
         task, self._task, self._trying = self._task, None, False
@@ -121,9 +125,9 @@ class Sealing:
             if not isinstance(error, Refresh | Retry):
                 raise error
             self._observer.failed("seal", error)
-        if any(isinstance(error, Retry) for error in failed):
+        if failed:
             self._again_at = self._now() + _AGAIN_S
-        else:
+        if not any(isinstance(error, Retry) for error in failed):
             self._since = None
 
     def wait(self, timeout_s: float) -> None:
@@ -172,14 +176,13 @@ class Sealing:
     def _take(self, ending: _Ending, answer: Moved | LancewalError) -> LancewalError | None:
         """What is left to say of it."""
         partition = ending.region.partition
-        ours = self._partitions.open.get(partition) is ending.of
         match answer:
             case Moved(record=record):
                 if ending.sealed:
                     ending.of.sealing = None
                     self._flushes.add(ending.fixed.memtable, record)
                     self._observer.sealed(ending.region, record)
-            case _ if not ours:  # given up meanwhile: whoever opens it next goes on from what the store has
+            case _ if not self._is_open(ending):  # whoever opens it next goes on from what the store has
                 pass
             case OwnershipLost() as error:
                 self._partitions.drop(partition, error)
@@ -190,6 +193,10 @@ class Sealing:
                     self._endings.append(ending)
                 return error
         return None
+
+    def _is_open(self, ending: _Ending) -> bool:
+        """Not where it was given up, though it may have been opened anew."""
+        return self._partitions.open.get(ending.region.partition) is ending.of
 
     def _decide(self, region: OpenRegion, writer: LogWriter, *, early: bool) -> SealDecision:
         memtable = region.memtable

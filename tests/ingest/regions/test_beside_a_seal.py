@@ -8,15 +8,19 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError, StoreUnavailable
-from lancewal_core.ids import Region
+from lancewal_core.ids import Position, Region
+from lancewal_core.ids import Sequence as Number
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import Decide, RegionIndexes, Swap
 from lancewal_core.wal.segment import Segment, decode_segment
+from lancewal_core.wal.walk import end_log
 from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service import worker as worker_module
 from lancewal_ingest.service.worker import IngestWorker
-from tests.ingest.service.test_worker import Place
+from tests.ingest.service.test_worker import OTHER, AtOnce, Place
 
 PAGES = "_lancewal/pages/"
 
@@ -125,3 +129,32 @@ def test_nothing_is_handed_over_before_the_seal_has_a_verdict() -> None:
     heir.step()
     assert heir.durable == {0: 4}
     assert generations(place)[0].next == 4
+
+
+def test_what_was_put_aside_is_not_flushed_as_what_a_later_opening_has_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place()
+    worker = sealing(place)
+    go_on(place, worker, 3, 1)
+    place.store.silent = None
+    (open_,) = generations(place)
+    end_log(place.store, AtOnce(), place.clock, open_.log, {place.region(): Number(0)}, OTHER)
+    place.source.coming = [place.records(4, 1), Polled({}, {}), Polled({}, {})]
+    for _ in range(3):
+        worker.step()
+    # Opened anew, before it was time to try that seal again: the rows behind it are in the same generation now.
+    assert [(r.first, r.next) for r in generations(place)] == [(0, 4), (4, None)]
+    flushed: list[tuple[int, Position | None, Position]] = []
+    add = FlushQueue.add
+
+    def seen(self: FlushQueue, memtable: MemTable, record: GenerationRecord) -> None:
+        flushed.append((record.generation, record.next, memtable.position))
+        add(self, memtable, record)
+
+    monkeypatch.setattr(FlushQueue, "add", seen)
+    place.source.coming = [place.records(4, 3)]
+    for _ in range(2):
+        worker.step()
+    place.clock.sleep(1)
+    worker.step()
+    assert flushed == [(2, 7, 7)]
+    assert not worker._sealing.busy
