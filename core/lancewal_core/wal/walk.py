@@ -112,8 +112,8 @@ class SegmentCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._segments: dict[str, Segment] = {}
-        self._sizes: dict[str, int] = {}
+        self._segments: dict[str, tuple[Segment, int]] = {}
+        """Each with the bytes that it keeps."""
         self._grown: dict[LogId, int] = {}
         self._lock = Lock()
 
@@ -129,20 +129,19 @@ class SegmentCache:
                 del self._grown[next(iter(self._grown))]
 
     def get(self, key: str) -> Segment | None:
-        return self._segments.get(key)
+        found = self._segments.get(key)
+        return None if found is None else found[0]
 
     def add(self, key: str, segment: Segment) -> None:
         nbytes = _nbytes(segment)
         with self._lock:
             if key in self._segments:
                 return
-            self._segments[key] = segment
-            self._sizes[key] = nbytes
+            self._segments[key] = (segment, nbytes)
             self._bytes += nbytes
             while self._bytes > self._bytes_max and len(self._segments) > 1:
-                oldest = next(iter(self._segments))
-                del self._segments[oldest]
-                self._bytes -= self._sizes.pop(oldest)
+                _, oldest = self._segments.pop(next(iter(self._segments)))
+                self._bytes -= oldest
 
 
 def _nbytes(segment: Segment) -> int:
