@@ -45,13 +45,6 @@ class PartSource(Protocol):
         """These are the bytes that were stored just now: they may be asked for soon."""
 
 
-class _Turn:
-    """Of those who open one part; it goes with the last of them."""
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-
-
 class MappedParts:
     """See the module docstring.  ``root``: the table's folder, or None where it is no local one."""
 
@@ -64,16 +57,16 @@ class MappedParts:
         self._held = 0
         self._lock = Lock()
         """Of what is above; held for no call outside."""
-        self._turns: WeakValueDictionary[str, _Turn] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+        """Of those who open one part, by its name; each goes with the last of them."""
 
     def open(self, part: KeyPart) -> Entries:
         with self._lock:
             known = self._known(part)
             if known is not None:
                 return known
-            turn = self._turns.get(part.object) or _Turn()
-            self._turns[part.object] = turn
-        with turn.lock:
+            turn = self._turns.setdefault(part.object, Lock())
+        with turn:
             with self._lock:
                 known = self._known(part)
             if known is not None:
