@@ -563,8 +563,7 @@ class MemoryTable:
         self.begin("drop branch")
         gone = self.dataset.branches.pop(name, None)
         if gone is not None:
-            named = {name for f in self.dataset.named() for name in f.files}
-            for file in {name for f in gone.dataset.named() for name in f.files} - named:
+            for file in _files(gone.dataset.named()) - _files(self.dataset.named()):
                 self.dataset.files.pop(file, None)
         self.end("drop branch")
         return gone is not None
@@ -738,8 +737,7 @@ class MemoryTable:
         dataset = self.dataset
         if dataset.now_ms is None:
             return
-        named = {name for f in dataset.named() for name in f.files}
-        for name in [name for name in dataset.files if name not in named]:
+        for name in dataset.files.keys() - _files(dataset.named()):
             if dataset.now_ms() - dataset.written_ms.get(name, dataset.now_ms()) > _UNNAMED_MS:
                 dataset.files.pop(name)
 
@@ -748,8 +746,8 @@ class MemoryTable:
         gone = [dataset.versions.pop(number) for number in sorted(numbers)]
         before = [f for version in gone for f in version.fragments]
         left = dataset.named()
-        files = set(dataset.files) if delete_unverified else {name for f in before for name in f.files}
-        for name in files - {name for f in left for name in f.files}:
+        files = set(dataset.files) if delete_unverified else _files(before)
+        for name in files - _files(left):
             dataset.files.pop(name, None)
         vectors = set(dataset.vectors) if delete_unverified else _vectors(before)
         for key in vectors - _vectors(left):
@@ -784,6 +782,10 @@ def _field_count(type_: pa.DataType) -> int:
     if pa.types.is_fixed_size_list(type_):
         return 1
     return 1 + sum(_field_count(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def _files(fragments: Iterable[_Fragment]) -> set[str]:
+    return {name for f in fragments for name in f.files}
 
 
 def _vectors(fragments: Iterable[_Fragment]) -> set[tuple[int, str]]:
