@@ -18,7 +18,7 @@ from lancewal_core.process.failpoints import FailpointError
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.store.object_store import PutOutcome, PutUnknown
-from lancewal_core.table.lance import table as table_lance
+from lancewal_core.table.lance import row_files
 from lancewal_core.table.protocol import CommitOutcome, TableCommit, TransactionInfo, fragment_files
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_WATERMARKS, InForce
 from lancewal_flusher.commit.send import Refused
@@ -384,7 +384,7 @@ def test_adopted_files_lost_and_all_older_versions_cleaned_up(table: FlusherTabl
 
 def test_one_of_several_adopted_files_is_lost(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot is rebuilt as a whole: none of its other files may stay beside."""
-    monkeypatch.setattr(table_lance, "ROWS_PER_FILE", 100)
+    monkeypatch.setattr(row_files, "ROWS_PER_FILE", 100)
     table.generation(0, upserts(range(5, 355), a=1))
     snapshot = table.snapshot(0, 2)
     assert len(snapshot.fragments) == 4

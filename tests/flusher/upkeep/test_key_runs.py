@@ -14,7 +14,7 @@ from lancewal_core import paths
 from lancewal_core.keys.catalog import FAMILY, CoveredFile, KeyCatalog, KeyPart, KeyRun
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.store.versioned import newest_version
-from lancewal_core.table.lance import table as table_lance
+from lancewal_core.table.lance import row_files
 from lancewal_core.table.lance.table import LancePinnedTable
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.service.round import RoundState, run_round
@@ -169,7 +169,7 @@ def test_more_keys_than_may_be_held_are_read_from_the_files(
 def test_a_snapshot_of_several_files_is_adopted_with_the_keys_of_each(
     table: FlusherTable, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_lance, "ROWS_PER_FILE", 4)
+    monkeypatch.setattr(row_files, "ROWS_PER_FILE", 4)
     table.generation(0, [delete(77), *upserts(range(10))])
     table.round()
     assert len(files(table)) == 3

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from threading import Lock
 from typing import Any, cast
 
 import lance
@@ -22,13 +20,12 @@ from lance import LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileReader, LanceFileSession
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import FragmentMetadata
 from lance.lance import _Session as LanceSession
 
 from lancewal_core import paths
 from lancewal_core.errors import (
     BasePathsRefused,
-    ContractMismatch,
     ObjectCorrupt,
     ObjectMissing,
     RewriteFailed,
@@ -47,6 +44,7 @@ from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, no_panic, read_error, reading
 from lancewal_core.table.lance.index_build import SYSTEM_INDEX, rebuild
 from lancewal_core.table.lance.rewrite import rewrite_fragments
+from lancewal_core.table.lance.row_files import RowFiles
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
     Branch,
@@ -70,19 +68,9 @@ from lancewal_core.table.protocol import (
 _ROW_ID = "_rowid"
 _CREATED_AT = "_row_created_at_version"
 _UPDATED_AT = "_row_last_updated_at_version"
-_OTHER_SCHEMA = "append with different schema"
-_NULLS_REFUSED = "contained null values even though the field is marked non-null"
 _CONFLICT = "commit conflict"
 _BY_PATH = ("Inverted", "IVF_")
 """Kinds of index of which Lance finds a member of a struct whatever it is to do."""
-ROWS_PER_FILE = 1_048_576
-"""Most rows that one new data file takes."""
-BYTES_IN_HALVES = range(16 << 20, 128 << 20)
-"""Rows of so many bytes, and of at most half the rows of a file, are written as two files: Lance encodes most of a file in one
-thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  Not in more, since each fragment costs each merge a
-deletion file; and not more rows, since compaction would leave alone what it bundles in halves."""
-
-
 _CLONE_TAKEN = "Clone operation should not enter"
 """What Lance says where the first version of a branch is there already."""
 _LOOKS_AT_BRANCHES = 10
@@ -350,8 +338,7 @@ class LanceTable:
         self._store: ObstoreStore | None = None
         self._deletions: DeletionFiles | None = None
         self._files: LanceFileSession | None = None
-        self._writing: Any = None
-        self._writing_lock = Lock()
+        self._row_files = RowFiles(uri, lambda: self.newest().dataset)
         self._opened: LancePinnedTable | None = None
         """The version opened last."""
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
@@ -510,60 +497,7 @@ class LanceTable:
         )
 
     def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
-        part = _rows_of_one_writer(rows)
-        if part == rows.num_rows:
-            return self._write_rows(rows, field_ids)
-        with ThreadPoolExecutor(1, thread_name_prefix="lancewal-write") as beside:
-            first = beside.submit(self._write_rows, rows.slice(0, part), field_ids)
-            second = self._write_rows(rows.slice(part), field_ids)
-            return (*first.result(), *second)
-
-    def _write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None) -> tuple[str, ...]:
-        through, kept = self._to_write_through()
-        try:
-            return self._written_through(through, rows, field_ids)
-        except ContractMismatch:
-            if not kept:
-                raise
-        # It may be of a time at which somebody had changed the columns, who has changed them back since.
-        return self._written_through(self._to_write_through()[0], rows, field_ids)
-
-    def _written_through(
-        self, through: Any, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None
-    ) -> tuple[str, ...]:
-        try:
-            written = write_fragments(rows, through, mode="append", max_rows_per_file=ROWS_PER_FILE)
-        except OSError as error:
-            if any(text in str(error).lower() for text in (_OTHER_SCHEMA, _NULLS_REFUSED)):
-                raise self._do_not_fit(first_line(error)) from error
-            raise read_error(error, f"writing rows to {self.uri}") from error
-        found = [f.to_json() for f in written]
-        if field_ids is not None:
-            wanted = [i for name in rows.column_names for i in field_ids[name]]
-            for ids in (file["fields"] for fragment in found for file in fragment["files"]):
-                if ids != [i for i in wanted if i in ids]:  # which nested fields have a column of their own differs
-                    raise self._do_not_fit(f"their columns have field ids {ids}, the contract's are {wanted}")
-        return tuple(map(json.dumps, found))
-
-    def _to_write_through(self) -> tuple[Any, bool]:
-        """A version that is kept open, so that a write asks for nothing, and whether it was open before: of it only the
-        columns count.
-
-        They may have changed since.  What is written then has the contract's field ids as ever, and no version of which
-        ``check_table`` is not asked takes it in.
-        """
-        with self._writing_lock:
-            kept = self._writing is not None
-            if not kept:
-                self._writing = self.newest().dataset
-            return self._writing, kept
-
-    def _do_not_fit(self, why: str) -> ContractMismatch:
-        with self._writing_lock:
-            self._writing = None  # who changed the columns may have changed them back by the next try
-        return ContractMismatch(
-            f"rows of the contract's columns do not fit into {self.uri}: {why}; somebody changed the table's columns"
-        )
+        return self._row_files.write(rows, field_ids)
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
         return [name for name in files if self._objects().size(data_file(name)) is None]
@@ -684,17 +618,6 @@ class LanceTable:
         if self._deletions is None:
             self._deletions = DeletionFiles(self._objects())
         return self._deletions
-
-
-def _rows_of_one_writer(rows: pa.Table) -> int:
-    """So many are written by one, and the others at the same time by another one: whole files, or half a file."""
-    count = int(rows.num_rows)
-    files = -(-count // ROWS_PER_FILE)
-    if files > 1:
-        return -(-files // 2) * ROWS_PER_FILE
-    if 2 <= count <= ROWS_PER_FILE // 2 and rows.nbytes in BYTES_IN_HALVES:
-        return -(-count // 2)
-    return count
 
 
 def _fragment(metadata: Any) -> Fragment:

@@ -22,9 +22,10 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.lance import table as table_lance
+from lancewal_core.table.lance import row_files
 from lancewal_core.table.lance.lance_threads import CORES_RESERVED
-from lancewal_core.table.lance.table import BYTES_IN_HALVES, LanceTable
+from lancewal_core.table.lance.row_files import BYTES_IN_HALVES
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import Committed, TableCommit, fragment_rows
 from lancewal_flusher.open import open_context as open_flusher
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
@@ -48,8 +49,8 @@ print(names.count("lance-cpu"))
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LanceTable:
     """Small files: rows take 16 bytes."""
-    monkeypatch.setattr(table_lance, "ROWS_PER_FILE", 400)
-    monkeypatch.setattr(table_lance, "BYTES_IN_HALVES", range(1_600, 4_000))
+    monkeypatch.setattr(row_files, "ROWS_PER_FILE", 400)
+    monkeypatch.setattr(row_files, "BYTES_IN_HALVES", range(1_600, 4_000))
     uri = str(tmp_path / "table")
     lance.write_dataset(pa.schema([("k", pa.int64()), ("v", pa.int64())]).empty_table(), uri)
     return LanceTable(uri)
@@ -113,14 +114,14 @@ def test_a_version_of_other_columns_that_is_kept_open_is_no_reason_to_refuse(tab
 
 
 def test_what_is_large_by_bytes_is_one_file(table: LanceTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_lance, "BYTES_IN_HALVES", range(1_600, 3_200))
+    monkeypatch.setattr(row_files, "BYTES_IN_HALVES", range(1_600, 3_200))
     assert [len(table.write_rows(rows(count))) for count in (199, 200)] == [2, 1]
 
 
 def test_half_a_file_is_never_more_than_compaction_bundles() -> None:
     """By the sizes that hold."""
     limits = CompactionLimits()
-    assert limits.target_rows == table_lance.ROWS_PER_FILE
+    assert limits.target_rows == row_files.ROWS_PER_FILE
     assert BYTES_IN_HALVES.stop * 2 <= limits.target_bytes
 
 
@@ -132,7 +133,7 @@ def test_two_are_written_at_the_same_time(table: LanceTable, monkeypatch: pytest
         both.wait()
         return write_fragments(*args, **options)
 
-    monkeypatch.setattr(table_lance, "write_fragments", meet)
+    monkeypatch.setattr(row_files, "write_fragments", meet)
     assert len(table.write_rows(rows(count))) == 2
 
 
@@ -143,7 +144,7 @@ def test_a_half_that_fails(table: LanceTable, monkeypatch: pytest.MonkeyPatch, f
             raise OSError("LanceError(IO): no space left on device")
         return write_fragments(half, *args, **options)
 
-    monkeypatch.setattr(table_lance, "write_fragments", fail)
+    monkeypatch.setattr(row_files, "write_fragments", fail)
     with pytest.raises(StoreUnavailable, match="no space left"):
         table.write_rows(rows(100))
 

@@ -1,0 +1,104 @@
+"""Data files of new rows, which no version names yet.
+
+They are written through a version that is kept open, so that a write asks the store for nothing else; of it only the columns
+count, which may have changed since.  What is written then has the contract's field ids as ever, and no version of which
+``check_table`` is not asked takes it in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+from lance.fragment import write_fragments
+
+from lancewal_core.errors import ContractMismatch
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.table.lance.errors import read_error
+
+_OTHER_SCHEMA = "append with different schema"
+_NULLS_REFUSED = "contained null values even though the field is marked non-null"
+ROWS_PER_FILE = 1_048_576
+"""Most rows that one new data file takes."""
+BYTES_IN_HALVES = range(16 << 20, 128 << 20)
+"""Rows of so many bytes, and of at most half the rows of a file, are written as two files: Lance encodes most of a file in one
+thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  Not in more, since each fragment costs each merge a
+deletion file; and not more rows, since compaction would leave alone what it bundles in halves."""
+
+
+class RowFiles:
+    """Of the data set at ``uri``; ``newest`` opens its newest version."""
+
+    def __init__(self, uri: str, newest: Callable[[], Any]) -> None:
+        self._uri = uri
+        self._newest = newest
+        self._kept: Any = None
+        """The version that is kept open."""
+        self._lock = Lock()
+
+    def write(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None) -> tuple[str, ...]:
+        """See ``Table.write_rows``."""
+        part = _rows_of_one_writer(rows)
+        if part == rows.num_rows:
+            return self._write(rows, field_ids)
+        with ThreadPoolExecutor(1, thread_name_prefix="lancewal-write") as beside:
+            first = beside.submit(self._write, rows.slice(0, part), field_ids)
+            second = self._write(rows.slice(part), field_ids)
+            return (*first.result(), *second)
+
+    def _write(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None) -> tuple[str, ...]:
+        through, was_open = self._to_write_through()
+        try:
+            return self._written_through(through, rows, field_ids)
+        except ContractMismatch:
+            if not was_open:
+                raise
+        # It may be of a time at which somebody had changed the columns, who has changed them back since.
+        return self._written_through(self._to_write_through()[0], rows, field_ids)
+
+    def _written_through(
+        self, through: Any, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None
+    ) -> tuple[str, ...]:
+        try:
+            written = write_fragments(rows, through, mode="append", max_rows_per_file=ROWS_PER_FILE)
+        except OSError as error:
+            if any(text in str(error).lower() for text in (_OTHER_SCHEMA, _NULLS_REFUSED)):
+                raise self._do_not_fit(first_line(error)) from error
+            raise read_error(error, f"writing rows to {self._uri}") from error
+        found = [f.to_json() for f in written]
+        if field_ids is not None:
+            wanted = [i for name in rows.column_names for i in field_ids[name]]
+            for ids in (file["fields"] for fragment in found for file in fragment["files"]):
+                if ids != [i for i in wanted if i in ids]:  # which nested fields have a column of their own differs
+                    raise self._do_not_fit(f"their columns have field ids {ids}, the contract's are {wanted}")
+        return tuple(map(json.dumps, found))
+
+    def _to_write_through(self) -> tuple[Any, bool]:
+        """The version, and whether it was open before."""
+        with self._lock:
+            was_open = self._kept is not None
+            if not was_open:
+                self._kept = self._newest()
+            return self._kept, was_open
+
+    def _do_not_fit(self, why: str) -> ContractMismatch:
+        with self._lock:
+            self._kept = None  # who changed the columns may have changed them back by the next try
+        return ContractMismatch(
+            f"rows of the contract's columns do not fit into {self._uri}: {why}; somebody changed the table's columns"
+        )
+
+
+def _rows_of_one_writer(rows: pa.Table) -> int:
+    """So many are written by one, and the others at the same time by another one: whole files, or half a file."""
+    count = int(rows.num_rows)
+    files = -(-count // ROWS_PER_FILE)
+    if files > 1:
+        return -(-files // 2) * ROWS_PER_FILE
+    if 2 <= count <= ROWS_PER_FILE // 2 and rows.nbytes in BYTES_IN_HALVES:
+        return -(-count // 2)
+    return count
