@@ -39,6 +39,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
 from lancewal_core.store.obstore import ObstoreStore, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
+from lancewal_core.table.lance.branches import Branches
 from lancewal_core.table.lance.columns import overlaid, write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, no_panic, read_error, reading
@@ -71,11 +72,6 @@ _UPDATED_AT = "_row_last_updated_at_version"
 _CONFLICT = "commit conflict"
 _BY_PATH = ("Inverted", "IVF_")
 """Kinds of index of which Lance finds a member of a struct whatever it is to do."""
-_CLONE_TAKEN = "Clone operation should not enter"
-"""What Lance says where the first version of a branch is there already."""
-_LOOKS_AT_BRANCHES = 10
-_PARTS_OF_A_BRANCH = ("_versions", "_transactions", "_deletions", "_indices", "data")
-"""Not its whole folder: in that of ``a`` lies a branch ``a/b``."""
 
 
 class LancePinnedTable:
@@ -339,6 +335,9 @@ class LanceTable:
         self._deletions: DeletionFiles | None = None
         self._files: LanceFileSession | None = None
         self._row_files = RowFiles(uri, lambda: self.newest().dataset)
+        self._branches = Branches(
+            uri, lambda: self.newest().dataset, lambda version: self.at(version).dataset, self._objects
+        )
         self._opened: LancePinnedTable | None = None
         """The version opened last."""
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
@@ -406,23 +405,7 @@ class LanceTable:
             )
 
     def branches(self) -> Sequence[Branch]:
-        if not any(True for _ in self._objects().list(paths.BRANCH_REFS, limit=1)):
-            return ()
-        return [
-            Branch(name, TableVersion(int(about["parent_version"])), dict(about["metadata"]))
-            for name, about in sorted(self._listed_branches().items())
-        ]
-
-    def _listed_branches(self) -> Mapping[str, Any]:
-        opened = self.newest().dataset
-        reason: Exception | None = None
-        for _ in range(_LOOKS_AT_BRANCHES):
-            try:
-                with reading(f"listing the branches of {self.uri}", names_nothing=True):
-                    return cast("Mapping[str, Any]", opened.branches.list())
-            except VersionGone as error:  # one was dropped when Lance had its name and had not read it yet
-                reason = error
-        raise StoreUnavailable(f"branches of {self.uri} go while they are listed: {reason}") from reason
+        return self._branches.all()
 
     def branch(self, name: str) -> LanceTable:
         found = LanceTable(f"{self.uri.rstrip('/')}/{paths.branch_folder(name)}", self._options, self._base_paths)
@@ -430,47 +413,13 @@ class LanceTable:
         return found
 
     def create_branch(self, name: str, version: TableVersion) -> bool:
-        if any(branch.name == name for branch in self.branches()):
-            return False
-        opened = self.at(version).dataset
-        try:
-            with no_panic(f"making branch {name} at version {version}"):
-                opened.create_branch(name, int(version))
-        except (OSError, RuntimeError, ValueError) as error:
-            text = str(error)
-            if paths.branch_folder(name) in text or _CLONE_TAKEN in text:
-                return False  # another process was faster, or one was cut short
-            if NOT_FOUND in text.lower():
-                raise VersionGone(
-                    f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
-                ) from error
-            raise read_error(error, f"making branch {name} at version {version}") from error
-        return True
+        return self._branches.create(name, version)
 
     def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
-        opened = self.newest().dataset
-        with reading(f"writing the metadata of branch {name}", names_nothing=True):
-            opened.branches.replace_metadata(name, dict(notes))
+        self._branches.note(name, notes)
 
     def drop_branch(self, name: str) -> bool:
-        there = any(branch.name == name for branch in self.branches())
-        if there:
-            opened = self.newest().dataset
-            try:
-                with reading(f"dropping branch {name}"):
-                    opened.branches.delete(name)
-            except ValueError:
-                if any(branch.name == name for branch in self.branches()):
-                    raise
-        # Lance deletes nothing of one that was cut short before it had a name.
-        left = [
-            info.key
-            for part in _PARTS_OF_A_BRANCH
-            for info in self._objects().list(f"{paths.branch_folder(name)}/{part}/")
-        ]
-        if left:
-            self._objects().delete(left)
-        return there or bool(left)
+        return self._branches.drop(name)
 
     def transaction(self, version: int) -> TransactionResult:
         try:
