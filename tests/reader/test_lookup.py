@@ -30,7 +30,7 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract, encode_contract
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import lookup, scan, unmerged
 from lancewal_reader.forms.given_keys import keys_of, region_key_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.rows.schema import Op
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.table import Table, open_table
 from tests.support.flusher_tables import COMBINE, Key, KeyedTable, Operation
 

@@ -26,7 +26,8 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.lance.errors import read_error
 from lancewal_core.table.lance.index_build import IndexBuild, build_again, index_build
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 
 _CONFLICT = "commit conflict"
 

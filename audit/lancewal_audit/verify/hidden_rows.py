@@ -13,7 +13,7 @@ from lancewal_audit.verify.report import MERGED, Finding
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.errors import reading
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 
 _ROW_ID = "_rowid"
 

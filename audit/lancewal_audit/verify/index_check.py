@@ -48,7 +48,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.index_build import IndexBuild, index_builds
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 
 _VALUES = ("BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER", "LABEL_LIST", "NGRAM")
 _ROW_ID = "_rowid"

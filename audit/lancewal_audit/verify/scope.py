@@ -13,7 +13,7 @@ from lancewal_core.keys.conflicts import Conflicts, read_conflicts
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.load_record import read_loads
 from lancewal_core.table.watermarks import InForce, decode_merge_record, says_keep
 from lancewal_reader.plan.contract_eras import contracts_up_to

@@ -26,7 +26,7 @@ from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract, column_texts
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_flusher.define.register import (
     begun_contract,
     columns_of,

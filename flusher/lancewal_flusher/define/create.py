@@ -25,7 +25,8 @@ from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_columns, declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Column, Contract
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.define.register import (
     begun_contract,
     columns_of,

@@ -44,7 +44,8 @@ from lancewal_core.store.place import place_of, same_place
 from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.checks import check_columns, check_settings, elsewhere_advice
 from lancewal_core.table.contract import FAMILY, Column, Contract, decode_contract, encode_contract
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.store_proof import prove_store
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Reads, Wanted

@@ -25,7 +25,7 @@ from lance.query import (
 )
 
 from lancewal_core.table.lance.errors import reading
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths
 from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.search.bm25 import saturation

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lance.dataset import serialize_row_addrs
 
 from lancewal_core.table.lance.errors import reading
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.search.distance import DISTANCE, nearest
 from lancewal_reader.search.indexed_texts import ROW_ID

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lancewal_core.ids import TableVersion
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.filter import filter_rows
 from lancewal_reader.plan.strong import ReadPlan

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import TextIndex, text_indexes
 from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
 from lancewal_reader.search.bm25 import Column, Statistics, scores, weight

@@ -20,7 +20,8 @@ import yaml
 
 from lancewal_core.cli import program as cli
 from lancewal_core.errors import PlanRetriesExhausted
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import RewriteBounds
 from lancewal_flusher.commands import compact as compact_commands
 from lancewal_flusher.merge.finish import finish_newest

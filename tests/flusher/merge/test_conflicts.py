@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitOutcome, Committed, RewriteBounds, TableCommit
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, merge_next

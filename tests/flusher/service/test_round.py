@@ -16,7 +16,8 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import flush
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.pages.state_page import Record, decode_page, encode_page
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.merge import inputs as merge_inputs
 from lancewal_flusher.merge.finish import finish_newest

@@ -11,7 +11,8 @@ import pytest
 from lancewal_core.errors import RewriteFailed
 from lancewal_core.rows.schema import Op
 from lancewal_core.store.obstore import open_store
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.explain import explain
 from lancewal_flusher.tasks import in_place
 from tests.flusher.tasks.test_strategies import LIMITS, columns_where_possible

@@ -26,7 +26,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.contract import decode_contract, encode_contract, read_contract
 from lancewal_core.table.control import ControlReader, Service
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, TableCommit
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commands.gc import summary_text

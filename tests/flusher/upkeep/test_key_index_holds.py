@@ -29,7 +29,8 @@ from lancewal_core.rows.row_text import row_texts
 from lancewal_core.store.object_store import put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.store.versioned import newest_version
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.open import KEY_PARTS_BYTES_MAX
 from lancewal_flusher.service import round as flusher_round

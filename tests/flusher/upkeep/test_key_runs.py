@@ -15,7 +15,7 @@ from lancewal_core.keys.catalog import FAMILY, CoveredFile, KeyCatalog, KeyPart,
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.lance import row_files
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.upkeep import adopted_keys

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import StoreUnavailable, TableMissing
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_reader.table import open_table
 from tests.support.pipeline import Failures, Pipeline, by_key
 

@@ -39,7 +39,7 @@ from pyspark.sql.types import (
 
 from lancewal_core.errors import InvalidInput, InvalidSettings, PlanStale
 from lancewal_core.settings.executor import storage_options
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.point.at import At
 from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import COUNT, NOT_OF_A_COUNT, OPTIONS, parse_options

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any
 
 import lance
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from lance import LanceOperation, Transaction
 from lance.commit import CommitConflictError
-from lance.dataset import serialize_row_addrs
-from lance.file import LanceFileReader, LanceFileSession
+from lance.file import LanceFileSession
 from lance.fragment import FragmentMetadata
 from lance.lance import _Session as LanceSession
 
@@ -34,30 +29,26 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import TableVersion
-from lancewal_core.paths import INDICES, VERSIONS, data_file, parse_table_version
+from lancewal_core.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
 from lancewal_core.store.obstore import ObstoreStore, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
-from lancewal_core.table.lance.columns import overlaid, write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, no_panic, read_error, reading
-from lancewal_core.table.lance.index_build import SYSTEM_INDEX, rebuild
+from lancewal_core.table.lance.index_build import rebuild
+from lancewal_core.table.lance.pinned import LancePinnedTable, field_ids_of
 from lancewal_core.table.lance.rewrite import rewrite_fragments
 from lancewal_core.table.lance.row_files import RowFiles
 from lancewal_core.table.protocol import (
-    ROW_ADDRESS,
     Branch,
     CommitLost,
     CommitOutcome,
     Committed,
     Conflicted,
-    Fragment,
     RewriteBounds,
-    RowNumbers,
     TableCommit,
-    TableIndex,
     TransactionGone,
     TransactionInfo,
     TransactionResult,
@@ -66,258 +57,7 @@ from lancewal_core.table.protocol import (
     index_in_between,
 )
 
-_ROW_ID = "_rowid"
-_CREATED_AT = "_row_created_at_version"
-_UPDATED_AT = "_row_last_updated_at_version"
 _CONFLICT = "commit conflict"
-_BY_PATH = ("Inverted", "IVF_")
-"""Kinds of index of which Lance finds a member of a struct whatever it is to do."""
-
-
-class LancePinnedTable:
-    """One version of a Lance data set."""
-
-    def __init__(
-        self, dataset: Any, deletions: Callable[[], DeletionFiles], files: Callable[[], LanceFileSession]
-    ) -> None:
-        """``deletions`` are those of the table's folder, ``files`` opens others in it."""
-        self._dataset = dataset
-        self._deletions = deletions
-        self._files = files
-        self._fragments: tuple[Fragment, ...] | None = None
-
-    @property
-    def version(self) -> TableVersion:
-        return TableVersion(self._dataset.version)
-
-    @property
-    def config(self) -> Mapping[str, str]:
-        return cast("Mapping[str, str]", self._dataset.config())
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._dataset.schema
-
-    @property
-    def field_ids(self) -> Mapping[str, tuple[int, ...]]:
-        return {f.name(): tuple(_field_ids([f])) for f in self._dataset.lance_schema.fields()}
-
-    @property
-    def dataset(self) -> Any:
-        """The ``lance.LanceDataset`` itself, for what only it can do."""
-        return self._dataset
-
-    def fragments(self) -> Sequence[Fragment]:
-        if self._fragments is None:
-            found = [_fragment(f.metadata) for f in self._dataset.get_fragments()]
-            self._fragments = tuple(sorted(found, key=lambda f: f.fragment_id))
-        return self._fragments
-
-    def fragment_json(self, fragment_id: int) -> str:
-        return json.dumps(self._dataset.get_fragment(fragment_id).metadata.to_json())
-
-    def indexes(self) -> Sequence[TableIndex]:
-        found = self._dataset.describe_indices()
-        return [self._index(i) for i in found if not i.name.startswith(SYSTEM_INDEX)]
-
-    @property
-    def stable_row_ids(self) -> bool:
-        return bool(self._dataset.has_stable_row_ids)
-
-    def updated_rows(self) -> frozenset[tuple[int, int]]:
-        if not self._dataset.has_stable_row_ids:
-            return frozenset()
-        # Rows of most fragments were never updated: their metadata says both versions alike, and nothing is asked.
-        doubtful = []
-        for fragment in self._dataset.get_fragments():
-            told = fragment.metadata.to_json()
-            if told.get("created_at_version_meta") != told.get("last_updated_at_version_meta"):
-                doubtful.append(fragment)
-        if not doubtful:
-            return frozenset()
-        with self._reading("reading the row versions"):
-            found = self._dataset.scanner(
-                columns=[_CREATED_AT, _UPDATED_AT], fragments=doubtful, filter=f"{_CREATED_AT} < {_UPDATED_AT}"
-            ).to_table()
-        pairs = found.group_by([_CREATED_AT, _UPDATED_AT]).aggregate([])
-        return frozenset(zip(pairs[_CREATED_AT].to_pylist(), pairs[_UPDATED_AT].to_pylist(), strict=True))
-
-    def unrewritable_fragments(self) -> frozenset[int]:
-        # With stable row ids an index that knows a row's old place finds it at the new one too: commits that write such
-        # fragments anew were seen to be refused, to end in a panic of Lance, and to show rows twice in full text searches.
-        if not self._dataset.has_stable_row_ids:
-            return frozenset()
-        return frozenset[int]().union(*(index.covered for index in self.indexes()))
-
-    def _index(self, description: Any) -> TableIndex:
-        live = {f.fragment_id for f in self.fragments()}  # Lance names dead ones too
-        return TableIndex(
-            description.name,
-            tuple(frozenset(s.fragment_ids) & live for s in description.segments),
-            frozenset(name for name, ids in self.field_ids.items() if not set(ids).isdisjoint(description.fields)),
-            (description.total_size_bytes or 0) / max(description.num_rows_indexed or 0, 1),
-            description.index_type,
-            tuple(frozenset(s.fragment_ids) for s in description.segments),
-            tuple(s.dataset_version_at_last_update for s in description.segments),
-            self._extends_alone(description),
-        )
-
-    def _extends_alone(self, description: Any) -> bool:
-        # For a segment of its own Lance looks a member of a struct up by its last name only: "No column with name lat".
-        top = {ids[0] for ids in self.field_ids.values()}
-        return top.issuperset(description.fields) or description.index_type.startswith(_BY_PATH)
-
-    def scan(
-        self,
-        columns: Sequence[str],
-        *,
-        filter: str | None = None,
-        fragment_ids: Sequence[int] | None = None,
-        with_row_address: bool = False,
-        batch_rows: int | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        fragments = None if fragment_ids is None else [self._dataset.get_fragment(i) for i in fragment_ids]
-        if not self.fragments() or fragments == []:
-            return
-        # Lance drops deleted rows column by column: of a table with many, that takes three times as long as the scan (own
-        # measurement).  It cannot leave them in under a filter.
-        wanted = None if fragment_ids is None else set(fragment_ids)
-        ours = filter is None and any(
-            f.deleted_rows for f in self.fragments() if wanted is None or f.fragment_id in wanted
-        )
-        with reading(f"scanning version {self.version}"):
-            scanner = self._dataset.scanner(
-                columns=list(columns),
-                filter=filter,
-                fragments=fragments,
-                with_row_address=with_row_address,
-                with_row_id=ours,
-                include_deleted_rows=ours,
-                batch_size=batch_rows,
-                scan_in_order=False,
-            )
-            for batch in scanner.to_batches():
-                yield _without_deleted(batch) if ours else batch
-
-    def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
-        wanted = pa.table({ROW_ADDRESS: addresses.cast(pa.uint64())})
-        if wanted.num_rows == 0:
-            return pa.table({name: pa.array([], self.schema.field(name).type) for name in columns})
-        with reading(f"reading rows of version {self.version}"):
-            found = self._dataset.scanner(
-                columns=list(columns),
-                with_row_address=True,
-                row_addr_allowlist=serialize_row_addrs(self._listable(wanted[ROW_ADDRESS]).to_pylist()),
-            ).to_table()
-        places = pc.index_in(wanted[ROW_ADDRESS], found[ROW_ADDRESS].combine_chunks())
-        if places.null_count:
-            raise VersionGone(f"version {self.version}: a row address is no longer live", version=self.version)
-        return found.select(list(columns)).take(places)
-
-    def _listable(self, addresses: pa.ChunkedArray) -> pa.ChunkedArray:
-        """What Lance compares an allow list with: addresses, or row ids where the table has stable ones."""
-        if not self._dataset.has_stable_row_ids:
-            return addresses
-        fragments = np.unique(addresses.to_numpy() >> np.uint64(32)).tolist()
-        known = self._dataset.scanner(
-            columns=[],
-            with_row_id=True,
-            with_row_address=True,
-            fragments=[self._dataset.get_fragment(i) for i in fragments],
-        ).to_table()
-        wanted = pc.is_in(known[ROW_ADDRESS], addresses.combine_chunks())
-        return known[_ROW_ID].filter(wanted)
-
-    def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with reading(f"scanning fragment {fragment_id} of version {self.version}"):
-            scanner = self._dataset.scanner(
-                columns=list(columns),
-                fragments=[self._dataset.get_fragment(fragment_id)],
-                with_row_id=True,  # Lance asks for it where deleted rows are included
-                include_deleted_rows=True,
-                scan_in_order=True,
-            )
-            for batch in scanner.to_batches():
-                yield batch.drop_columns([_ROW_ID])
-
-    def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
-        if self._deletes_elsewhere(fragment_id):
-            return self._not_live(fragment_id)
-        return np.asarray(self._deletions().hidden_rows(self._dataset, fragment_id).to_array(), np.int64)
-
-    def _deletes_elsewhere(self, fragment_id: int) -> bool:
-        """Of a shallow clone: the deletion vector lies in another table's folder."""
-        file = self._dataset.get_fragment(fragment_id).metadata.deletion_file
-        return file is not None and file.base_id is not None
-
-    def _not_live(self, fragment_id: int) -> npt.NDArray[np.int64]:
-        """Hidden rows, by asking for all others."""
-        live = [
-            np.asarray(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFFFFFF)
-            for batch in self.scan([], fragment_ids=[fragment_id], with_row_address=True)
-        ]
-        rows = self._dataset.get_fragment(fragment_id).physical_rows
-        return np.setdiff1d(np.arange(rows), np.concatenate([np.zeros(0, np.int64), *live]).astype(np.int64))
-
-    def hide_rows(self, fragment_id: int, rows: RowNumbers) -> str | None:
-        if not self._deletes_elsewhere(fragment_id):
-            written = self._deletions().hide_rows(self._dataset, fragment_id, np.asarray(rows, np.int64))
-            return None if written is None else json.dumps(written)
-        # Lance reads the one before it, which may be gone.
-        with self._reading(f"writing a deletion vector of fragment {fragment_id}"):
-            metadata = self._dataset.get_fragment(fragment_id).delete_rows([int(row) for row in rows])
-        return None if metadata is None else json.dumps(metadata.to_json())
-
-    def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
-        metadata = self._dataset.get_fragment(fragment_id).metadata
-        # Rows of a table with stable row ids say in which version each was changed last, which Lance would have to be told.
-        if self._dataset.has_stable_row_ids or metadata.overlays:
-            return None
-        if any(file.base_id is not None for file in metadata.files):
-            return None  # of a shallow clone: the file lies in another table's folder
-        column_of = {i: name for name in columns for i in self.field_ids[name]}
-        found = dict.fromkeys(columns, 0)
-        for file in metadata.files:
-            held = [
-                (column_of[i], at) for i, at in zip(file.fields, file.column_indices, strict=True) if i in column_of
-            ]
-            if held:
-                sizes = self._sizes_of_columns(file.path)
-                for name, at in held:
-                    found[name] += sizes[at] if at >= 0 else 0
-        return found
-
-    def _sizes_of_columns(self, name: str) -> Sequence[int]:
-        """By their places in the file, as its footer says."""
-        with self._reading(f"reading the footer of data file {name}"):
-            columns = self._files().open_reader(data_file(name)).metadata().columns
-        return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
-
-    def index_file(self, name: str) -> LanceFileReader:
-        """A file of an index by its name in the folder of indexes."""
-        with self._reading(f"reading index file {name}"):
-            return self._files().open_reader(f"{INDICES}{name}")
-
-    def _reading(self, act: str) -> AbstractContextManager[None]:
-        """Files of this version, and nothing by its name."""
-        return reading(f"{act} of version {self.version}", names_nothing=True)
-
-    def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
-        act = f"columns {values.column_names} of fragment {fragment_id} of version {self.version}"
-        batches = self.all_rows(fragment_id, values.column_names)
-        try:
-            schema = pa.schema([self.schema.field(column) for column in values.column_names])
-            new = overlaid(batches, rows, values.cast(schema))
-            written = write_column_file(
-                self._dataset, self.field_ids, schema, new, json.loads(fragment_json), self._files()
-            )
-        except OSError as error:
-            raise read_error(error, f"writing {act}") from error
-        except (RuntimeError, TypeError, ValueError) as error:
-            raise RewriteFailed(
-                f"{act} could not be written anew: {first_line(error)}", version=self.version
-            ) from error
-        return json.dumps(written)
 
 
 class LanceTable:
@@ -527,9 +267,9 @@ class LanceTable:
                 removed_fragment_ids=list(commit.removed_fragment_ids),
                 updated_fragments=updated,
                 new_fragments=new,
-                fields_modified=_field_ids([f for f in lance_schema.fields() if f.name() in commit.columns_written]),
+                fields_modified=field_ids_of([f for f in lance_schema.fields() if f.name() in commit.columns_written]),
                 # All ids, nested ones too: else new rows can be missing from indexed queries.
-                fields_for_preserving_frag_bitmap=_field_ids(lance_schema.fields()),
+                fields_for_preserving_frag_bitmap=field_ids_of(lance_schema.fields()),
                 update_mode="rewrite_columns" if commit.columns_written else "rewrite_rows",
             )
         transaction = Transaction(commit.read_version, operation, transaction_properties=dict(commit.properties))
@@ -567,27 +307,3 @@ class LanceTable:
         if self._deletions is None:
             self._deletions = DeletionFiles(self._objects())
         return self._deletions
-
-
-def _fragment(metadata: Any) -> Fragment:
-    return Fragment(
-        metadata.id,
-        # ``path`` makes a class at each call (Lance 14), 12 us and garbage, and its value is an instance of that.
-        tuple(f._path for f in metadata.files),
-        metadata.physical_rows,
-        metadata.num_deletions,
-        sum(f.file_size_bytes or 0 for f in metadata.files),
-        # An overlay lays other values over some rows of a file: no file alone holds a column then.
-        tuple(() if metadata.overlays else tuple(f.fields) for f in metadata.files),
-    )
-
-
-def _without_deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Deleted rows are those without a row id; the id goes too."""
-    ids = batch.column(_ROW_ID)
-    kept = batch.drop_columns([_ROW_ID])
-    return kept.filter(ids.is_valid()) if ids.null_count else kept
-
-
-def _field_ids(fields: Sequence[Any]) -> list[int]:
-    return [i for f in fields for i in (f.id(), *_field_ids(f.children()))]

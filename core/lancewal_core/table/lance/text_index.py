@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lancewal_core.table.lance.index_build import TOKENIZER
-from lancewal_core.table.lance.table import LancePinnedTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
 
 _INVERTED = "Inverted"
 

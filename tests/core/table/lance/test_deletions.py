@@ -18,7 +18,8 @@ from lancewal_core.errors import ObjectCorrupt, VersionGone
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.lance.deletions import DeletionFiles
-from lancewal_core.table.lance.table import LancePinnedTable, LanceTable
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import Committed, TableCommit, fragment_objects
 
 
