@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
 from lancewal_core.ids import Position, Region
+from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.pending import Pending
 from lancewal_ingest.context import IngestContext
@@ -38,7 +39,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.open import Opened, open_regions
-from lancewal_ingest.regions.seal import Moved, hand_over
+from lancewal_ingest.regions.seal import hand_over
 
 AT_ONCE = 256
 """Partitions that are opened together: between two turns the consumer polls and the loop shows that it lives."""
@@ -261,7 +262,7 @@ class Partitions:
         failed: list[LancewalError] = []
         for memtable in memtables:
             match answers[memtable.region]:
-                case Moved(record=record):
+                case GenerationRecord() as record:
                     self._commits.reached(memtable.region.partition, memtable.position)
                     self._flushes.add(memtable, record)
                     self._observer.sealed(memtable.region, record)

@@ -37,15 +37,8 @@ from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.regions.memtable import MemTable
 
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """What became of our generation."""
-
-    record: GenerationRecord
-    """SEALED, or, where it was to be moved, OPEN still."""
-    newest: GenerationRecord
-    """The same, but where another was opened behind it."""
+Answer = GenerationRecord | LancewalError
+"""Our generation, SEALED or, where it was to be moved, OPEN still; or why it is neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +79,20 @@ def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
 
 def seal_and_reanchor(
     context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed] = ()
-) -> dict[Region, Moved | LancewalError]:
+) -> dict[Region, Answer]:
     """Step 2: seal the generations of ``full`` and open the following ones; move the first segments of ``empty`` forward, so
     that they pin no old segments."""
     return _swap(context, full, empty, hand_over=False)
 
 
-def hand_over(
-    context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]
-) -> dict[Region, Moved | LancewalError]:
+def hand_over(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> dict[Region, Answer]:
     """Seal their generations, with entries or not, and open none."""
     return _swap(context, to_seal(context, writer, memtables), (), hand_over=True)
 
 
 def _swap(
     context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed], *, hand_over: bool
-) -> dict[Region, Moved | LancewalError]:
+) -> dict[Region, Answer]:
     if not full and not empty:
         return {}
     decisions: dict[Region, Decide] = {f.memtable.region: _sealing(context, f, hand_over=hand_over) for f in full}
@@ -112,7 +103,7 @@ def _swap(
         points("reanchor.cas", map(_where, empty)),
     ):
         answers = context.indexes.swap_each(decisions)
-    found: dict[Region, Moved | LancewalError] = {}
+    found: dict[Region, Answer] = {}
     for became, all_fixed in ((_sealed, full), (_moved, empty)):
         for fixed in all_fixed:
             answer = answers[fixed.memtable.region]
@@ -155,12 +146,11 @@ def _reanchoring(context: IngestContext, fixed: Fixed) -> Decide:
     return decide
 
 
-def _sealed(fixed: Fixed, answer: Swap) -> Moved | LancewalError:
+def _sealed(fixed: Fixed, answer: Swap) -> Answer:
     memtable, index = fixed.memtable, answer.found
     if index is None or not (answer.ours or _landed_before(fixed, index)):
         return _lost(memtable)
-    records = {r.generation: r for r in index.generations}
-    return Moved(records[memtable.generation], index.generations[-1])
+    return {r.generation: r for r in index.generations}[memtable.generation]
 
 
 def _landed_before(fixed: Fixed, index: RegionIndex) -> bool:
@@ -175,13 +165,11 @@ def _landed_before(fixed: Fixed, index: RegionIndex) -> bool:
     return ended and (opened.first, opened.first_sequence) == (memtable.position, claimant.first_sequence)
 
 
-def _moved(fixed: Fixed, answer: Swap) -> Moved | LancewalError:
+def _moved(fixed: Fixed, answer: Swap) -> Answer:
     memtable, claimant = fixed.memtable, fixed.claimant
     if answer.found is None or not is_ours(answer.found, memtable.generation, claimant.owner, claimant.log):
         return _lost(memtable)
-    newest = answer.found.generations[-1]
-    memtable.first_sequence = newest.first_sequence
-    return Moved(newest, newest)
+    return answer.found.generations[-1]
 
 
 def _lost(memtable: MemTable) -> OwnershipLost:

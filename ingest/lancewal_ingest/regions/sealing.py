@@ -22,13 +22,14 @@ from functools import partial
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
 from lancewal_core.ids import Region
 from lancewal_core.process.tasks import Task
+from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.partitions import OpenRegion, Partitions
 from lancewal_ingest.regions.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
-from lancewal_ingest.regions.seal import Fixed, Moved, seal_and_reanchor, to_move, to_seal
+from lancewal_ingest.regions.seal import Answer, Fixed, seal_and_reanchor, to_move, to_seal
 
 _SEALING_MAX_S = 5.0
 """Longer than any seal that is merely slow."""
@@ -73,7 +74,7 @@ class Sealing:
         self._endings: list[_Ending] = []
         """Under way, or to be tried again."""
         self._trying = False
-        self._task: Task[dict[Region, Moved | LancewalError]] | None = None
+        self._task: Task[dict[Region, Answer]] | None = None
         self._again_at = float("-inf")
 
     @property
@@ -173,15 +174,16 @@ class Sealing:
         self._task = self._context.tasks.start(partial(seal_and_reanchor, self._context, full, empty))
         self.settle()
 
-    def _take(self, ending: _Ending, answer: Moved | LancewalError) -> LancewalError | None:
+    def _take(self, ending: _Ending, answer: Answer) -> LancewalError | None:
         """What is left to say of it."""
         partition = ending.region.partition
         match answer:
-            case Moved(record=record):
-                if ending.sealed:
-                    ending.of.sealing = None
-                    self._flushes.add(ending.fixed.memtable, record)
-                    self._observer.sealed(ending.region, record)
+            case GenerationRecord() as record if ending.sealed:
+                ending.of.sealing = None
+                self._flushes.add(ending.fixed.memtable, record)
+                self._observer.sealed(ending.region, record)
+            case GenerationRecord() as record:
+                ending.fixed.memtable.first_sequence = record.first_sequence
             case _ if not self._is_open(ending):  # whoever opens it next goes on from what the store has
                 pass
             case OwnershipLost() as error:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from lancewal_core.errors import OutsideHistoryWindow
+from lancewal_core.region.index import GenerationRecord
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_ingest.regions.seal import Moved, seal_and_reanchor, to_move
+from lancewal_ingest.regions.seal import seal_and_reanchor, to_move
 from lancewal_reader.plan import at_receipt as plan_at
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -29,7 +30,7 @@ def test_what_was_trimmed_is_not_called_lost(tmp_path: Path, monkeypatch: pytest
     worker = pipeline._worker
     empty = worker._partitions.open[1].memtable
     (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
-    assert isinstance(moved, Moved)
+    assert isinstance(moved, GenerationRecord)
     for id in range(2):
         pipeline.upsert(one, id)
         pipeline.ingest()

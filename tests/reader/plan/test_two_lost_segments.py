@@ -11,9 +11,10 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import LogId, Sequence
 from lancewal_core.region.durable_position import durable_position
+from lancewal_core.region.index import GenerationRecord
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_ingest.regions.seal import Moved, seal_and_reanchor, to_move
+from lancewal_ingest.regions.seal import seal_and_reanchor, to_move
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import feed, goes_on, index_of, pieces, repair
@@ -66,7 +67,7 @@ def test_a_strong_read_names_one_that_only_some_regions_need(tmp_path: Path) -> 
     worker = pipeline._worker
     empty = worker._partitions.open[0].memtable
     (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
-    assert isinstance(moved, Moved)
+    assert isinstance(moved, GenerationRecord)
     feed(pipeline, 2)
     behind, before = (index_of(pipeline, partition).generations[-1] for partition in (0, 1))
     assert behind.log == before.log
