@@ -74,6 +74,7 @@ class Sealing:
         self._endings: list[_Ending] = []
         """Under way, or to be tried again."""
         self._trying = False
+        """Also while ``start`` has not returned yet: it may run the whole call, and more turns meanwhile."""
         self._task: Task[dict[Region, Answer]] | None = None
         self._again_at = float("-inf")
 
@@ -116,7 +117,8 @@ class Sealing:
         if self._task is None:
             # What was given up while it waits to be tried again is part of what the next opening finds, be it ours.
             self._endings = [ending for ending in self._endings if self._is_open(ending)]
-        if self._task is None or not self._task.done():
+            return
+        if not self._task.done():
             return
         task, self._task, self._trying = self._task, None, False
         endings, self._endings = self._endings, []
@@ -152,12 +154,12 @@ class Sealing:
 
     def _begin(self, writer: LogWriter) -> None:
         """Put aside what is due."""
-        open_ = {p: r for p, r in self._partitions.open.items() if r.sealing is None}
-        largest = max(open_.values(), key=lambda r: r.memtable.nbytes, default=None)
-        total = sum(r.memtable.nbytes for r in open_.values())
+        open_ = [region for region in self._partitions.open.values() if region.sealing is None]
+        largest = max(open_, key=lambda r: r.memtable.nbytes, default=None)
+        total = sum(r.memtable.nbytes for r in open_)
         early = largest if largest is not None and self._memory.seal_largest(total) else None
         due: dict[SealDecision, list[OpenRegion]] = {decision: [] for decision in SealDecision}
-        for region in open_.values():
+        for region in open_:
             due[self._decide(region, writer, early=region is early)].append(region)
         full, empty = due[SealDecision.SEAL], due[SealDecision.REANCHOR]
         sealed = to_seal(self._context, writer, [region.memtable for region in full])
