@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -41,11 +41,12 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import Committed, PinnedTable, TableCommit
-from lancewal_core.table.snapshots import NOTE, Snapshot, begun, check_name
+from lancewal_core.table.snapshots import NOTE, Snapshot, begun, check_name, find_branch, is_ours
 from lancewal_flusher.commit.send import hide
 from lancewal_flusher.context import FlusherContext
 
 if TYPE_CHECKING:
+    from lancewal_reader.plan.strong import ReadPlan
     from lancewal_reader.point.at import Point
     from lancewal_reader.reads import Reads
     from lancewal_reader.unmerged import DeltaContext, FindAddresses
@@ -112,9 +113,9 @@ def make_snapshot(
 
 
 def _check_free(context: FlusherContext, name: str) -> None:
-    taken = next((branch for branch in context.table.branches() if branch.name == name), None)
+    taken = find_branch(context.table, name)
     if taken is not None:
-        raise _taken(name, NOTE in taken.notes)
+        raise _taken(name, is_ours(taken))
 
 
 def _taken(name: str, ours: bool) -> InvalidInput:
@@ -126,7 +127,7 @@ def _taken(name: str, ours: bool) -> InvalidInput:
 
 
 def _unmerged(
-    context: FlusherContext, delta: DeltaContext, _: FindAddresses, pinned: PinnedTable, plan: Any
+    context: FlusherContext, delta: DeltaContext, _: FindAddresses, pinned: PinnedTable, plan: ReadPlan
 ) -> _Unmerged:
     from lancewal_reader.unmerged import complete_rows, load
 
