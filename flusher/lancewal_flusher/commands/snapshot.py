@@ -24,6 +24,8 @@ from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
+    from lancewal_core.table.protocol import Table
     from lancewal_flusher.snapshots.make import Made
 
 app = Group(help="Make, list and drop named snapshots: a table as it was, unmerged rows too, until it is dropped.")
@@ -103,14 +105,9 @@ def list_all(
 
     Example: lancewal snapshot list
     """
-    from lancewal_core.open import Address
     from lancewal_core.table.snapshots import about, snapshots
 
-    settings = read_settings(config, table, storage_option)
-    settings.need("table.uri")
-    address = Address.of(settings)
-    address.contract()  # else it is no table of lancewal's
-    found = [about(snapshot) for snapshot in snapshots(address.table())]
+    found = [about(snapshot) for snapshot in snapshots(_table(read_settings(config, table, storage_option)))]
     if output is Output.JSON:
         say_json({"snapshots": found})
     elif found:
@@ -133,20 +130,25 @@ def drop(
 
     Example: lancewal snapshot drop end-of-month --yes
     """
-    from lancewal_core.open import Address
     from lancewal_flusher.snapshots.drop import drop_snapshot
 
-    settings = read_settings(config, table, storage_option)
-    settings.need("table.uri")
-    address = Address.of(settings)
-    address.contract()  # else it is no table of lancewal's
+    opened = _table(read_settings(config, table, storage_option))
     if not dry_run:
         agree(yes, f"snapshot {name} is dropped")
-    drop_snapshot(address.table(), name, look_only=dry_run)
+    drop_snapshot(opened, name, look_only=dry_run)
     if output is Output.JSON:
         say_json({"dropped": [] if dry_run else [name]})
     else:
         say(f"snapshot {name}: {NOTHING_CHANGED}" if dry_run else f"dropped snapshot {name}")
+
+
+def _table(settings: Settings) -> Table:
+    from lancewal_core.open import Address
+
+    settings.need("table.uri")
+    address = Address.of(settings)
+    address.contract()  # else it is no table of lancewal's
+    return address.table()
 
 
 def _row(one: Mapping[str, object]) -> list[str]:
