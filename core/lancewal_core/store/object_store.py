@@ -23,6 +23,9 @@ from typing import Protocol, assert_never
 
 from lancewal_core.errors import StoreUnavailable
 
+ANSWER_OBJECTS = 1000
+"""That one answer of an S3 listing names: a longer listing is several requests, one behind the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:

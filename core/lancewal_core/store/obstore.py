@@ -31,7 +31,7 @@ from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
 from lancewal_core.store.object_limits import check_size, check_written
-from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
+from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.store.refusal import what_to_set
 
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
@@ -130,7 +130,7 @@ class ObstoreStore:
     def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
         found: list[ObjectInfo] = []
         try:
-            for page in obstore.list(self._store, prefix, offset=after, chunk_size=1000):
+            for page in obstore.list(self._store, prefix, offset=after, chunk_size=ANSWER_OBJECTS):
                 for item in page:
                     found.append(ObjectInfo(item["path"], item["size"], ms_since_1970(item["last_modified"])))
                 if limit is not None and len(found) >= limit and not isinstance(self._store, LocalStore):

@@ -12,10 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from lancewal_core import paths
 from lancewal_core.ids import Region
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.store.object_store import ObjectInfo, ObjectStore
-
-TOGETHER_MAX = 1000
-"""Objects of an S3 answer."""
+from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
 
 
 def list_regions(
@@ -25,8 +22,8 @@ def list_regions(
     prefixes = {folder(region): region for region in regions}
     topics = {paths.topic_regions_prefix(region) for region in regions}
     if len(regions) > 1 and len(topics) == 1:
-        together = store.list(topics.pop(), limit=TOGETHER_MAX)
-        if len(together) != TOGETHER_MAX:
+        together = store.list(topics.pop(), limit=ANSWER_OBJECTS)
+        if len(together) != ANSWER_OBJECTS:
             return _divided(together, prefixes)
     listed = tasks.map(store.list, list(prefixes))
     return dict(zip(prefixes.values(), listed, strict=True))

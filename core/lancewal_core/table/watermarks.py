@@ -38,7 +38,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Generation, Position, Region, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
-from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
+from lancewal_core.store.object_store import ANSWER_OBJECTS, Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 from lancewal_core.table.conflicts_ref import PROPERTY_CONFLICTS, ConflictsRef, decode_ref, parse_ref
 from lancewal_core.table.protocol import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
 from lancewal_core.words import is_word, word
@@ -340,7 +340,7 @@ class Watermarks:
 
     def _recorded(self) -> set[int]:
         """Versions with a record, newest ones at least: a hint that saves GETs."""
-        infos = self._store.list(paths.merges_prefix(), limit=1000)
+        infos = self._store.list(paths.merges_prefix(), limit=ANSWER_OBJECTS)
         return {v for info in infos if (v := paths.parse_merge_record(info.key)) is not None}
 
     def _at_version(self, version: int, recorded: set[int] | None) -> InForce | None:

@@ -25,7 +25,7 @@ from lancewal_core.region.history import History, KnownPages, SoundHistories, re
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.transitions import trim
-from lancewal_core.store.object_store import ObjectInfo, ObjectStore
+from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
 from lancewal_core.store.region_listing import list_regions
 from lancewal_core.store.versioned import FIRST_VERSION, Family
 from lancewal_core.table.watermarks import InForce
@@ -43,8 +43,6 @@ CATALOGS_KEPT_MS = 3600 * 1000
 VERSIONS_KEPT = 100
 PARCEL_KEPT_MS = 24 * 3600 * 1000
 """Far longer than any merge takes; only a crash leaves a parcel behind."""
-LISTED_MAX = 1000
-"""Objects of an S3 answer."""
 FENCE_SIZE_MAX = 512
 """No data segment is as small; an object up to this size is looked into."""
 PAGE_AT = 64
@@ -99,9 +97,9 @@ def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[O
     found: list[ObjectInfo] = []
     after: str | None = None
     while True:
-        answer = store.list(paths.wal_prefix(), limit=LISTED_MAX, after=after)
+        answer = store.list(paths.wal_prefix(), limit=ANSWER_OBJECTS, after=after)
         found.extend(answer)
-        if len(answer) != LISTED_MAX:  # a folder answers with all at once
+        if len(answer) != ANSWER_OBJECTS:  # a folder answers with all at once
             return found
         after = max(info.key for info in answer)
         parsed = paths.parse_wal_segment(after)

@@ -6,7 +6,8 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.ids import Generation, Region, TopicId
-from lancewal_core.store.region_listing import TOGETHER_MAX, list_regions
+from lancewal_core.store.object_store import ANSWER_OBJECTS
+from lancewal_core.store.region_listing import list_regions
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 TOPIC = TopicId("topic-id-1")
@@ -14,7 +15,7 @@ REGIONS = [Region("orders", TOPIC, partition) for partition in (0, 3, 12)]
 OTHERS = [Region("orders", TOPIC, 1), Region("orders", TopicId("another-id"), 0)]
 
 
-@pytest.mark.parametrize("pages", [1, TOGETHER_MAX - 4, TOGETHER_MAX - 3, TOGETHER_MAX])
+@pytest.mark.parametrize("pages", [1, ANSWER_OBJECTS - 4, ANSWER_OBJECTS - 3, ANSWER_OBJECTS])
 @pytest.mark.parametrize("asked", [1, len(REGIONS)])
 def test_regions_are_listed_together_where_they_are_small(pages: int, asked: int) -> None:
     store = ScriptedStore(ManualClock())
@@ -31,5 +32,5 @@ def test_regions_are_listed_together_where_they_are_small(pages: int, asked: int
         assert sorted(info.key for info in infos) == sorted(
             k for k in keys if k.startswith(paths.region_prefix(region))
         )
-    together = asked > 1 and pages + 3 < TOGETHER_MAX
+    together = asked > 1 and pages + 3 < ANSWER_OBJECTS
     assert len(store.calls) == (1 if together or asked == 1 else 1 + asked)

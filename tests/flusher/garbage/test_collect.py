@@ -79,7 +79,7 @@ class Writer:
 @pytest.fixture(autouse=True)
 def short_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few objects an answer, so that listings of logs pass over what is needed."""
-    monkeypatch.setattr(find, "LISTED_MAX", 2)
+    monkeypatch.setattr(find, "ANSWER_OBJECTS", 2)
 
 
 class World:
@@ -896,7 +896,7 @@ def test_what_the_table_s_watermark_does_not_hold_is_not_trimmed(world: World) -
 
 def test_a_log_is_listed_up_to_what_is_needed_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it is; and all that becomes free is found."""
-    monkeypatch.setattr(find, "LISTED_MAX", 5)
+    monkeypatch.setattr(find, "ANSWER_OBJECTS", 5)
     a, b = world.writer("a"), world.writer("b")
     world.open(a)
     for _ in range(3):

@@ -29,11 +29,10 @@ from lancewal_core.cli.estimate.pace import (
 )
 from lancewal_core.process.silence import STORE
 from lancewal_core.settings.sections import FlusherSettings, TableSettings
+from lancewal_core.store.object_store import ANSWER_OBJECTS
 from lancewal_core.table.control import POLL_S
 
 MONTH_S = 365 * 86_400 / 12
-LISTED_MAX = 1_000
-"""Objects that one answer of a listing names."""
 WRITTEN_PER_BYTE = 3.1
 """Bytes written for each byte of rows, beside the log: flushes, deletion vectors, key index, compaction.  Of small upserts all
 over a large table, as docs/benchmarks.md measures it (write-amplification)."""
@@ -166,7 +165,7 @@ def _of_flusher(wished: Deployment, at: Pace, segments_per_s: float) -> Iterator
     # Of what may be free, and an answer of each log that ends the look at it.
     yield (
         "listings of the log by garbage rounds",
-        Asked(list=segments_per_s / LISTED_MAX + wished.members * garbage_per_s),
+        Asked(list=segments_per_s / ANSWER_OBJECTS + wished.members * garbage_per_s),
     )
 
 
