@@ -178,6 +178,15 @@ def finishing_gets_no_verdict() -> None:
     stage.check()
 
 
+def _files(stage: Stage) -> set[str]:
+    return {fragment.file for fragment in stage.dataset.newest.fragments}
+
+
+def _lose_added(stage: Stage, before: set[str]) -> None:
+    for name in _files(stage) - before:
+        stage.dataset.files.pop(name)
+
+
 def merge_loses_its_files() -> None:
     """A clean-up takes the files of a merge before it is finished: adopted ones are rebuilt, others stop it by name."""
     for combined in (False, True):
@@ -185,13 +194,11 @@ def merge_loses_its_files() -> None:
         a, f, g = stage.flushed(0, 1)
         if combined:
             stage.append_and_seal(a, 0, 1)
-        before = {file.file for file in stage.dataset.newest.fragments}
+        before = _files(stage)
         _unfinished(stage)
         with suppress(Crashed):
             stage.round(f)
-        added = [file.file for file in stage.dataset.newest.fragments if file.file not in before]
-        for name in added:
-            stage.dataset.files.pop(name)
+        _lose_added(stage, before)
         if combined:
             with stops(ObjectMissing):
                 stage.round(g)
@@ -199,6 +206,18 @@ def merge_loses_its_files() -> None:
             stage.round(g)
             stage.check_table()
             stage.check()
+
+
+def merge_loses_its_files_behind_its_commit() -> None:
+    """A clean-up takes the adopted files before the look behind the commit: the same round rebuilds them."""
+    stage = Stage()
+    _, f, _ = stage.flushed(0, 1)
+    before = _files(stage)
+    stage.scripts["f"].before("files missing", "table", lambda: _lose_added(stage, before))
+    stage.round(f)
+    require(not stage.checker.table.files_missing(sorted(_files(stage))), "they are still gone")
+    stage.check_table()
+    stage.check()
 
 
 ACCIDENTS: list[Callable[[], None]] = [
@@ -212,4 +231,5 @@ ACCIDENTS: list[Callable[[], None]] = [
     follow_up_loses_every_race,
     finishing_gets_no_verdict,
     merge_loses_its_files,
+    merge_loses_its_files_behind_its_commit,
 ]

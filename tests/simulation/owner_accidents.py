@@ -265,6 +265,21 @@ def entries_come_beside_a_seal() -> None:
     stage.check()
 
 
+def seal_lands_and_nobody_says_so() -> None:
+    """The store takes a seal, does not say so, and shows nothing for a while: tried again, it is found as ours."""
+    stage = Stage()
+    a = stage.member("a", 0, 1)
+    stage.append(a, 0, records=3)
+    a.script.puts.append(("/pages/", PutFault.REPLY_LOST))
+    a.script.down += [("get", "/pages/")] * 10
+    stage.seal(a)
+    require(stage.counts.get("failed seal: StoreUnavailable") == 1, "it had a verdict at once:", stage.counts)
+    stage.append(a, 0)
+    newest = stage.checker.indexes.read([stage.region(0)])[stage.region(0)].generations[-1]
+    require((newest.generation, newest.first) == (2, 3), "the region was opened anew:", newest)
+    stage.check()
+
+
 def region_is_claimed_beside_a_seal() -> None:
     """A's region goes on in the log while its seal is on the way, and B takes over before that lands: what was put aside and
     what came behind it are one generation."""
@@ -501,6 +516,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     owner_sleeps_through_a_claim,
     index_would_change_too_early,
     entries_come_beside_a_seal,
+    seal_lands_and_nobody_says_so,
     region_is_claimed_beside_a_seal,
     region_is_handed_over_beside_a_seal,
     member_drains_behind_a_rebalance,
