@@ -28,6 +28,7 @@ MODULES = (
     "lancewal_ingest.regions.seal",
     "lancewal_flusher.merge.merge",
     "lancewal_flusher.merge.inputs",
+    "lancewal_flusher.merge.changes",
     "lancewal_flusher.commit.send",
     "lancewal_flusher.merge.finish",
     "lancewal_flusher.merge.foreign_rows",

@@ -15,7 +15,7 @@ Steps of ``merge_next``
  3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Of a table keyed
     by bytes keys that came through another region are set aside first (``set_aside``).  Would more bytes of deletion
     vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
-    keep the live ones, write deletion vectors, and fetch what patches apply to.
+    keep the live ones, write deletion vectors, and fetch what patches apply to (``changes``).
     Write one set of new rows: completed patches, and the survivors of combined generations; and, if any, what is set aside.
  4. ONE commit from V.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for our merge uuid in the versions above V.
@@ -29,19 +29,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, RewriteFailed, VersionGone
+from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, VersionGone
 from lancewal_core.ids import Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
-from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.index import RegionIndex
-from lancewal_core.rows.fold import complete
-from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import (
@@ -51,23 +44,21 @@ from lancewal_core.table.protocol import (
     file_lost,
     files_of,
     fragment_bytes,
-    fragment_live_rows,
     fragment_rows,
 )
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, Watermark, merge_properties
 from lancewal_flusher.commit.facts import MergeFacts
 from lancewal_flusher.commit.send import Refused, Why, is_finished, missing_files, prove, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.changes import write_changes
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.inputs import MergeInputs, RegionInput, read_inputs
 from lancewal_flusher.merge.look import Look, look
 from lancewal_flusher.merge.origin_conflict import regions_of_merge
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
-from lancewal_flusher.merge.set_aside import put_conflicts, sort_out
+from lancewal_flusher.merge.set_aside import SortedOut, put_conflicts, sort_out
 from lancewal_flusher.origins import origins_of
-from lancewal_flusher.tasks.cost import is_worn
-from lancewal_flusher.tasks.in_place import PatchesInPlace, choose_in_place
-from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, Scan
+from lancewal_flusher.tasks.merge_task import FragmentResult
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 
 
@@ -143,18 +134,14 @@ class _Planned:
     commit: TableCommit
     merge: str
     marks: Mapping[Region, Watermark]
-    inputs: MergeInputs
+    found: SortedOut
     facts: MergeFacts
-    lookup: KeyRows
+    conflicts: ConflictsRef | None
     rows_written: int
     rows_in_place: int
     bytes_adopted: int
     bytes_written: int
     worn: tuple[int, ...]
-    regions_not_known: int
-    conflicts: ConflictsRef | None
-    set_aside: int
-    set_aside_of: tuple[int, ...]
 
 
 def merge_next(
@@ -183,11 +170,11 @@ def merge_next(
     sent = send(context, plan.commit, PROPERTY_MERGE)
     if isinstance(sent, Refused):
         return sent
-    version = sent.version
+    version, found, inputs = sent.version, plan.found, plan.found.inputs
     landed = InForce(version, plan.merge, plan.marks, plan.conflicts)
     proven = None
     if adopted_keys is not None:
-        for taken in plan.inputs.region_inputs:
+        for taken in inputs.region_inputs:
             adopted_keys.add((*taken.adopted, *taken.rewritten), taken.row_keys)
     try:
         # Step 6
@@ -204,7 +191,7 @@ def merge_next(
         if version != pinned.version + 1:
             check_table(sent.pinned or context.table.at(version), context.contract)
         if sent.pinned is not None:
-            proven = Proven(sent.pinned, landed, plan.facts, plan.inputs.indexes, frozenset(missing))
+            proven = Proven(sent.pinned, landed, plan.facts, inputs.indexes, frozenset(missing))
     except (MergeUnproven, VersionGone):
         if not is_finished(context, landed):
             raise
@@ -212,21 +199,21 @@ def merge_next(
     return Merged(
         version,
         pinned.version,
-        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in plan.inputs.region_inputs},
+        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in inputs.region_inputs},
         rows_adopted=plan.facts.rows_adopted,
         rows_written=plan.rows_written,
         rows_replaced=plan.facts.rows_replaced,
-        keys_deleted=sum(w.gone for w in plan.inputs.region_inputs),
-        fragments_scanned=len(plan.lookup.uncovered),
-        index_faults=plan.lookup.faults,
+        keys_deleted=sum(w.gone for w in inputs.region_inputs),
+        fragments_scanned=len(found.lookup.uncovered),
+        index_faults=found.lookup.faults,
         rows_in_place=plan.rows_in_place,
         bytes_adopted=plan.bytes_adopted,
         bytes_written=plan.bytes_written,
         worn=plan.worn,
-        regions_not_known=plan.regions_not_known,
-        set_aside=plan.set_aside,
-        set_aside_of=plan.set_aside_of,
-        damaged=plan.inputs.damaged,
+        regions_not_known=found.regions_not_known,
+        set_aside=found.set_aside,
+        set_aside_of=found.set_aside_of,
+        damaged=inputs.damaged,
         proven=proven,
     )
 
@@ -242,7 +229,6 @@ def _plan(
     if not inputs.region_inputs:
         return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, damaged=inputs.damaged)
     # Step 3
-    fragments = pinned.fragments()
     held = read_conflicts(context.store, inputs.in_force.conflicts, context.contract.rows)
     try:
         found = sort_out(context, pinned, inputs, held, limits)
@@ -250,32 +236,12 @@ def _plan(
         return Refused(
             f"gone since the merge looked at it: {error}", Why.CLEANED_UP
         )  # the next look says what that means
-    inputs, keys, lookup = found.inputs, found.keys, found.lookup
-    region_inputs = inputs.region_inputs
+    inputs, region_inputs = found.inputs, found.inputs.region_inputs
     if not region_inputs:
         return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, damaged=inputs.damaged)
-    if not found.set_aside and shall_defer(pinned, lookup, inputs, limits):
+    if not found.set_aside and shall_defer(pinned, found.lookup, inputs, limits):
         return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, deferred=True, damaged=inputs.damaged)
-    partials = inputs.partials(context)
-    whole = [w.rows for w in region_inputs]
-    if partials.num_rows:
-        in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
-        try:
-            results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
-        except RewriteFailed:
-            # Lance joins columns more strictly than it appends rows: a merge must not wait for a rarer way of writing.
-            in_place = {}
-            results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
-        kept = _not_in_place(partials, in_place)
-        left = partials if kept.all() else partials.filter(pa.array(kept))
-        written = write_rows(context, whole, left, results)
-    else:  # the new rows wait for nothing that the tasks find
-        in_place, kept, left = {}, np.ones(0, np.bool_), partials
-        results, written = together(
-            context.tasks,
-            lambda: run_tasks(context, pinned, keys, 0, lookup, {}),
-            lambda: write_rows(context, whole, partials, ()),
-        )
+    changes = write_changes(context, pinned, found, limits)
     merge = context.new_id()
     conflicts = inputs.in_force.conflicts
     if found.conflicts is not None:
@@ -288,43 +254,37 @@ def _plan(
     rewritten = tuple(fragment for taken in region_inputs for fragment in taken.rewritten)
     facts = MergeFacts(
         read_version=pinned.version,
-        fragments_below=next_fragment_id(fragments),
-        files=files_of((*adopted, *rewritten, *written)) | _column_files(pinned, results, in_place),
+        fragments_below=next_fragment_id(pinned.fragments()),
+        files=files_of((*adopted, *rewritten, *changes.new)) | changes.column_files(pinned),
         adopted={w.merge.region: files_of(w.adopted) for w in region_inputs if w.adopted},
         generations={
             w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in region_inputs
         },
         rows_adopted=sum(w.merge.snapshots[0].rows for w in region_inputs if w.adopted),
-        rows_replaced=sum(r.hits for r in results),
+        rows_replaced=sum(r.hits for r in changes.results),
     )
     properties = {
         **merge_properties(marks, merge, conflicts),
         **facts.properties(),
-        **origins_of(context).properties(lambda: regions_of_merge(region_inputs, kept, written)),
+        **origins_of(context).properties(lambda: regions_of_merge(region_inputs, changes.as_rows, changes.new)),
     }
     commit = replace(
-        merge_commit(pinned, (*adopted, *rewritten, *written), results, properties),
-        columns_written=tuple(sorted({name for patches in in_place.values() for name in patches.columns})),
+        merge_commit(pinned, (*adopted, *rewritten, *changes.new), changes.results, properties),
+        columns_written=changes.columns,
     )
-    rows_written = sum(w.rows.num_rows for w in region_inputs) + left.num_rows + sum(map(fragment_rows, rewritten))
-    worn = _worn(pinned, results, limits)
-    in_place_rows = partials.num_rows - left.num_rows
+    written = sum(w.rows.num_rows for w in region_inputs) + changes.rows_completed + sum(map(fragment_rows, rewritten))
     return _Planned(
         commit,
         merge,
         marks,
-        inputs,
+        found,
         facts,
-        lookup,
-        rows_written,
-        in_place_rows,
-        sum(map(fragment_bytes, adopted)),
-        sum(map(fragment_bytes, (*rewritten, *written))) + _column_bytes(pinned, results, in_place),
-        worn,
-        found.regions_not_known,
         conflicts,
-        found.set_aside,
-        found.set_aside_of,
+        rows_written=written,
+        rows_in_place=changes.rows_in_place,
+        bytes_adopted=sum(map(fragment_bytes, adopted)),
+        bytes_written=sum(map(fragment_bytes, (*rewritten, *changes.new))) + changes.column_bytes(pinned),
+        worn=changes.worn(pinned, limits),
     )
 
 
@@ -332,96 +292,6 @@ def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits
     """Whether the merge is put off, for more to come."""
     hidden = {fragment_id: len(rows.rows) for fragment_id, rows in found.covered.items()}
     return shall_wait(deletion_bytes(pinned.fragments(), hidden), inputs.nbytes, inputs.waited_s, limits)
-
-
-def run_tasks(
-    context: FlusherContext,
-    pinned: PinnedTable,
-    keys: pa.Table,
-    partial_keys: int,
-    found: KeyRows,
-    in_place: Mapping[int, PatchesInPlace],
-) -> list[FragmentResult]:
-    """Step 3: a task per fragment that may hold one of ``keys``, of which the first ``partial_keys`` are those of patches."""
-    columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
-    sources = _candidates(pinned, found, len(keys))
-    if found.uncovered:
-        sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
-    rows = {f.fragment_id: f.physical_rows for f in pinned.fragments()}
-    tasks = [
-        FragmentTask(pinned.version, i, rows[i], source, partial_keys, columns, in_place.get(i))
-        for i, source in sources.items()
-    ]
-    return context.runner.run(tasks)
-
-
-def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Scan | Candidates]:
-    """Rows of the covered fragments.  Where every key lies elsewhere too, it may be that none of the rows lives."""
-    often = np.bincount(
-        np.concatenate([np.zeros(0, np.int64), *(rows.places for rows in found.covered.values())]), minlength=keys
-    )
-    live = {f.fragment_id: f.live_rows for f in pinned.fragments()}
-    return {
-        i: Candidates(rows, live[i], doubtful=bool((often[rows.places] > 1).all()))
-        for i, rows in sorted(found.covered.items())
-    }
-
-
-def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> npt.NDArray[np.bool_]:
-    """Which patches become new rows."""
-    left = np.ones(partials.num_rows, np.bool_)
-    for patches in in_place.values():
-        left[patches.places] = False
-    return left
-
-
-def _column_files(
-    pinned: PinnedTable, results: Sequence[FragmentResult], in_place: Mapping[int, PatchesInPlace]
-) -> frozenset[str]:
-    """Files that patches in place have added to fragments."""
-    before = {name for f in pinned.fragments() if f.fragment_id in in_place for name in f.files}
-    changed = [r.updated for r in results if r.fragment_id in in_place and r.updated is not None]
-    return files_of(changed) - before
-
-
-def _column_bytes(
-    pinned: PinnedTable, results: Sequence[FragmentResult], in_place: Mapping[int, PatchesInPlace]
-) -> int:
-    """Bytes of these files, as far as recorded."""
-    before = {f.fragment_id: f.nbytes for f in pinned.fragments() if f.fragment_id in in_place}
-    changed = [r for r in results if r.fragment_id in in_place and r.updated is not None]
-    return sum(max(0, fragment_bytes(r.updated) - before[r.fragment_id]) for r in changed if r.updated is not None)
-
-
-def _worn(pinned: PinnedTable, results: Sequence[FragmentResult], limits: MergeLimits) -> tuple[int, ...]:
-    """Fragments that hide more rows than before, and are to be written anew."""
-    fragments = {f.fragment_id: f for f in pinned.fragments()}
-    found = []
-    for result in results:
-        if result.updated is None:
-            continue
-        f = fragments[result.fragment_id]
-        hidden = f.physical_rows - fragment_live_rows(result.updated)
-        worn = is_worn(f.physical_rows, hidden, limits.deleted_share)
-        if worn and hidden > f.deleted_rows and f.nbytes >= limits.rewrite_bytes:
-            found.append(f.fragment_id)
-    return tuple(found)
-
-
-def write_rows(
-    context: FlusherContext, whole: Sequence[pa.Table], partials: pa.Table, results: Sequence[FragmentResult]
-) -> tuple[str, ...]:
-    """New fragments of whole rows, and behind them of patches, completed from the rows that the tasks have found."""
-    rows = context.contract.rows
-    parts = [part for part in whole if part.num_rows]
-    if partials.num_rows:
-        found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
-        base = pa.concat_tables(found) if found else rows.table.empty_table()
-        parts.append(complete(partials, base, rows))
-    if not parts:
-        return ()
-    with point("fragment.write"):
-        return context.table.write_rows(pa.concat_tables(parts), context.contract.fields_of)
 
 
 def _mark(taken: RegionInput, in_force: InForce) -> Watermark:

@@ -39,8 +39,9 @@ from lancewal_flusher.commit.facts import MergeFacts, Settled
 from lancewal_flusher.commit.row_origins import divided, region_properties
 from lancewal_flusher.commit.send import Refused, Why, is_finished, prove, send
 from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.merge.changes import run_tasks, write_rows
 from lancewal_flusher.merge.finish import finish_newest
-from lancewal_flusher.merge.merge import merge_commit, next_fragment_id, run_tasks, write_rows
+from lancewal_flusher.merge.merge import merge_commit, next_fragment_id
 from lancewal_flusher.merge.set_aside import put_conflicts
 
 _TRIES = 10

@@ -50,8 +50,9 @@ from lancewal_flusher.load.files import find_files
 from lancewal_flusher.load.whole import LoadAsked, load
 from lancewal_flusher.merge import set_aside as set_aside_module
 from lancewal_flusher.merge import settle as settle_module
+from lancewal_flusher.merge.changes import run_tasks
 from lancewal_flusher.merge.finish import finish_newest
-from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next, run_tasks
+from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.settle import settle
 from lancewal_flusher.status.status import table_status

@@ -1,0 +1,167 @@
+"""What a merge changes in the table: deletion vectors and columns, by a task a fragment, and new rows (step 3 of ``merge``).
+
+All of it is written here, and none of it effective before the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import RewriteFailed
+from lancewal_core.keys.index import KeyRows
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import together
+from lancewal_core.rows.fold import complete
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.protocol import PinnedTable, files_of, fragment_bytes, fragment_live_rows
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.merge.set_aside import SortedOut
+from lancewal_flusher.tasks.cost import is_worn
+from lancewal_flusher.tasks.in_place import PatchesInPlace, choose_in_place
+from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, Scan
+
+_Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What was written of a merge."""
+
+    results: Sequence[FragmentResult]
+    new: tuple[str, ...]
+    """Fragments of new rows."""
+    in_place: Mapping[int, PatchesInPlace]
+    """By fragment the patches of which only columns were written."""
+    as_rows: _Mask
+    """Which of all patches became new rows."""
+
+    @property
+    def rows_in_place(self) -> int:
+        return len(self.as_rows) - self.rows_completed
+
+    @property
+    def rows_completed(self) -> int:
+        """New rows that patches became."""
+        return int(self.as_rows.sum())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """That were written in place."""
+        return tuple(sorted({name for patches in self.in_place.values() for name in patches.columns}))
+
+    def column_files(self, pinned: PinnedTable) -> frozenset[str]:
+        """Files that patches in place have added to fragments."""
+        before = {name for f in pinned.fragments() if f.fragment_id in self.in_place for name in f.files}
+        return files_of(self._with_columns().values()) - before
+
+    def column_bytes(self, pinned: PinnedTable) -> int:
+        """Bytes of these files, as far as recorded."""
+        before = {f.fragment_id: f.nbytes for f in pinned.fragments() if f.fragment_id in self.in_place}
+        return sum(max(0, fragment_bytes(text) - before[i]) for i, text in self._with_columns().items())
+
+    def worn(self, pinned: PinnedTable, limits: MergeLimits) -> tuple[int, ...]:
+        """Fragments that hide more rows than before, and are to be written anew."""
+        fragments = {f.fragment_id: f for f in pinned.fragments()}
+        found = []
+        for result in self.results:
+            if result.updated is None:
+                continue
+            f = fragments[result.fragment_id]
+            hidden = f.physical_rows - fragment_live_rows(result.updated)
+            worn = is_worn(f.physical_rows, hidden, limits.deleted_share)
+            if worn and hidden > f.deleted_rows and f.nbytes >= limits.rewrite_bytes:
+                found.append(f.fragment_id)
+        return tuple(found)
+
+    def _with_columns(self) -> dict[int, str]:
+        """The new JSON of fragments that may have columns written in place."""
+        return {
+            r.fragment_id: r.updated for r in self.results if r.fragment_id in self.in_place and r.updated is not None
+        }
+
+
+def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut, limits: MergeLimits) -> Changes:
+    """Of all that ``found`` leaves to the merge."""
+    keys, lookup = found.keys, found.lookup
+    whole = [taken.rows for taken in found.inputs.region_inputs]
+    partials = found.inputs.partials(context)
+    if not partials.num_rows:  # the new rows wait for nothing that the tasks find
+        results, new = together(
+            context.tasks,
+            lambda: run_tasks(context, pinned, keys, 0, lookup, {}),
+            lambda: write_rows(context, whole, partials, ()),
+        )
+        return Changes(results, new, {}, np.ones(0, np.bool_))
+    in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
+    try:
+        results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+    except RewriteFailed:
+        # Lance joins columns more strictly than it appends rows: a merge must not wait for a rarer way of writing.
+        in_place = {}
+        results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
+    as_rows = _not_in_place(partials, in_place)
+    left = partials if as_rows.all() else partials.filter(pa.array(as_rows))
+    return Changes(results, write_rows(context, whole, left, results), in_place, as_rows)
+
+
+def run_tasks(
+    context: FlusherContext,
+    pinned: PinnedTable,
+    keys: pa.Table,
+    partial_keys: int,
+    found: KeyRows,
+    in_place: Mapping[int, PatchesInPlace],
+) -> list[FragmentResult]:
+    """A task per fragment that may hold one of ``keys``, of which the first ``partial_keys`` are those of patches."""
+    columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
+    sources = _candidates(pinned, found, len(keys))
+    if found.uncovered:
+        sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
+    rows = {f.fragment_id: f.physical_rows for f in pinned.fragments()}
+    tasks = [
+        FragmentTask(pinned.version, i, rows[i], source, partial_keys, columns, in_place.get(i))
+        for i, source in sources.items()
+    ]
+    return context.runner.run(tasks)
+
+
+def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Scan | Candidates]:
+    """Rows of the covered fragments.  Where every key lies elsewhere too, it may be that none of the rows lives."""
+    often = np.bincount(
+        np.concatenate([np.zeros(0, np.int64), *(rows.places for rows in found.covered.values())]), minlength=keys
+    )
+    live = {f.fragment_id: f.live_rows for f in pinned.fragments()}
+    return {
+        i: Candidates(rows, live[i], doubtful=bool((often[rows.places] > 1).all()))
+        for i, rows in sorted(found.covered.items())
+    }
+
+
+def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> _Mask:
+    """Which patches become new rows."""
+    left = np.ones(partials.num_rows, np.bool_)
+    for patches in in_place.values():
+        left[patches.places] = False
+    return left
+
+
+def write_rows(
+    context: FlusherContext, whole: Sequence[pa.Table], partials: pa.Table, results: Sequence[FragmentResult]
+) -> tuple[str, ...]:
+    """New fragments of whole rows, and behind them of patches, completed from the rows that the tasks have found."""
+    rows = context.contract.rows
+    parts = [part for part in whole if part.num_rows]
+    if partials.num_rows:
+        found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
+        base = pa.concat_tables(found) if found else rows.table.empty_table()
+        parts.append(complete(partials, base, rows))
+    if not parts:
+        return ()
+    with point("fragment.write"):
+        return context.table.write_rows(pa.concat_tables(parts), context.contract.fields_of)
