@@ -93,8 +93,6 @@ def hand_over(context: IngestContext, writer: LogWriter, memtables: Collection[M
 def _swap(
     context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed], *, hand_over: bool
 ) -> dict[Region, Answer]:
-    if not full and not empty:
-        return {}
     decisions: dict[Region, Decide] = {f.memtable.region: _sealing(context, f, hand_over=hand_over) for f in full}
     decisions |= {f.memtable.region: _reanchoring(context, f) for f in empty}
     # Step 2
