@@ -181,8 +181,8 @@ def _any_entries_are_all(patch: pytest.MonkeyPatch) -> None:
 def list_late(patch: pytest.MonkeyPatch) -> None:
     """Half a mutation: WAL segments are listed after the indexes were read."""
 
-    def free_segments(context: Any, segments: Any, histories: Any, now: int) -> set[str]:
-        return _free_segments(context, context.store.list(paths.wal_prefix()), histories, now)
+    def free_segments(context: Any, segments: Any, needed: Any, now: int) -> set[str]:
+        return _free_segments(context, context.store.list(paths.wal_prefix()), needed, now)
 
     patch.setattr(lancewal_flusher.garbage.find, "_free_segments", free_segments)
 
@@ -191,8 +191,8 @@ def delete_at_once(patch: pytest.MonkeyPatch) -> None:
     """Half a mutation: what is found free is deleted in the same round."""
     free_segments = lancewal_flusher.garbage.find._free_segments
 
-    def free_and_delete(context: Any, segments: Any, histories: Any, now: int) -> set[str]:
-        found = free_segments(context, segments, histories, now)
+    def free_and_delete(context: Any, segments: Any, needed: Any, now: int) -> set[str]:
+        found = free_segments(context, segments, needed, now)
         context.store.delete(sorted(found))
         return set()
 

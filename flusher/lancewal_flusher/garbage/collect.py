@@ -56,14 +56,7 @@ from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, put_new
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.garbage.find import (
-    boundary,
-    claimed_histories,
-    find_garbage,
-    list_candidates,
-    needed_segments,
-    page_due,
-)
+from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
 from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions, is_time
 from lancewal_flusher.snapshots.drop import drop_overdue
 
@@ -112,9 +105,9 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     changed = _shorten(context, kept.of, in_force, now)
     kept = replace(kept, of={**kept.of, **changed})
     trimmed = {region: history.index.trimmed_generation for region, history in changed.items()}
-    state.needed = {} if kept.damaged else needed_segments(kept.of)
     # Step 4, 5
     found = find_garbage(context, candidates, kept, now)
+    state.needed = found.needed
     # Step 6
     monotonic = context.clock.monotonic()
     due = sorted(k for k in found.free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)

@@ -69,6 +69,8 @@ class Garbage:
     """Deleted once the grace period has passed since they were first found free."""
     old: tuple[str, ...]
     """Deleted at once, in this order."""
+    needed: Mapping[LogId, Sequence]
+    """By log the first segment that is needed; empty where that is not known, since the state of a region is damaged."""
 
 
 def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | None = None) -> Candidates:
@@ -125,10 +127,11 @@ def find_garbage(
 ) -> Garbage:
     """Steps 4 and 5.  ``swaps``: versions of a page that step 3 would still have made."""
     swaps, histories = swaps or {}, kept_by.of
+    needed = _needed_segments(histories)
     per_page = context.contract.regions_per_page
     # Step 4
     looks: list[Callable[[], Collection[str]]] = [
-        lambda: () if kept_by.damaged else _free_segments(context, candidates.segments, histories, now),
+        lambda: () if kept_by.damaged else _free_segments(context, candidates.segments, needed, now),
         lambda: _free_snapshots(candidates.snapshots, histories),
         lambda: _free_key_parts(context, candidates.key_parts),
         lambda: free_conflicts(context, candidates.conflicts),
@@ -146,7 +149,8 @@ def find_garbage(
     looks.append(lambda: [key for history in histories.values() for key in _old_pages(history)])
     looks.append(lambda: _old_parcels(context, now))
     found = context.tasks.map(lambda look: look(), looks)
-    return Garbage(frozenset().union(*found[:kinds]), tuple(key for keys in found[kinds:] for key in keys))
+    old = tuple(key for keys in found[kinds:] for key in keys)
+    return Garbage(frozenset().union(*found[:kinds]), old, {} if kept_by.damaged else needed)
 
 
 def page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
@@ -184,7 +188,7 @@ def boundary(history: History, watermark: Generation, now: int, window_ms: int) 
     return found
 
 
-def needed_segments(histories: Mapping[Region, History]) -> dict[LogId, Sequence]:
+def _needed_segments(histories: Mapping[Region, History]) -> dict[LogId, Sequence]:
     """The first segment of each log that a generation kept begins in."""
     needed: dict[LogId, Sequence] = {}
     for history in histories.values():
@@ -194,9 +198,8 @@ def needed_segments(histories: Mapping[Region, History]) -> dict[LogId, Sequence
 
 
 def _free_segments(
-    context: FlusherContext, segments: Seq[ObjectInfo], histories: Mapping[Region, History], now: int
+    context: FlusherContext, segments: Seq[ObjectInfo], needed: Mapping[LogId, Sequence], now: int
 ) -> set[str]:
-    needed = needed_segments(histories)
     free: set[str] = set()
     doubtful: list[str] = []
     for info in segments:
