@@ -117,10 +117,13 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
         del state.free_since[key]
     _delete(context, found.old)
     # Step 7
-    dropped = () if not is_time(context, state.versions) else drop_overdue(context.table, now)
-    if dropped:
-        state.versions.held = frozenset()  # the versions that they stood on may go
-    expired = expire_versions(context, state.versions, in_force, kept, now)
+    dropped: tuple[str, ...] = ()
+    expired: tuple[TableVersion, ...] = ()
+    if is_time(context, state.versions):
+        dropped = drop_overdue(context.table, now)
+        if dropped:
+            state.versions.held = frozenset()  # the versions that they stood on may go
+        expired = expire_versions(context, state.versions, in_force, kept, now)
     return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed, kept.damaged, expired, dropped)
 
 

@@ -108,16 +108,14 @@ def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, 
 
 
 def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
-    """Whether the hour is over."""
+    """Whether an hour is over since ``expire_versions``."""
     return seen.looked is None or context.clock.monotonic() - seen.looked >= seen.every_s
 
 
 def expire_versions(
     context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: SoundHistories, now_ms: int
 ) -> tuple[TableVersion, ...]:
-    """Remove what is due, once an hour; the versions that went."""
-    if not is_time(context, seen):
-        return ()
+    """Remove what is due; the versions that went."""
     found = find_due(context, in_force, kept, now_ms, seen.window_min_ms)
     seen.looked = context.clock.monotonic()
     wanted = () if found.kept_because else found.versions
