@@ -21,7 +21,7 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader.commands import command as read_command
+from lancewal_reader.commands.read import command as read_command
 from lancewal_reader.forms.row_output import RowOutput
 from lancewal_reader.left_out import left_out_of
 from lancewal_reader.plan import strong

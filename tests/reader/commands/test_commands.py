@@ -19,17 +19,17 @@ import typer
 from typer.testing import CliRunner, Result
 
 from lancewal_core.errors import InvalidInput, TokenTimeout
-from lancewal_reader import commands
-from lancewal_reader.commands import command
+from lancewal_reader.commands import count, get, search
+from lancewal_reader.commands.read import command
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key
 
 app = typer.Typer()
 app.command()(command)
 others = typer.Typer()
-others.command()(commands.get)
-others.command()(commands.count)
-others.command()(commands.search)
+others.command("get")(get.command)
+others.command("count")(count.command)
+others.command("search")(search.command)
 
 
 @pytest.fixture(scope="module")

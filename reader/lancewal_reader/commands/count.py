@@ -1,0 +1,56 @@
+"""``lancewal count``: how many rows a table has."""
+
+from __future__ import annotations
+
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption
+from lancewal_core.cli.output import say, say_json
+from lancewal_reader.commands.options import (
+    AtLeastOption,
+    AtOption,
+    Conflicts,
+    ConflictsOption,
+    Consistency,
+    ConsistencyOption,
+    FilterOption,
+    KeysMaxOption,
+    StalenessOption,
+    TimeoutOption,
+    open_by,
+    read_of,
+    say_left_out,
+    say_receipt,
+)
+
+
+def command(
+    filter: FilterOption = "",
+    consistency: ConsistencyOption = Consistency.STRONG,
+    at: AtOption = "",
+    at_least: AtLeastOption = "",
+    timeout: TimeoutOption = "30s",
+    max_staleness: StalenessOption = "",
+    output: OutputOption = Output.TEXT,
+    conflicts: ConflictsOption = Conflicts.LEAVE_OUT,
+    unmerged_keys_max: KeysMaxOption = None,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+) -> None:
+    """Count the rows of a table as of now, or as at a point; without --filter no row of the merged table is read, but for
+    keys that the key index does not cover.
+
+    It ends with the receipt, on stderr: what was counted, as a word that --at takes.
+
+    Example: lancewal count -t s3://lake/orders --filter "status = 'open'"
+    """
+    from lancewal_reader.point.receipt import receipt_of
+    from lancewal_reader.table import counted
+
+    read = read_of(consistency, at, at_least, timeout, max_staleness)
+    rows, schema = counted(open_by(config, table, storage_option, conflicts, unmerged_keys_max), filter or None, **read)
+    say_left_out(schema)
+    if output is Output.JSON:
+        say_json({"rows": rows, "receipt": str(receipt_of(schema))})
+    else:
+        say(str(rows))
+    say_receipt(schema)

@@ -1,0 +1,78 @@
+"""``lancewal get``: the rows of some primary keys."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption
+from lancewal_core.cli.output import say
+from lancewal_reader.commands.options import (
+    AtLeastOption,
+    AtOption,
+    ColumnsOption,
+    Conflicts,
+    ConflictsOption,
+    Consistency,
+    ConsistencyOption,
+    GuardOption,
+    KeysMaxOption,
+    RowsOption,
+    StalenessOption,
+    TimeoutOption,
+    ToOption,
+    names_of,
+    open_by,
+    read_of,
+    say_left_out,
+    say_receipt,
+)
+from lancewal_reader.forms.row_output import Destination, RowOutput
+
+
+def command(
+    keys: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY",
+            help="A value; JSON where the primary key has several columns. Behind -- it may begin with a -.",
+        ),
+    ],
+    columns: ColumnsOption = "",
+    consistency: ConsistencyOption = Consistency.STRONG,
+    at: AtOption = "",
+    at_least: AtLeastOption = "",
+    timeout: TimeoutOption = "30s",
+    max_staleness: StalenessOption = "",
+    output: RowsOption = RowOutput.TEXT,
+    conflicts: ConflictsOption = Conflicts.LEAVE_OUT,
+    unmerged_keys_max: KeysMaxOption = None,
+    to: ToOption = None,
+    guard_formulas: GuardOption = False,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+) -> None:
+    """Show the rows of primary keys, in the order of the keys; what the key index covers is not scanned.
+
+    A key is written as `lancewal read -o jsonl` shows its value: a text as it is, 42, true, 2026-01-31, a time in ISO 8601, a
+    binary in base64. Of several columns it is a JSON list in the order of the primary key, or a JSON object. A key that has
+    no row is named on stderr. It ends with the receipt, on stderr: what was read, as a word that --at takes.
+
+    Example: lancewal get '["north", 17]' '{"region": "south", "id": 4}' -t s3://lake/orders -o jsonl
+    """
+    from lancewal_reader.forms.key_text import keys_of_texts, without_row
+
+    destination = Destination(output, to, guard_formulas)
+    read = read_of(consistency, at, at_least, timeout, max_staleness)
+    opened = open_by(config, table, storage_option, conflicts, unmerged_keys_max)
+    wanted = keys_of_texts(opened.contract.rows, keys)
+    names = names_of(columns) or list(opened.schema.names)
+    # Which keys have no row shows in the columns of the key.
+    rows = opened.get(wanted, [*names, *(n for n in wanted.schema.names if n not in names)], **read).to_arrow()
+    say_left_out(rows.schema)
+    destination.write(rows.select(names).to_reader())
+    for key in without_row(wanted, rows):
+        say(f"no row: {key}", err=True)
+    say_receipt(rows.schema)

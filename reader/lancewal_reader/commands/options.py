@@ -1,0 +1,134 @@
+"""What commands that read have in common: options, the table that these open, and what they say of a read on stderr."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from lancewal_core.cli.options import read_settings
+from lancewal_core.cli.output import say
+from lancewal_core.errors import InvalidInput
+from lancewal_core.settings.durations import EXPECTED, duration_s
+from lancewal_reader.forms.row_output import RowOutput
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lancewal_reader.point.read_options import Read
+    from lancewal_reader.table import Table
+
+
+class Consistency(StrEnum):
+    STRONG = "strong"
+    EVENTUAL = "eventual"
+
+
+class Conflicts(StrEnum):
+    LEAVE_OUT = "leave-out"
+    FAIL = "fail"
+
+
+ColumnsOption: TypeAlias = Annotated[str, typer.Option(help="Comma-separated names; all by default.", metavar="NAMES")]
+FilterOption: TypeAlias = Annotated[
+    str, typer.Option(help="A Lance SQL condition, e.g. \"status = 'open' AND amount > 10\".", metavar="SQL")
+]
+ConsistencyOption: TypeAlias = Annotated[
+    Consistency, typer.Option(help="strong: every row durable before the call; eventual: the merged table alone.")
+]
+AtOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="A point: a receipt (lw1...), as a read prints it, version:412, positions:0=120,1=88, "
+        "timestamp:2026-01-31T00:00:00Z, record-time:... or snapshot:NAME.",
+        metavar="POINT",
+    ),
+]
+AtLeastOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="What the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt.",
+        metavar="TOKEN",
+    ),
+]
+TimeoutOption: TypeAlias = Annotated[str, typer.Option(help="How long --at-least waits.", metavar="DURATION")]
+StalenessOption: TypeAlias = Annotated[
+    str, typer.Option(help="Allowed for what other surfaces take too; here it equals strong.", metavar="DURATION")
+]
+ConflictsOption: TypeAlias = Annotated[
+    Conflicts, typer.Option(help="What becomes of keys that came through two partitions.")
+]
+KeysMaxOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="More keys with unmerged records, whose rows are held in memory, are refused; 10000000 by default.",
+        metavar="COUNT",
+    ),
+]
+RowsOption: TypeAlias = Annotated[RowOutput, typer.Option("--output", "-o", help="Form of the rows.")]
+ToOption: TypeAlias = Annotated[Path | None, typer.Option(help="Write into this file instead of stdout.")]
+GuardOption: TypeAlias = Annotated[
+    bool, typer.Option("--guard-formulas", help="In CSV, put an apostrophe before texts that begin like a formula.")
+]
+
+
+def open_by(
+    config: Path | None,
+    table: str,
+    storage_option: list[str] | None,
+    conflicts: Conflicts,
+    unmerged_keys_max: int | None,
+) -> Table:
+    from lancewal_reader.portions import UNMERGED_KEYS_MAX
+    from lancewal_reader.table import open_table
+
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
+    return open_table(
+        settings.table.uri,
+        storage_options=settings.storage.options,
+        base_paths=settings.table.base_paths,
+        conflicts=conflicts.value,
+        unmerged_keys_max=UNMERGED_KEYS_MAX if unmerged_keys_max is None else unmerged_keys_max,
+    )
+
+
+def read_of(consistency: Consistency, at: str, at_least: str, timeout: str, max_staleness: str) -> Read:
+    return {
+        "consistency": consistency.value,
+        "at": at or None,
+        "at_least": at_least or None,
+        "max_staleness_s": _seconds("--max-staleness", max_staleness) if max_staleness else None,
+        "timeout_s": _seconds("--timeout", timeout),
+    }
+
+
+def _seconds(option: str, text: str) -> float:
+    seconds = duration_s(text)
+    if seconds is None:
+        raise InvalidInput(f"{option} {text!r}: {EXPECTED}")
+    return seconds
+
+
+def names_of(columns: str) -> list[str] | None:
+    return [name.strip() for name in columns.split(",")] if columns else None
+
+
+def say_left_out(schema: pa.Schema) -> None:
+    from lancewal_reader.left_out import left_out_of
+
+    left = left_out_of(schema)
+    if left:
+        text = f"left out: {left.waiting} keys in conflict wait for a decision"
+        if left.unmerged:
+            text += f", and unmerged records of {left.unmerged} keys, through partitions {list(left.partitions)}"
+        say(text, err=True)
+
+
+def say_receipt(schema: pa.Schema) -> None:
+    from lancewal_reader.point.receipt import receipt_of
+
+    say(f"receipt: {receipt_of(schema)}", err=True)

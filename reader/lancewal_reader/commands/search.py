@@ -1,0 +1,112 @@
+"""``lancewal search``: rows by vectors, by words, or by both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption
+from lancewal_core.cli.output import say
+from lancewal_core.errors import InvalidInput
+from lancewal_core.process.library_errors import first_line
+from lancewal_reader.commands.options import (
+    AtLeastOption,
+    AtOption,
+    ColumnsOption,
+    Conflicts,
+    ConflictsOption,
+    Consistency,
+    ConsistencyOption,
+    FilterOption,
+    GuardOption,
+    KeysMaxOption,
+    RowsOption,
+    StalenessOption,
+    TimeoutOption,
+    ToOption,
+    names_of,
+    open_by,
+    read_of,
+    say_left_out,
+    say_receipt,
+)
+from lancewal_reader.forms.row_output import Destination, RowOutput
+
+
+def command(
+    vector: Annotated[
+        str,
+        typer.Option(
+            help="A file with a JSON list of numbers, or with a list of such vectors; - for stdin.", metavar="FILE"
+        ),
+    ] = "",
+    text: Annotated[str, typer.Option(help="Words; rows with any of them are found.", metavar="WORDS")] = "",
+    filter: FilterOption = "",
+    limit: Annotated[int, typer.Option(min=1, help="So many rows, the best ones; of each vector.")] = 10,
+    columns: ColumnsOption = "",
+    vector_column: Annotated[str, typer.Option(help="Where several have vectors.", metavar="NAME")] = "",
+    text_columns: Annotated[
+        str, typer.Option(help="Comma-separated; the best one counts. Where several may be meant.", metavar="NAMES")
+    ] = "",
+    exact: Annotated[bool, typer.Option("--exact", help="Compare every row; no index is asked.")] = False,
+    consistency: ConsistencyOption = Consistency.STRONG,
+    at: AtOption = "",
+    at_least: AtLeastOption = "",
+    timeout: TimeoutOption = "30s",
+    max_staleness: StalenessOption = "",
+    output: RowsOption = RowOutput.TEXT,
+    conflicts: ConflictsOption = Conflicts.LEAVE_OUT,
+    unmerged_keys_max: KeysMaxOption = None,
+    to: ToOption = None,
+    guard_formulas: GuardOption = False,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+) -> None:
+    """Find the rows nearest to a vector, the best by words, or the best by both, unmerged rows too.
+
+    Behind the columns comes what they were ranked by. On stderr stands what was searched how, and the receipt: what was read,
+    as a word that --at takes.
+
+    Example: lancewal search -t s3://lake/notices --text "flood warning" --filter "price < 20" --columns id,title
+    """
+    destination = Destination(output, to, guard_formulas)
+    read = read_of(consistency, at, at_least, timeout, max_staleness)
+    sought = _vector_of(vector) if vector else None
+    opened = open_by(config, table, storage_option, conflicts, unmerged_keys_max)
+    found = opened.search(
+        sought,
+        text or None,
+        filter=filter or None,
+        limit=limit,
+        columns=names_of(columns),
+        vector_column=vector_column or None,
+        text_columns=names_of(text_columns),
+        exact=exact,
+        **read,
+    )
+    say_left_out(found.schema)
+    destination.write(found.to_arrow().to_reader())
+    covered = found.coverage
+    say(
+        f"searched: {covered.indexed_rows} rows by an index, {covered.flat_rows} one by one, {covered.fresh_rows} unmerged; "
+        f"{covered.masked_rows} merged ones hidden",
+        err=True,
+    )
+    if covered.approximate is not None:
+        say(f"approximate: {covered.approximate}", err=True)
+    say_receipt(found.schema)
+
+
+def _vector_of(file: str) -> object:
+    try:
+        found: object = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInput(f"--vector {file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InvalidInput(f"--vector {file}: expected a JSON list of numbers: {first_line(error)}") from error
+    return found
