@@ -39,16 +39,15 @@ from lancewal_reader.filter import check_filter
 from lancewal_reader.left_out import LeftOut, check_waiting, left_out_of_snapshot
 from lancewal_reader.plan.at_least import Goal, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
-from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import (
     PLANS_MAX,
     PlanContext,
     ReadPlan,
-    RegionDelta,
     plan_eventual,
     plan_strong,
 )
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
+from lancewal_reader.portions import records_of
 from lancewal_reader.reads import check_readable
 from lancewal_reader.scan import row_bytes
 from lancewal_reader.spark.options import SparkOptions, parse_options
@@ -200,7 +199,8 @@ class PinnedRead:
         count = max(min(len(self.fragments), TASKS_MIN), -(-total // TASK_BYTES))
         base = [BaseTask(tuple(sorted(ids))) for ids in balanced(self.fragments, count)]
         width = row_bytes(self.pinned_plan.contract.rows.table)
-        sizes = [(i, _rows(d) * width) for i, d in enumerate(self.pinned_plan.plan.deltas) if _rows(d)]
+        records = [sum(map(records_of, delta.sources)) for delta in self.pinned_plan.plan.deltas]
+        sizes = [(place, number * width) for place, number in enumerate(records) if number]
         # Each delta task with patches scans the table's keys, so there are no more of them than size asks for.
         delta_count = -(-sum(size for _, size in sizes) // TASK_BYTES)
         return [*base, *(DeltaTask(tuple(sorted(places))) for places in balanced(sizes, delta_count))]
@@ -269,11 +269,6 @@ def balanced(sizes: Sequence[tuple[T, int]], count: int) -> list[list[T]]:
         groups[lightest].append(item)
         weights[lightest] += size
     return groups
-
-
-def _rows(delta: RegionDelta) -> int:
-    """Rows of a region's delta, for snapshots the records they were folded from."""
-    return sum(s.rows if isinstance(s, EntryRef) else s.next - s.first for s in delta.sources)
 
 
 def _in_pushdown_worker() -> bool:
