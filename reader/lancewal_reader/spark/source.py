@@ -17,7 +17,6 @@ A task handles about ``TASK_BYTES``; a small table is still split into ``TASKS_M
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -54,6 +53,7 @@ from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
+from lancewal_reader.spark.worker import in_pushdown_worker
 from lancewal_reader.unmerged import folding_of
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ TASKS_MIN = 4
 COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
 """What tasks give that count."""
 _IO_THREADS = 8
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 T = TypeVar("T")
 
@@ -190,7 +189,7 @@ class PinnedRead:
             raise InvalidInput(
                 f"option columns names {list(self.options.columns)}, the schema given has {schema.names}: give one of them"
             )
-        kind = FilteringReader if _in_pushdown_worker() else PlainReader
+        kind = FilteringReader if in_pushdown_worker() else PlainReader
         return kind(self.pinned_plan, self.tasks(), schema, self.options.filter)
 
     def tasks(self) -> list[Task]:
@@ -269,9 +268,3 @@ def balanced(sizes: Sequence[tuple[T, int]], count: int) -> list[list[T]]:
         groups[lightest].append(item)
         weights[lightest] += size
     return groups
-
-
-def _in_pushdown_worker() -> bool:
-    """Whether this is the process in which Spark offers filters; it starts one only where its setting allows them."""
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
