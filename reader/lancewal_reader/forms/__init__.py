@@ -1,8 +1,8 @@
 """Forms of values and rows.
 
 ``plain_rows`` has values as JSON has them, ``key_text`` reads keys in these forms, ``given_keys`` those of Python programs;
-``row_output`` is what commands write rows as; ``expressions`` of pyarrow become conditions in SQL; ``narrow_times`` are times
-in coarser units.
+``row_output`` is what commands write rows as; ``expressions`` of pyarrow become conditions in SQL, and values
+``sql_literals`` of it; ``narrow_times`` are times in coarser units.
 
 May import: nothing of this package.
 """

@@ -13,9 +13,6 @@ its metadata, in order, calls, their arguments and their ends, and whose columns
 from __future__ import annotations
 
 import ctypes
-import datetime
-import decimal
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +21,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.library_errors import first_line
+from lancewal_reader.forms.sql_literals import Unsaid, literal
 
 _OPERATORS = {
     "equal": "=",
@@ -36,7 +34,6 @@ _OPERATORS = {
     "or_kleene": "OR",
 }
 _MATCHES = {"starts_with": "starts_with", "ends_with": "ends_with", "match_substring": "contains"}
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 def sql_of(expression: pc.Expression) -> str:
@@ -48,14 +45,12 @@ def sql_of(expression: pc.Expression) -> str:
         raise _refused(expression, first_line(error)) from error
     try:
         return _read(_metadata(batch.schema)[::-1], batch)
-    except _Unsaid as unsaid:
+    except Unsaid as unsaid:
         raise _refused(expression, str(unsaid)) from None
+    except OverflowError:
+        raise _refused(expression, "a literal outside the years 1 to 9999") from None
     except RecursionError:
         raise _refused(expression, "so many conditions in one another") from None
-
-
-class _Unsaid(Exception):
-    """What the condition cannot say."""
 
 
 def _refused(expression: pc.Expression, why: str) -> InvalidInput:
@@ -70,7 +65,7 @@ def _read(tokens: Tokens, batch: pa.RecordBatch) -> str:
     kind, value = tokens.pop()
     match kind:
         case "literal":
-            return _literal(batch.column(int(value))[0])
+            return literal(batch.column(int(value))[0])
         case "field_ref":
             return _name(value)
         case "nested_field_ref":
@@ -85,12 +80,12 @@ def _read(tokens: Tokens, batch: pa.RecordBatch) -> str:
                     arguments.append(_read(tokens, batch))
             tokens.pop()
             return _call(value, arguments, options)
-    raise _Unsaid(f"{kind!r}")
+    raise Unsaid(f"{kind!r}")
 
 
 def _name(name: str) -> str:
     if "`" in name:
-        raise _Unsaid(f"a column {name!r}")
+        raise Unsaid(f"a column {name!r}")
     return f"`{name}`"
 
 
@@ -104,47 +99,16 @@ def _call(name: str, arguments: list[str], options: Mapping[str, Any]) -> str:
     if name == "is_null" and not options["nan_is_null"].as_py():
         return f"({arguments[0]} IS NULL)"
     if name in _MATCHES and not options["ignore_case"].as_py():
-        return f"{_MATCHES[name]}({arguments[0]}, {_literal(options['pattern'])})"
+        return f"{_MATCHES[name]}({arguments[0]}, {literal(options['pattern'])})"
     if name == "is_in" and options["null_matching_behavior"].as_py() == 0:
         return _in(arguments[0], options["value_set"])
-    raise _Unsaid(f"{name!r}{' with these options' if name in (*_MATCHES, 'is_null', 'is_in') else ''}")
+    raise Unsaid(f"{name!r}{' with these options' if name in (*_MATCHES, 'is_null', 'is_in') else ''}")
 
 
 def _in(column: str, values: pa.ListScalar) -> str:
-    texts = [_literal(value) for value in values if value.is_valid]
+    texts = [literal(value) for value in values if value.is_valid]
     known = f"({column} IS NOT NULL AND {column} IN ({', '.join(texts)}))" if texts else "false"
     return known if len(texts) == len(values) else f"({column} IS NULL OR {known})"
-
-
-def _literal(scalar: pa.Scalar) -> str:
-    """Exactly the value."""
-    type_ = scalar.type
-    if not scalar.is_valid:
-        raise _Unsaid("a null as a literal (`is_null()` asks for them)")
-    if pa.types.is_boolean(type_):
-        return str(scalar.as_py()).lower()
-    if pa.types.is_integer(type_):
-        return str(scalar.as_py())
-    if pa.types.is_floating(type_) and math.isfinite(scalar.as_py()):
-        return repr(scalar.as_py())
-    if pa.types.is_decimal(type_):
-        value: decimal.Decimal = scalar.as_py()
-        return f"CAST('{value:f}' AS DECIMAL({type_.precision}, {type_.scale}))"
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        text: str = scalar.as_py()
-        return "'" + text.replace("'", "''") + "'"
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
-        return f"X'{scalar.as_py().hex()}'"
-    if pa.types.is_date32(type_):
-        return f"date '{scalar.as_py().isoformat()}'"
-    if pa.types.is_timestamp(type_):
-        digits = _DIGITS[type_.unit]
-        if digits == 9 and scalar.value % 1_000:
-            return f"to_timestamp_nanos({scalar.value})"  # of a text Lance takes microseconds
-        seconds, rest = divmod(scalar.value, 10**digits)
-        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
-        return f"timestamp '{moment.isoformat(sep=' ')}{f'.{rest:0{digits}}' if digits else ''}'"
-    raise _Unsaid(f"a literal {scalar} of type {type_}")
 
 
 class _CSchema(ctypes.Structure):

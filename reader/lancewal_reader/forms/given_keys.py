@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Contract
 from lancewal_reader.forms.narrow_times import PER_SECOND
+from lancewal_reader.forms.sql_literals import literal
 
 
 def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
@@ -52,8 +53,7 @@ class RegionKey:
     @property
     def filter(self) -> str:
         """The rows that have it, as a condition in SQL."""
-        (row,) = self.values.to_pylist()
-        return " AND ".join(f"`{name}` = {_literal(value)}" for name, value in row.items())
+        return " AND ".join(f"`{name}` = {literal(self.values[name][0])}" for name in self.values.schema.names)
 
     def check(self, keys: pa.Table) -> None:
         """``InvalidInput`` for a key that has another."""
@@ -138,18 +138,3 @@ def _is_exact(value: Any, type_: pa.DataType) -> bool:
     if pa.types.is_integer(type_) and type(value) is not int:
         return value is None or bool(value == int(value))
     return True
-
-
-def _literal(value: object) -> str:
-    """A value of a region key in Lance's SQL."""
-    match value:
-        case bool():
-            return str(value).lower()
-        case int():
-            # Behind the sign stands a number that no bigint is, so Lance would take it for a float.
-            return str(value) if value > -(2**63) else f"CAST('{value}' AS BIGINT)"
-        case bytes():
-            return f"X'{value.hex()}'"
-        case date():
-            return f"date '{value.isoformat()}'"
-    return "'" + str(value).replace("'", "''") + "'"

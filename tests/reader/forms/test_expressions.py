@@ -33,6 +33,7 @@ NOON = datetime(2020, 2, 29, 12, tzinfo=UTC)
 CASES: list[tuple[pc.Expression, str]] = [
     (f("a") > 0, "a > 0"),
     (f("a") == 7, "a = 7"),
+    (f("a") > -(2**63), "a IS NOT NULL"),
     ((f("a") > 0) & (f("id") < 15), "a > 0 AND id < 15"),
     ((f("a") < 0) | f("ok"), "a < 0 OR ok"),
     (~(f("a") == 7), "NOT (a = 7)"),
@@ -155,6 +156,8 @@ def test_conditions_in_one_another(rows: pa.Table, table: Table) -> None:
         (f("a") == pa.scalar(None, pa.int64()), "a null as a literal"),
         (f("f") > float("nan"), "a literal nan of type double"),
         (f("f") < float("inf"), "a literal inf of type double"),
+        (f("day") < of(2**31 - 1, pa.int32()).cast(pa.date32()), "a literal outside the years 1 to 9999"),
+        (f("local") < of(2**62, pa.timestamp("us")), "a literal outside the years 1 to 9999"),
         (f("f").is_null(nan_is_null=True), "'is_null' with these options"),
         (pc.starts_with(f("s"), "A", ignore_case=True), "'starts_with' with these options"),
         (pc.is_in(f("a"), pa.array([1]), skip_nulls=True), "'is_in' with these options"),

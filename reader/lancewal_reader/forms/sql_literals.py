@@ -1,0 +1,48 @@
+"""Values as literals of Lance's SQL: each says exactly its value, or ``Unsaid``."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+
+import pyarrow as pa
+
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+
+
+class Unsaid(Exception):
+    """What a condition cannot say."""
+
+
+def literal(scalar: pa.Scalar) -> str:
+    """``OverflowError`` for what Python has no day or time for: outside the years 1 to 9999."""
+    type_ = scalar.type
+    if not scalar.is_valid:
+        raise Unsaid("a null as a literal (`is_null()` asks for them)")
+    if pa.types.is_boolean(type_):
+        return str(scalar.as_py()).lower()
+    if pa.types.is_integer(type_):
+        number: int = scalar.as_py()
+        # Behind the sign stands a number that no bigint is, so Lance would take it for a float.
+        return str(number) if number > -(2**63) else f"CAST('{number}' AS BIGINT)"
+    if pa.types.is_floating(type_) and math.isfinite(scalar.as_py()):
+        return repr(scalar.as_py())
+    if pa.types.is_decimal(type_):
+        value: decimal.Decimal = scalar.as_py()
+        return f"CAST('{value:f}' AS DECIMAL({type_.precision}, {type_.scale}))"
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        text: str = scalar.as_py()
+        return "'" + text.replace("'", "''") + "'"
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        return f"X'{scalar.as_py().hex()}'"
+    if pa.types.is_date32(type_):
+        return f"date '{scalar.as_py().isoformat()}'"
+    if pa.types.is_timestamp(type_):
+        digits = _DIGITS[type_.unit]
+        if digits == 9 and scalar.value % 1_000:
+            return f"to_timestamp_nanos({scalar.value})"  # of a text Lance takes microseconds
+        seconds, rest = divmod(scalar.value, 10**digits)
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+        return f"timestamp '{moment.isoformat(sep=' ')}{f'.{rest:0{digits}}' if digits else ''}'"
+    raise Unsaid(f"a literal {scalar} of type {type_}")
