@@ -13,7 +13,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.store.json_object import is_whole
 from lancewal_reader.point.read_options import Read
-from lancewal_reader.search.text_query import TextQuery, text_query
+from lancewal_reader.search.text_query import TextQuery, is_factor, text_query
 
 Metric = Literal["l2", "cosine", "dot"]
 Vectors = npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ class Search(Read, total=False):
     rerank: Rerank | None
 
 
-ASKED = ("vector_column", "text_columns", "exact", "metric", "nprobes", "refine_factor", "fusion", "rerank")
+ASKED = frozenset(Search.__annotations__) - frozenset(Read.__annotations__)
 """Those of them that say how it is sought; the others are of every read."""
 
 
@@ -112,12 +112,8 @@ def _check_fusion(fusion: object) -> None:
     if not isinstance(fusion, RRF):
         raise InvalidInput(f"fusion: expected a lancewal.RRF, not {type(fusion).__name__}")
     numbers: list[object] = [fusion.k, *fusion.weights]
-    if len(numbers) != 3 or not all(map(_is_factor, numbers)) or not any(fusion.weights):
+    if len(numbers) != 3 or not all(map(is_factor, numbers)) or not any(fusion.weights):
         raise InvalidInput(f"fusion {fusion}: expected k and two weights from 0 on, not both 0")
-
-
-def _is_factor(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 def text_sought(text: object, limit: int, options: dict[str, Any]) -> TextSought:

@@ -100,8 +100,13 @@ def _check_words(words: object) -> None:
 
 
 def _check_factor(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if not is_factor(value):
         raise InvalidInput(f"{name} {value!r}: expected a number from 0 on")
+
+
+def is_factor(value: object) -> bool:
+    """Whether a score may be multiplied by it."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 def clauses(query: TextQuery) -> Iterator[TextQuery]:
