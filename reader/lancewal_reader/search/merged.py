@@ -13,11 +13,9 @@ from functools import cached_property
 from typing import Any, cast
 
 import pyarrow as pa
-from lance.dataset import serialize_row_addrs
 
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.search.distance import DISTANCE, nearest
 from lancewal_reader.search.indexed_texts import ROW_ID
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
@@ -45,23 +43,21 @@ class VectorIndex:
 
 
 class Merged:
-    """One version under one mask."""
+    """One version under one mask, which hides so many rows."""
 
-    def __init__(self, pinned: PinnedTable, hidden: list[int], column: str, filter: str | None) -> None:
+    def __init__(
+        self, pinned: LancePinnedTable, hidden_rows: int, mask: bytes | None, column: str, filter: str | None
+    ) -> None:
+        self.hidden_rows = hidden_rows
         self._pinned = pinned
-        self._hidden = hidden
-        self._blocked = serialize_row_addrs(hidden) if hidden else None
+        self._blocked = mask
         self._column = column
         self._filter = filter
-
-    @property
-    def hidden_rows(self) -> int:
-        return len(self._hidden)
 
     @cached_property
     def rows(self) -> int:
         """Live rows that are not hidden."""
-        return sum(f.live_rows for f in self._pinned.fragments()) - len(self._hidden)
+        return sum(f.live_rows for f in self._pinned.fragments()) - self.hidden_rows
 
     @cached_property
     def matching(self) -> int:
@@ -69,12 +65,12 @@ class Merged:
         if self._filter is None:
             return self.rows
         with self._reading():
-            return int(_dataset(self._pinned).scanner(filter=self._filter, **self._mask()).count_rows())
+            return int(self._pinned.dataset.scanner(filter=self._filter, **self._mask()).count_rows())
 
     @cached_property
     def index(self) -> VectorIndex | None:
         """That Lance would ask; None where there is none, or several of which nobody says which is meant."""
-        described = [d for d in _dataset(self._pinned).describe_indices() if list(d.field_names) == [self._column]]
+        described = [d for d in self._pinned.dataset.describe_indices() if list(d.field_names) == [self._column]]
         metrics = {d.name: str((d.details or {}).get("metric_type", "")).lower() for d in described}
         known = [d for d in described if metrics[d.name] in ("l2", "cosine", "dot")]
         if len(known) != 1:
@@ -121,7 +117,7 @@ class Merged:
         while True:
             found = self._ask(columns, vector, {**asked, "refine_factor": min(refine, -(-self.rows // count))})
             ids = sorted(found[ROW_ID].to_pylist())
-            settled = ids == before or refine >= REFINE_MAX or not (self._hidden or self._filter)
+            settled = ids == before or refine >= REFINE_MAX or not (self._blocked or self._filter)
             if settled or query.refine_factor is not None:
                 break
             before, refine = ids, refine * 4
@@ -134,8 +130,7 @@ class Merged:
         kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
         with self._reading():
             return (
-                _dataset(self._pinned)
-                .scanner(
+                self._pinned.dataset.scanner(
                     columns=[*columns, DISTANCE],
                     nearest={"column": self._column, "q": vector.astype(kind), **how},
                     filter=self._filter,
@@ -152,8 +147,3 @@ class Merged:
 
     def _reading(self) -> Any:
         return reading(f"searching version {self._pinned.version}")
-
-
-def _dataset(pinned: PinnedTable) -> Any:
-    assert isinstance(pinned, LancePinnedTable)
-    return pinned.dataset

@@ -24,7 +24,7 @@ from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Wanted
 from lancewal_reader.scan import loaded_columns
 from lancewal_reader.search.distance import KeptVectors
-from lancewal_reader.search.indexed_texts import row_ids
+from lancewal_reader.search.indexed_texts import mask_of, row_ids
 from lancewal_reader.search.words import Numbers
 from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
 
@@ -59,17 +59,17 @@ class Sides:
 
     def __init__(self, hidden: npt.NDArray[np.uint64], fresh: pa.Table, filter: str | None) -> None:
         self.hidden = hidden
-        """Addresses of merged rows."""
+        """Addresses of merged rows, each once."""
         self.fresh = fresh
         self.filter = filter
-        self._hidden_ids: list[int] | None = None
+        self._mask: bytes | None = None
         self._vectors: dict[str, KeptVectors] = {}
 
-    def hidden_ids(self, pinned: LancePinnedTable) -> list[int]:
-        """Row ids of the hidden rows."""
-        if self._hidden_ids is None:
-            self._hidden_ids = row_ids(pinned, np.unique(self.hidden)).tolist()
-        return self._hidden_ids
+    def mask(self, pinned: LancePinnedTable) -> bytes | None:
+        """The hidden rows as Lance takes them."""
+        if self._mask is None and len(self.hidden):
+            self._mask = mask_of(row_ids(pinned, self.hidden))
+        return self._mask
 
     def vectors(self, column: str) -> KeptVectors:
         """Of the unmerged rows that pass the filter."""
@@ -137,7 +137,7 @@ class SidesCache:
             folded = load(context, plan.deltas, projected, plan.in_force.conflicts).folded
             hidden = self._hidden.get(rows_of, lambda: self._hidden_by(find, pinned, folded.keys(projected)))
             rows = complete_rows(folded, pinned, projected, find).cast(projected.table)
-            return Sides(hidden.addresses, rows, filter)
+            return Sides(np.unique(hidden.addresses), rows, filter)
 
         return self._sides.get((rows_of, columns, filter), made)
 

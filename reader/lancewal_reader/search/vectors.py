@@ -29,7 +29,8 @@ QUERY = "query_index"
 def vector_rows(cache: SidesCache, state: State, query: VectorQuery, columns: tuple[str, ...]) -> SearchRows:
     """``state`` reads the column of vectors and ``columns``, which are those to be given."""
     sides = cache.get(state)
-    base = Merged(state.pinned, sides.hidden_ids(state.pinned), query.column, state.wanted.filter)
+    mask = sides.mask(state.pinned)
+    base = Merged(state.pinned, len(sides.hidden), mask, query.column, state.wanted.filter)
     return _search(base, sides, state.schema, query, columns)
 
 
