@@ -84,8 +84,3 @@ def _words(words: str, every: bool, column: Column) -> Scores:
         total += factor * counts * (K1 + 1) / (counts + K1 * (1 - B + B * relative))
     wanted = len(set(asked)) if every else 1
     return np.where((having >= wanted) & (having > 0), total, np.nan)
-
-
-def saturation(count: int, length: int, average: float) -> float:
-    """What a word's weight is multiplied by in a text that has it so often."""
-    return count * (K1 + 1) / (count + K1 * (1 - B + B * length / average))

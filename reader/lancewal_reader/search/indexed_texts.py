@@ -28,8 +28,8 @@ from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths
 from lancewal_core.table.protocol import ROW_ADDRESS
-from lancewal_reader.search.bm25 import saturation
-from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of
+from lancewal_reader.search.bm25 import Column, Statistics, scores
+from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of, leaves
 from lancewal_reader.search.words import Tokenizer
 
 SCORE = "_score"
@@ -95,12 +95,13 @@ class IndexedTexts:
                     fast_search=True,
                     limit=1,
                 ).to_table()
-            self._weights[word] = self._weight_of(word, best) if best.num_rows else None
+            self._weights[word] = self._weight_of(word, piece, best) if best.num_rows else None
         return self._weights[word]
 
-    def _weight_of(self, word: str, best: pa.Table) -> float:
-        words = self._tokenizer.words(best[self.index.column][0].as_py())
-        return float(best[SCORE][0].as_py()) / saturation(words.count(word), len(words), self.average)
+    def _weight_of(self, word: str, piece: str, best: pa.Table) -> float:
+        name = self.index.column
+        by_one = Column(self._tokenizer.texts(best[name]), Statistics(self.average, {word: 1.0}), self._tokenizer)
+        return float(best[SCORE][0].as_py() / scores(Match(piece, name), {name: by_one})[0])
 
 
 def mask_of(rows: RowIds) -> bytes | None:
@@ -178,15 +179,7 @@ def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
 
 
 def _has_phrase(query: TextQuery) -> bool:
-    match query:
-        case Match():
-            return False
-        case Phrase():
-            return True
-        case Boolean(must, should, must_not):
-            return any(map(_has_phrase, (*must, *should, *must_not)))
-        case Boost(positive, negative, _):
-            return _has_phrase(positive) or _has_phrase(negative)
+    return any(isinstance(leaf, Phrase) for leaf in leaves(query))
 
 
 def lance_query(query: TextQuery) -> FullTextQuery:
