@@ -9,7 +9,6 @@ as many as are under way at once (``tests.support.small_s3.requests``).  No Kafk
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import threading
@@ -24,6 +23,7 @@ import lance
 import numpy as np
 
 from benchmarks.memory_source import MemorySource
+from benchmarks.partition_counts import partition_counts
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import SCHEMA, table_rows, upserts
 from lancewal_core.open import Address
@@ -61,9 +61,8 @@ class Act:
 
 
 def run() -> dict[str, float]:
-    counts = os.environ.get("BENCHMARK_PARTITIONS")
     figures: dict[str, float] = {}
-    for partitions in map(int, counts.split(",")) if counts else PARTITIONS:
+    for partitions in partition_counts(PARTITIONS):
         with tempfile.TemporaryDirectory(prefix="lancewal-benchmark-") as folder, ExitStack() as stack:
             store = stack.enter_context(SmallS3Process(0.0, Path(folder) / "s3.log"))
             for name, what, value in _Distance(store, partitions, stack).measure():

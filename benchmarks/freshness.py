@@ -21,7 +21,7 @@ import numpy as np
 from confluent_kafka import Producer
 
 from benchmarks.ingest import prefill
-from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, region_of, table_rows
+from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, fresh_row, table_rows
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker, Process
 from lancewal_flusher.define.create import create_table
@@ -92,10 +92,8 @@ def produce(servers: str, topic: str, rows: int) -> None:
             ahead = start + n / RATE - time.time()
             if ahead > 0:
                 time.sleep(ahead)
-        region = region_of(row_id)
-        now = time.time_ns() // 1000
-        value = f'{{"region":"{region}","id":{row_id},"a":{n},"b":0.5,"name":"fresh","ts":{now},"pad":"{n:040d}"}}'
-        producer.produce(topic, key=region.encode(), value=value.encode())
+        row = fresh_row(row_id, n, time.time_ns() // 1000)
+        producer.produce(topic, key=row.key, value=row.value)
     producer.flush()
 
 

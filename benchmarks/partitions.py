@@ -12,13 +12,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from prometheus_client import generate_latest
 
+from benchmarks.elapsed import seconds
 from benchmarks.memory_source import MemorySource
+from benchmarks.partition_counts import partition_counts
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import Message, upserts
 from lancewal_core.ids import Position, Region, TopicId
@@ -37,9 +37,8 @@ MIB = 1 << 20
 
 
 def run() -> dict[str, float]:
-    counts = os.environ.get("BENCHMARK_PARTITIONS")
     figures: dict[str, float] = {}
-    for partitions in map(int, counts.split(",")) if counts else PARTITIONS:
+    for partitions in partition_counts(PARTITIONS):
         command = [sys.executable, "-m", "benchmarks.partitions", str(partitions)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         for name, value in json.loads(done.stdout.splitlines()[-1]).items():
@@ -58,7 +57,7 @@ def measure(partitions: int, folder: Path) -> dict[str, float]:
     ingest = MemoryIngest(address, contract, source, seal_rows=1_000_000, segment_rows=SEGMENT_ROWS)
     messages = list(upserts(SEGMENTS * SEGMENT_ROWS, KEYS, 1))
     before = _resident()
-    opened = _seconds(lambda: ingest.feed([]))
+    opened = seconds(lambda: ingest.feed([]))
     figures = {"open_s": opened, "open_mib": (_resident() - before) / MIB}
     figures["rows_per_s"] = statistics.median(_rates(ingest, messages))
     table = open_table(address.uri)
@@ -66,12 +65,12 @@ def measure(partitions: int, folder: Path) -> dict[str, float]:
     plans = []
     for seed in range(RUNS):
         ingest.feed(list(upserts(SEGMENT_ROWS // 10, KEYS, 2 + seed)))
-        plans.append(_seconds(table.receipt))
+        plans.append(seconds(table.receipt))
     figures["warm_plan_ms"] = 1000 * statistics.median(plans)
     figures["cold_plan_ms"] = 1000 * statistics.median(
-        _seconds(lambda: open_table(address.uri).receipt()) for _ in range(RUNS)
+        seconds(lambda: open_table(address.uri).receipt()) for _ in range(RUNS)
     )
-    figures["drain_s"] = _seconds(lambda: ingest.worker.drain(300))
+    figures["drain_s"] = seconds(lambda: ingest.worker.drain(300))
     figures["scrape_mib"] = _scrape(partitions, per_partition=True) / MIB
     figures["scrape_summed_mib"] = _scrape(partitions, per_partition=False) / MIB
     return figures
@@ -83,7 +82,7 @@ def _rates(ingest: MemoryIngest, messages: list[Message]) -> list[float]:
     for at in range(0, len(messages), step):
         for message in messages[at : at + step]:
             ingest.source.append(message)
-        rates.append(step / _seconds(lambda: ingest.feed([])))
+        rates.append(step / seconds(lambda: ingest.feed([])))
     return rates
 
 
@@ -102,12 +101,6 @@ def _scrape(partitions: int, *, per_partition: bool) -> int:
 
 def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

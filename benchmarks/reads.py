@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +24,7 @@ import lance
 import numpy as np
 import pyarrow.compute as pc
 
+from benchmarks.elapsed import seconds
 from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import SCHEMA, region_of, table_rows, upserts
@@ -34,6 +34,7 @@ from lancewal_core.keys.parts import MappedParts
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_demo.stack.resident_memory import resident_bytes
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
@@ -80,18 +81,18 @@ class _Made:
 
     def upsert(self, count: int) -> None:
         """Nine tenths flushed, the last one in the WAL."""
-        ingest = self._ingest(seal_rows=250_000)
+        ingest = self.ingest(seal_rows=250_000)
         self.feed(ingest, count - count // 10)
         ingest.worker.drain(300)
-        self.feed(self._ingest(seal_rows=10 * count), count // 10)
+        self.feed(self.ingest(seal_rows=10 * count), count // 10)
 
     def feed(self, ingest: MemoryIngest, count: int) -> None:
         for at in range(0, count, 100_000):
             self._seed += 1
             ingest.feed(list(upserts(min(100_000, count - at), self.rows or 1_000_000, self._seed)))
 
-    def _ingest(self, seal_rows: int) -> MemoryIngest:
-        return MemoryIngest(Address(self.uri), self.contract, self._source, seal_rows, segment_rows=10_000)
+    def ingest(self, seal_rows: int, segment_rows: int = 10_000) -> MemoryIngest:
+        return MemoryIngest(Address(self.uri), self.contract, self._source, seal_rows, segment_rows)
 
     def index(self) -> None:
         """The key index of the merged rows, as the flusher keeps it up."""
@@ -155,16 +156,14 @@ def _lookups(table: Any, btree: Any, rows: int) -> dict[str, float]:
 def _plans(path: Path) -> dict[str, float]:
     """Each of the segments has rows of each partition."""
     made = _Made(path, 0, PLAN_PARTITIONS)
-    ingest = MemoryIngest(
-        Address(made.uri), made.contract, made._source, seal_rows=1_000_000, segment_rows=10 * PLAN_PARTITIONS
-    )
+    ingest = made.ingest(seal_rows=1_000_000, segment_rows=10 * PLAN_PARTITIONS)
     made.feed(ingest, 10 * PLAN_PARTITIONS * PLAN_SEGMENTS)
     table = open_table(made.uri)
     table.receipt()
     warm = []
     for _ in range(RUNS):
         made.feed(ingest, 10 * PLAN_PARTITIONS)
-        warm.append(_seconds(table.receipt))
+        warm.append(seconds(table.receipt))
     cold = _median(lambda: open_table(made.uri).receipt())
     return {"warm_plan_ms": 1000 * statistics.median(warm), "cold_plan_ms": 1000 * cold}
 
@@ -175,10 +174,10 @@ def _ratio(name: str, ours: Call, theirs: Call) -> dict[str, float]:
         raise AssertionError(f"{name}: not the same rows")
     mine, other = [], []
     for _ in range(RUNS):
-        mine.append(_seconds(ours))
-        other.append(_seconds(theirs))
-    seconds = statistics.median(mine)
-    return {f"{name}_ratio": seconds / statistics.median(other), f"{name}_s": seconds}
+        mine.append(seconds(ours))
+        other.append(seconds(theirs))
+    took = statistics.median(mine)
+    return {f"{name}_ratio": took / statistics.median(other), f"{name}_s": took}
 
 
 def _rows(batches: Any) -> int:
@@ -197,20 +196,13 @@ def _sums(batches: Any) -> int:
 
 def _median(call: Call, runs: int = RUNS) -> float:
     call()
-    return statistics.median(_seconds(call) for _ in range(runs))
-
-
-def _seconds(call: Call) -> float:
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
+    return statistics.median(seconds(call) for _ in range(runs))
 
 
 def _stream(uri: str) -> float:
     """MiB of memory at most, in a process of its own."""
     _rows(open_table(uri).to_batches())
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(status["VmHWM"].split()[0]) / 1024
+    return resident_bytes("VmHWM") / (1 << 20)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ listings of a log of a day, and deletions.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -33,11 +32,10 @@ from typing import Any
 import lance
 import numpy as np
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.distance import BASE_ROWS, DELAY_S, FOLDER
-from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, region_of, table_rows
+from benchmarks.partition_counts import partition_counts
+from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, fresh_row, table_rows
 from lancewal_core.cli.estimate.deployment import Deployment
 from lancewal_core.cli.estimate.expected import expected
 from lancewal_core.settings.load import load_settings
@@ -57,9 +55,8 @@ METHODS = {"put": ("PUT", "POST"), "get": ("GET", "HEAD"), "list": ("LIST",), "d
 
 
 def run() -> dict[str, float]:
-    counts = os.environ.get("BENCHMARK_PARTITIONS")
     figures: dict[str, float] = {}
-    for partitions in map(int, counts.split(",")) if counts else PARTITIONS:
+    for partitions in partition_counts(PARTITIONS):
         folder = Path(tempfile.mkdtemp(prefix="lancewal-benchmark-"))
         try:
             found = _measure(folder, partitions)
@@ -73,9 +70,10 @@ def run() -> dict[str, float]:
 
 def _measure(folder: Path, partitions: int) -> dict[str, float]:
     config, topic = folder / "lancewal.yaml", "benchmark-steady"
+    topics = {topic: partitions, f"{topic}.dead-letters": 1}
     with ExitStack() as stack:
         store = stack.enter_context(SmallS3Process(0.0, folder / "s3.log"))
-        broker = stack.enter_context(KafkaBroker(folder / "kafka"))
+        broker = stack.enter_context(KafkaBroker(folder / "kafka", topics=topics))
         servers, uri = broker.bootstrap_servers, f"s3://bucket/{FOLDER}"
         config.write_text(
             f"""
@@ -86,7 +84,6 @@ kafka: {{bootstrap_servers: "{servers}"}}
 http: {{ingest_port: 0, flusher_port: 0}}
 """
         )
-        _make_topics(servers, topic, partitions)
         create_table(load_settings(config, {}))
         options: Any = {"storage_options": store.options}
         lance.write_dataset(table_rows(np.arange(BASE_ROWS), 0), uri, mode="append", schema=SCHEMA, **options)
@@ -142,13 +139,6 @@ def _freshness(uri: str, store: SmallS3Process) -> dict[str, float]:
     return found
 
 
-def _make_topics(servers: str, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    topics = [NewTopic(topic, partitions, 1), NewTopic(f"{topic}.dead-letters", 1, 1)]
-    for made in admin.create_topics(topics).values():
-        made.result(30)
-
-
 @contextmanager
 def _producing(servers: str, topic: str) -> Iterator[None]:
     """At ``RATE``, beside what is done inside ``with``."""
@@ -170,10 +160,8 @@ def _produce(servers: str, topic: str, over: threading.Event) -> None:
     while not over.is_set():
         now = time.time_ns() // 1000
         for n in range(n, n + piece):  # noqa: B020 # goes on where the last piece ended
-            row_id = ids[n % BASE_ROWS]
-            region = region_of(row_id)
-            value = f'{{"region":"{region}","id":{row_id},"a":{n},"b":0.5,"name":"fresh","ts":{now},"pad":"{n:040d}"}}'
-            producer.produce(topic, key=region.encode(), value=value.encode())
+            row = fresh_row(ids[n % BASE_ROWS], n, now)
+            producer.produce(topic, key=row.key, value=row.value)
         n += 1
         producer.poll(0)
         over.wait(max(0.0, began + n / RATE - time.monotonic()))

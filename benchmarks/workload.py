@@ -56,6 +56,13 @@ def upserts(count: int, keys: int, seed: int) -> Iterator[Message]:
         yield Message(region_of(row_id).encode(), _row(row_id, n).encode(), "upsert")
 
 
+def fresh_row(row_id: int, n: int, now_us: int) -> Message:
+    """A full row that says by ``a`` which one it is, and by ``ts`` when it was produced."""
+    region = region_of(row_id)
+    value = f'{{"region":"{region}","id":{row_id},"a":{n},"b":0.5,"name":"fresh","ts":{now_us},"pad":"{n:040d}"}}'
+    return Message(region.encode(), value.encode(), "upsert")
+
+
 def mixed(count: int, keys: int, seed: int) -> Iterator[Message]:
     """70 % upserts, 25 % patches (every fifth sets a column to null), 5 % deletes."""
     rng = np.random.default_rng(seed)
