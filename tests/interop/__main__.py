@@ -1,8 +1,8 @@
 """``python3 dev.py interop [VERSION ...]``: which Lance cores read a merged table, with pylance from PyPI.
 
-Each version is installed into an environment of its own, below ``LANCEWAL_INTEROP`` (default: a folder in the cache): what is
-fetched is locked by version alone, and run on tables made here.  The page ``docs/reference/which-readers-work.md`` says what
-each found, and what of the tables it met.
+Each version is installed into an environment of its own, below ``INTEROP_CACHE`` (default: a folder in the cache; a name that
+began with LANCEWAL would be taken for a setting): what is fetched is locked by version alone, and run on tables made here.
+The page ``docs/reference/which-readers-work.md`` says what each found, and what of the tables it met.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.support.pipeline import EVERY_TYPE, SMALL, Pipeline
 
 VERSIONS = ("1.0.4", "2.0.1", "4.0.2", "6.1.0", "8.0.1", "10.0.0", "12.0.0", "14.0.2")
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "which-readers-work.md"
-FOLDER = Path(os.environ.get("LANCEWAL_INTEROP", Path.home() / ".cache" / "lancewal" / "interop"))
+FOLDER = Path(os.environ.get("INTEROP_CACHE", Path.home() / ".cache" / "lancewal" / "interop"))
 ASKED = ("count", "two columns", "all columns", "filter", "take", "aggregate by DuckDB")
 
 READER = """
