@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption
 from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput
-from lancewal_core.process.library_errors import first_line
+from lancewal_core.store.json_object import JsonFault, parse_value
 from lancewal_reader.commands.options import (
     AtLeastOption,
     AtOption,
@@ -104,9 +103,8 @@ def command(
 
 def _vector_of(file: str) -> object:
     try:
-        found: object = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
+        return parse_value(sys.stdin.read() if file == "-" else Path(file).read_bytes())
     except OSError as error:
         raise InvalidInput(f"--vector {file}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InvalidInput(f"--vector {file}: expected a JSON list of numbers: {first_line(error)}") from error
-    return found
+    except JsonFault as fault:
+        raise InvalidInput(f"--vector {file}: expected a JSON list of numbers: {fault}") from fault

@@ -21,6 +21,7 @@ from lancewal_core.cli.output import one_line
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.store.json_object import JsonFault, parse_value
 from lancewal_reader.forms.narrow_times import PER_SECOND
 from lancewal_reader.forms.plain_rows import plain_rows
 
@@ -60,8 +61,8 @@ def _of_json(text: str, key: pa.Schema) -> list[object]:
     names = key.names
     expected = f"expected JSON, a list of the values of {names} or an object with these names"
     try:
-        found = json.loads(text, object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError):
+        found = parse_value(text)
+    except JsonFault:
         raise InvalidInput(f"key {text!r}: {expected}") from None
     if isinstance(found, dict) and set(found) == set(names):
         values = [found[name] for name in names]
@@ -70,12 +71,6 @@ def _of_json(text: str, key: pa.Schema) -> list[object]:
     else:
         raise InvalidInput(f"key {text!r}: {expected}")
     return [_of_value(value, field, text) for value, field in zip(values, key, strict=True)]
-
-
-def _without_doubles(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a name is there twice")
-    return dict(pairs)
 
 
 def _of_value(value: object, field: pa.Field, text: str) -> object:
