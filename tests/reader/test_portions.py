@@ -26,7 +26,7 @@ from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import run_task
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged import DeltaContext
-from tests.reader.test_commands import app
+from tests.reader.commands.test_commands import app
 from tests.support.pipeline import Pipeline, by_key
 
 REGIONS = [Region("orders", TopicId("id"), number) for number in range(3)]
