@@ -10,6 +10,7 @@ Guarantees
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 WORD_MAX = 255
 """What a file may be named."""
@@ -27,6 +28,11 @@ class NoWord(ValueError):
 
 
 def is_word(text: str) -> bool:
+    return len(text) <= WORD_MAX and _is_word(text)
+
+
+@lru_cache(4_096)  # of owners and logs a thousand regions name a few
+def _is_word(text: str) -> bool:
     return _WORD.fullmatch(text) is not None and text not in (".", "..")
 
 

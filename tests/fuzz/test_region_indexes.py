@@ -20,6 +20,7 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region
 from lancewal_core.paths import SnapshotFile
 from lancewal_core.proto import mem_wal_pb2, rowids_pb2
 from lancewal_core.region.index import (
+    Before,
     GenerationRecord,
     HistoryPage,
     RegionIndex,
@@ -80,6 +81,7 @@ def judge(data: bytes) -> tuple[RegionIndex | None, HistoryPage | None]:
     with memory_bound(64 * MIB):
         index = outcome(lambda: decode_index(data, INDEX_KEY, REGION), INDEX_KEY)
         page = outcome(lambda: decode_history(data, PAGE_KEY), PAGE_KEY)
+    assert index == outcome(lambda: decode_index(data, INDEX_KEY, REGION, Before(INDEXES[0], INDEX)), INDEX_KEY)
     if index is not None:
         assert decode_index(encode_index(index), INDEX_KEY, REGION) == index
         assert index.region == REGION

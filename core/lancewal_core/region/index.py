@@ -15,10 +15,11 @@ index, are the same message marked as such.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+from typing import TypeAlias
 
 import google_crc32c
 from google.protobuf.message import DecodeError
@@ -49,6 +50,10 @@ class State(Enum):
     SEALED = 1
     FLUSHED = 2
     MERGED = 3
+
+
+_BY_VALUE = {state.value: state for state in State}
+_SEALED, _FLUSHED, _MERGED = State.SEALED.value, State.FLUSHED.value, State.MERGED.value
 
 
 TRANSITIONS: dict[State, frozenset[State]] = {
@@ -93,30 +98,47 @@ class GenerationRecord:
 
     def check(self) -> None:
         """Raise ``ObjectCorrupt`` unless the fields are those that the state demands."""
-        sealed, flushed, merged = (self.state.value >= s.value for s in (State.SEALED, State.FLUSHED, State.MERGED))
+        for problem in self._problems():
+            raise ObjectCorrupt(f"generation {self.generation} ({self.state.name}): {problem}")
+
+    def _problems(self) -> Iterator[str]:
+        """Texts are made of what does not hold only: states of a thousand regions have this asked of each generation."""
+        reached = self.state.value
+        sealed, flushed, merged = reached >= _SEALED, reached >= _FLUSHED, reached >= _MERGED
         end = self.first if self.next is None else self.next
         end_sequence = self.first_sequence if self.end_sequence is None else self.end_sequence
-        rules = (
-            (self.generation >= 1, "generations are numbered from 1"),
-            (is_word(self.owner), f"its owner_id {self.owner[:60]!a} is no identifier: {FORM}"),
-            (is_word(self.log), f"its log {self.log[:60]!a} is no identifier: {FORM}"),
-            ((self.next is not None) == sealed, "it must have a next position from SEALED on, not before"),
-            ((self.end_sequence is not None) == sealed, "it must have an end sequence from SEALED on, not before"),
-            ((self.snapshot is not None) == flushed, "it must have a flush from FLUSHED on, not before"),
-            (self.snapshot != "", "its flush has an empty key"),
-            ((self.merged_version is not None) == merged, "it must have a merged version when MERGED, not before"),
-            (self.merged_version is None or self.merged_version >= 1, "table versions are numbered from 1"),
-            ((self.merged_at_ms is not None) == merged, "it must have a merge time when MERGED, not before"),
-            (self.sealed_at_ms is None or sealed, "it must not have a time of sealing before SEALED"),
-            (self.flushed_at_ms is None or flushed, "it must not have a time of flushing before FLUSHED"),
-            (self.record_times is None or self.first < end, "it has record times, but covers no position"),
-            (_is_range(self.record_times), f"its record times {self.record_times} are not a range"),
-            (0 <= self.first <= end, f"its positions {self.first} to {end} are not a range"),
-            (0 <= self.first_sequence <= end_sequence, f"{self.first_sequence} to {end_sequence} is no sequence range"),
-        )
-        for holds, problem in rules:
-            if not holds:
-                raise ObjectCorrupt(f"generation {self.generation} ({self.state.name}): {problem}")
+        if self.generation < 1:
+            yield "generations are numbered from 1"
+        if not is_word(self.owner):
+            yield f"its owner_id {self.owner[:60]!a} is no identifier: {FORM}"
+        if not is_word(self.log):
+            yield f"its log {self.log[:60]!a} is no identifier: {FORM}"
+        if (self.next is not None) != sealed:
+            yield "it must have a next position from SEALED on, not before"
+        if (self.end_sequence is not None) != sealed:
+            yield "it must have an end sequence from SEALED on, not before"
+        if (self.snapshot is not None) != flushed:
+            yield "it must have a flush from FLUSHED on, not before"
+        if self.snapshot == "":
+            yield "its flush has an empty key"
+        if (self.merged_version is not None) != merged:
+            yield "it must have a merged version when MERGED, not before"
+        if self.merged_version is not None and self.merged_version < 1:
+            yield "table versions are numbered from 1"
+        if (self.merged_at_ms is not None) != merged:
+            yield "it must have a merge time when MERGED, not before"
+        if self.sealed_at_ms is not None and not sealed:
+            yield "it must not have a time of sealing before SEALED"
+        if self.flushed_at_ms is not None and not flushed:
+            yield "it must not have a time of flushing before FLUSHED"
+        if self.record_times is not None and self.first >= end:
+            yield "it has record times, but covers no position"
+        if not _is_range(self.record_times):
+            yield f"its record times {self.record_times} are not a range"
+        if not 0 <= self.first <= end:
+            yield f"its positions {self.first} to {end} are not a range"
+        if not 0 <= self.first_sequence <= end_sequence:
+            yield f"{self.first_sequence} to {end_sequence} is no sequence range"
 
 
 def _is_range(times: RecordTimes | None) -> bool:
@@ -142,13 +164,14 @@ class RegionIndex:
     def newest(self) -> GenerationRecord | None:
         return self.generations[-1] if self.generations else None
 
-    def check(self) -> None:
+    def check(self, sound: Collection[Generation] = ()) -> None:
         """Raise ``ObjectCorrupt`` unless the structural invariants hold.
 
         Generation numbers and positions are contiguous, only the newest may be OPEN, no generation is further than an
-        earlier one, only MERGED ones are trimmed, and each has the fields that its state demands.
+        earlier one, only MERGED ones are trimmed, and each has the fields that its state demands.  ``sound``: those whose
+        record alone was found so before.
         """
-        _check_chain(self.region, self.generations)
+        _check_chain(self.region, self.generations, sound)
         if self.contract_version < 1:
             raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
         if not is_word(self.write_id):
@@ -176,17 +199,45 @@ class HistoryPage:
     contract_version: int
     generations: tuple[GenerationRecord, ...]
 
-    def check(self) -> None:
-        """Raise ``ObjectCorrupt`` unless this can be a page."""
-        _check_chain(self.region, self.generations)
+    def check(self, sound: Collection[Generation] = ()) -> None:
+        """Raise ``ObjectCorrupt`` unless this can be a page.  ``sound`` as of an index."""
+        _check_chain(self.region, self.generations, sound)
         if self.contract_version < 1:
             raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
         if not self.generations or self.generations[-1].state is not State.MERGED:
             raise _broken(self.region, "a history page holds MERGED generations, and at least one")
 
 
-def _check_chain(region: Region, generations: tuple[GenerationRecord, ...]) -> None:
+_Encoded: TypeAlias = Mapping[int, tuple["_Message.MemWal", GenerationRecord]]
+"""By number generations as they stand in a message, and what that says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """An earlier version of a region's index: its bytes, which were found sound, and what they say.
+
+    Most generations of a long index are the same from version to version.  Who has it need not take these apart, check
+    them or put them together once more: what comes out is the same as without.
+    """
+
+    data: bytes
+    index: RegionIndex
+
+    def encoded(self, region: Region) -> _Encoded:
+        """By number each generation; none if it is of another region."""
+        if region != self.index.region:
+            return {}
+        messages = _Message.FromString(self.data[:-_CHECKSUM_SIZE]).mem_wal_list
+        return {
+            record.generation: (message, record)
+            for message, record in zip(messages, self.index.generations, strict=True)
+        }
+
+
+def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], sound: Collection[Generation] = ()) -> None:
     for record in generations:
+        if record.generation in sound:
+            continue
         try:
             record.check()
         except ObjectCorrupt as error:
@@ -221,17 +272,23 @@ def _broken(region: Region, problem: str) -> ObjectCorrupt:
 # -- bytes -----------------------------------------------------------------------------------------------------
 
 
-def encode_index(index: RegionIndex) -> bytes:
+def encode_index(index: RegionIndex, before: Before | None = None) -> bytes:
     """The index as an object's bytes.  Raises ``ObjectCorrupt`` when ``index.check()`` does."""
-    index.check()
-    message = _message(_Message.INDEX, index.region, index.contract_version, index.generations)
+    there = {} if before is None else before.encoded(index.region)
+    same = _same(index.generations, there)
+    index.check(same)
+    message = _message(_Message.INDEX, index.region, index.contract_version)
+    message.mem_wal_list.extend(
+        there[record.generation][0] if record.generation in same else _encode_generation(index.region, record)
+        for record in index.generations
+    )
     message.trimmed_generation = index.trimmed_generation
     message.trimmed_position = index.trimmed
     message.write_id = index.write_id
     return _seal(message)
 
 
-def decode_index(data: bytes, where: str, region: Region | None = None) -> RegionIndex:
+def decode_index(data: bytes, where: str, region: Region | None = None, before: Before | None = None) -> RegionIndex:
     """Inverse of ``encode_index``; ``where`` is the key of the object that holds it.
 
     Raises ``ObjectCorrupt`` (also when it is not that of ``region``), or ``FormatUnknown``.
@@ -242,22 +299,27 @@ def decode_index(data: bytes, where: str, region: Region | None = None) -> Regio
         if region is not None:
             raise type(error)(f"region {region.name}: {error}", region=region.name, **error.where) from error
         raise
+    found = _region(message, where, region)
+    there = {} if before is None else before.encoded(found)
+    generations = _generations(message, where, there)
     index = RegionIndex(
-        region=_region(message, where, region),
+        region=found,
         contract_version=message.contract_version,
-        generations=_generations(message, where),
+        generations=generations,
         trimmed_generation=Generation(message.trimmed_generation),
         trimmed=Position(message.trimmed_position),
         write_id=message.write_id,
     )
-    _check_read(index, where)
+    _check_read(index, where, _same(generations, there))
     return index
 
 
 def encode_history(region: Region, contract_version: int, generations: tuple[GenerationRecord, ...]) -> bytes:
     """A history page as an object's bytes.  Raises ``ObjectCorrupt`` when the generations cannot be a page."""
     HistoryPage(region, contract_version, generations).check()
-    return _seal(_message(_Message.HISTORY, region, contract_version, generations))
+    message = _message(_Message.HISTORY, region, contract_version)
+    message.mem_wal_list.extend(_encode_generation(region, record) for record in generations)
+    return _seal(message)
 
 
 def decode_history(data: bytes, where: str) -> HistoryPage:
@@ -291,16 +353,14 @@ def encode_specified(regions: Iterable[tuple[Region, Iterable[tuple[GenerationRe
     return message.SerializeToString(deterministic=True)
 
 
-def _check_read(content: RegionIndex | HistoryPage, where: str) -> None:
+def _check_read(content: RegionIndex | HistoryPage, where: str, sound: Collection[Generation] = ()) -> None:
     try:
-        content.check()
+        content.check(sound)
     except ObjectCorrupt as error:
         raise _corrupt(where, str(error)) from error
 
 
-def _message(
-    content: _Message.Content, region: Region, contract_version: int, generations: tuple[GenerationRecord, ...]
-) -> _Message:
+def _message(content: _Message.Content, region: Region, contract_version: int) -> _Message:
     return _Message(
         format_version=FORMAT_VERSION,
         content=content,
@@ -308,7 +368,6 @@ def _message(
         topic_id=region.topic_id,
         partition=region.partition,
         contract_version=contract_version,
-        mem_wal_list=[_encode_generation(region, record) for record in generations],
     )
 
 
@@ -333,9 +392,22 @@ def _encode_generation(region: Region, record: GenerationRecord) -> _Message.Mem
     )
 
 
-def _generations(message: _Message, where: str) -> tuple[GenerationRecord, ...]:
+def _generations(message: _Message, where: str, there: _Encoded | None = None) -> tuple[GenerationRecord, ...]:
+    """Those that are in ``there`` as they are here are taken from there."""
     name = Region(message.topic, TopicId(message.topic_id), message.partition).name
-    return tuple(_decode_generation(mem_wal, name, where) for mem_wal in message.mem_wal_list)
+    found: list[GenerationRecord] = []
+    for mem_wal in message.mem_wal_list:
+        known = there.get(mem_wal.id.generation) if there else None
+        same = known is not None and known[0] == mem_wal
+        found.append(known[1] if known and same else _decode_generation(mem_wal, name, where))
+    return tuple(found)
+
+
+def _same(generations: Iterable[GenerationRecord], there: _Encoded) -> set[Generation]:
+    """Those whose very records are in ``there``."""
+    if not there:
+        return set()
+    return {r.generation for r in generations if r.generation in there and there[r.generation][1] is r}
 
 
 def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -> GenerationRecord:
@@ -347,7 +419,8 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
         raise _corrupt(where, f"generation {number} has the WAL location {mem_wal.wal_location!r}, which is no log")
     if mem_wal.wal_entries:
         raise _corrupt(where, f"generation {number} names its entries, which follow from its positions")
-    if mem_wal.state not in (state.value for state in State):
+    state = _BY_VALUE.get(mem_wal.state)
+    if state is None:
         raise FormatUnknown(f"{where}: generation {number} has the unknown state {mem_wal.state}", object=where)
     times = None
     if mem_wal.HasField("record_time_min_ms"):
@@ -356,7 +429,7 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
         raise _corrupt(where, f"generation {number} has one of its record times alone")
     return GenerationRecord(
         generation=Generation(number),
-        state=State(mem_wal.state),
+        state=state,
         owner=OwnerId(mem_wal.owner_id),
         log=log,
         first=Position(mem_wal.first_position),

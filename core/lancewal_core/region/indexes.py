@@ -14,7 +14,7 @@ from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, ObjectTo
 from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import RegionIndex, decode_index, encode_index
+from lancewal_core.region.index import Before, RegionIndex, decode_index, encode_index
 from lancewal_core.region.pages.page_chain import Ahead, Known, Swapped, newest, swap
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, empty_page, encode_page
 from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
@@ -42,10 +42,11 @@ def page_family(page: Page) -> Family:
     return Family(paths.page_prefix(page), lambda version: paths.page_version(page, version), parse)
 
 
-def index_in(page: StatePage, region: Region, where: str) -> RegionIndex | None:
+def index_in(page: StatePage, region: Region, where: str, before: Before | None = None) -> RegionIndex | None:
     """The region's index as the page has it; None where nobody has claimed it.
 
-    ``where`` is the page's object key.  ``ObjectCorrupt`` where its record is damaged or lost, or ``FormatUnknown``.
+    ``where`` is the page's object key; ``before``: what it was in an earlier version.  ``ObjectCorrupt`` where its record is
+    damaged or lost, or ``FormatUnknown``.
     """
     record = page.records.get(region.partition)
     if record is None:
@@ -56,7 +57,7 @@ def index_in(page: StatePage, region: Region, where: str) -> RegionIndex | None:
             object=where,
             region=region.name,
         )
-    return decode_index(record.data, where, region)
+    return decode_index(record.data, where, region, before)
 
 
 Decide = Callable[[RegionIndex | None], RegionIndex | None]
@@ -88,6 +89,8 @@ class _PageRead:
     where: str
     indexes: dict[Region, RegionIndex]
     """Decoded so far."""
+    before: dict[Region, Before] = field(default_factory=dict)
+    """Of regions that are not decoded yet, what was read last."""
     damaged: set[Region] = field(default_factory=set)
     """Met so far.  Somebody may put the very object back as it was: it is read again, which else is never done."""
 
@@ -98,14 +101,20 @@ class _PageRead:
     def index(self, region: Region) -> RegionIndex | None:
         if region not in self.indexes:
             try:
-                index = index_in(self.content, region, self.where)
+                index = index_in(self.content, region, self.where, self.before.get(region))
             except Corrupt:
                 self.damaged.add(region)
                 raise
             if index is None:
                 return None
             self.indexes[region] = index
+            self.before.pop(region, None)
         return self.indexes[region]
+
+    def as_read(self, region: Region) -> Before | None:
+        """What ``index`` has found; None where that is nothing."""
+        index, record = self.indexes.get(region), self.content.records.get(region.partition)
+        return None if index is None or record is None else Before(record.data, index)
 
 
 class RegionIndexes:
@@ -249,7 +258,7 @@ class RegionIndexes:
             before = self._known.get(page)
         where = paths.page_version(page, found.version.version)
         if before is not None and before.known.version == found.version:
-            read = _PageRead(found, before.content, before.where, before.indexes)
+            read = _PageRead(found, before.content, before.where, before.indexes, before.before)
         else:
             content = decode_page(found.version.data, where)
             if content.regions_per_page != self._per_page:
@@ -257,7 +266,7 @@ class RegionIndexes:
                     f"{where} has {content.regions_per_page} regions a page, the contract says {self._per_page}",
                     object=where,
                 )
-            read = _PageRead(found, content, where, _unchanged(before, content))
+            read = _PageRead(found, content, where, *_from_before(before, content))
         with self._lock:
             before = self._known.get(page)
             if (
@@ -306,7 +315,7 @@ class _Swaps:
                 if index is None:
                     self._answers[region] = Swap(False, found)
                     continue
-                self._decided[region] = index, Record(encode_index(index), clock.now_ms())
+                self._decided[region] = index, self._record(read, index, clock)
                 if _opens(index, found):
                     opening.append(region)
             except LancewalError as error:  # of this region alone
@@ -321,6 +330,11 @@ class _Swaps:
         for region, (index, _) in self._decided.items():
             self._tried[region].add(index.write_id)
         return following if self._decided else None
+
+    @staticmethod
+    def _record(read: _PageRead | None, index: RegionIndex, clock: Clock) -> Record:
+        before = None if read is None else read.as_read(index.region)
+        return Record(encode_index(index, before), clock.now_ms())
 
     def _following(self, content: StatePage) -> StatePage:
         return content.with_records({region.partition: record for region, (_, record) in self._decided.items()})
@@ -362,16 +376,23 @@ def _opens(index: RegionIndex, found: RegionIndex | None) -> bool:
     return found is None or found.newest is None or index.newest.generation > found.newest.generation
 
 
-def _unchanged(before: _PageRead | None, content: StatePage) -> dict[Region, RegionIndex]:
-    """Indexes decoded before, of records that are still the same."""
+def _from_before(
+    before: _PageRead | None, content: StatePage
+) -> tuple[dict[Region, RegionIndex], dict[Region, Before]]:
+    """Of indexes decoded before, those whose records are still the same, and the others."""
+    same: dict[Region, RegionIndex] = {}
     if before is None:
-        return {}
+        return same, {}
+    others = dict(before.before)
     old, new = before.content.records, content.records
-    return {
-        region: index
-        for region, index in list(before.indexes.items())
-        if region.partition in new and new[region.partition].data == old[region.partition].data
-    }
+    for region, index in list(before.indexes.items()):
+        if region.partition not in new:
+            continue
+        if new[region.partition].data == old[region.partition].data:
+            same[region] = index
+        else:
+            others[region] = Before(old[region.partition].data, index)
+    return same, others
 
 
 def _check_not_older(page: Page, found: Known | None, before: _PageRead | None) -> None:

@@ -17,6 +17,7 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region
 from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.index import (
     TRANSITIONS,
+    Before,
     GenerationRecord,
     HistoryPage,
     RegionIndex,
@@ -102,6 +103,50 @@ def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(index: RegionInd
     assert decode_index(data, KEY, index.region) == index
     assert encode_index(index) == data
     assert index.newest == (index.generations[-1] if index.generations else None)
+
+
+@st.composite
+def versions(draw: st.DrawFn) -> tuple[RegionIndex, RegionIndex]:
+    """Two versions of an index: some generations gone on, the oldest gone, a further one; or another region's."""
+    before = draw(indexes())
+    if not before.generations or draw(st.integers(0, 9)) == 0:
+        return before, draw(indexes())
+    kept = list(before.generations[draw(st.integers(0, len(before.generations) - 1)) :])
+    for at in range(len(kept) - 1, -1, -1):
+        if draw(st.booleans()):
+            limit = State.MERGED if at == 0 else kept[at - 1].state
+            later = [state for state in State if kept[at].state.value <= state.value <= limit.value]
+            state, end = draw(st.sampled_from(later)), kept[at].next
+            end = kept[at].first if end is None else end
+            kept[at] = record(kept[at].generation, state, kept[at].first, end, before.region)
+    if kept[-1].next is not None and draw(st.booleans()):
+        kept.append(record(kept[-1].generation + 1, State.OPEN, kept[-1].next, kept[-1].next, before.region))
+    return before, replace(before, generations=tuple(kept), write_id="next")
+
+
+@given(versions())
+def test_who_knows_the_version_before_reads_and_writes_the_same(pair: tuple[RegionIndex, RegionIndex]) -> None:
+    old, new = pair
+    before, data = Before(encode_index(old), old), encode_index(new)
+    assert encode_index(new, before) == data
+    found = decode_index(data, KEY, new.region, before)
+    assert found == new == decode_index(data, KEY, new.region)
+    of_old = {id(r) for r in old.generations}
+    assert all(id(r) in of_old for r in found.generations if new.region == old.region and r in old.generations)
+
+
+def test_what_is_wrong_with_a_generation_that_is_new_is_found_beside_known_ones() -> None:
+    before = Before(encode_index(FULL), FULL)
+    for at in range(len(FULL.generations)):
+        generations = list(FULL.generations)
+        generations[at] = replace(generations[at], owner=OwnerId("../x"))
+        with pytest.raises(ObjectCorrupt, match="is no identifier"):
+            encode_index(replace(FULL, generations=tuple(generations)), before)
+        message = mem_wal_pb2.MemWalIndexDetails.FromString(before.data[:-6])
+        message.mem_wal_list[at].owner_id = "../x"
+        body = message.SerializeToString(deterministic=True)
+        with pytest.raises(ObjectCorrupt, match="is no identifier"):
+            decode_index(body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body)), KEY, REGION, before)
 
 
 def test_what_a_repair_cannot_know_is_absent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -14,12 +15,13 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, StoreInconsistent, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region import index as index_module
 from lancewal_core.region import indexes as indexes_module
 from lancewal_core.region.index import RegionIndex, encode_index
 from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
 from lancewal_core.region.pages.page_chain import SLOW_S, Known, Moment
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
-from lancewal_core.region.transitions import Claimant, first_claim, reanchor
+from lancewal_core.region.transitions import Claimant, first_claim, reanchor, seal
 from lancewal_core.store.versioned import Version
 from lancewal_core.testing.faults import ListFault, PutFault
 from tests.support.scripted import Act, ManualClock, ScriptedStore
@@ -42,6 +44,14 @@ def claimed(region: Region, write_id: str = "w1") -> RegionIndex:
 
 
 FIRST = claimed(REGION)
+
+
+def sealed(index: RegionIndex, number: int) -> RegionIndex:
+    """With its OPEN generation, which has this number, SEALED, and one more behind."""
+    here, end = claimant(number), Position(7 + number)
+    found = seal(index, Generation(number), here, end, f"s{number}", record_times=None, now_ms=1, hand_over=False)
+    assert found is not None
+    return found
 
 
 def key(version: int) -> str:
@@ -142,6 +152,31 @@ def test_who_has_just_read_swaps_by_one_put(store: ScriptedStore, clock: ManualC
     store.calls.clear()
     assert indexes.swap({REGION: lambda found: again(found, "w3")})[REGION].ours
     assert store.calls[0] == ("get", key(3)), "what is known since long is asked for first"
+
+
+def test_of_a_long_index_only_what_is_new_is_taken_apart_and_put_together(
+    store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a plan or a swap over a thousand regions of some sixty generations each is one over a few thousand."""
+    index = {region: claimed(region) for region in (REGION, OTHER)}
+    for number in range(1, 40):
+        index = {region: sealed(found, number) for region, found in index.items()}
+    store.bucket.put(key(1), page_with(*index.values()), 0)
+    indexes.read(index.keys())
+    counted: Counter[str] = Counter()
+    for name in ("_decode_generation", "_encode_generation"):
+        whole = getattr(index_module, name)
+
+        def noting(*arguments: Any, name: str = name, whole: Any = whole) -> Any:
+            counted[name] += 1
+            return whole(*arguments)
+
+        monkeypatch.setattr(index_module, name, noting)
+    swapped = indexes.swap({region: lambda found: found and sealed(found, 40) for region in index})
+    found = indexes.read(index.keys())
+    assert found == {region: swap.found for region, swap in swapped.items()}
+    assert all(len(one.generations) == 41 for one in found.values())
+    assert counted == {"_encode_generation": 4, "_decode_generation": 4}, "one is SEALED, and one is opened behind it"
 
 
 @pytest.mark.parametrize("raises", [False, True])
