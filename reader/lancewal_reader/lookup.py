@@ -33,7 +33,7 @@ from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.live import find_live
 from lancewal_core.keys.parts import MappedParts
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows.fold import divide
+from lancewal_core.rows.fold import states_at
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project
 from lancewal_core.store.obstore import local_folder
@@ -97,8 +97,9 @@ def lookup_plan(
     others = np.ones(keys.num_rows, np.bool_)
     if any(delta.sources for delta in plan.deltas):
         loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
-        others = ~loaded.mask.contains([keys[name] for name in names])
-        unmerged = complete_rows(divide(loaded.folded, sought)[0], pinned, projected, find)
+        places = loaded.mask.places([keys[name] for name in names])
+        others = places < 0
+        unmerged = complete_rows(states_at(loaded.folded, places[~others]), pinned, projected, find)
     # Steps 2, 3
     addresses = find(pinned, keys.filter(pa.array(others)))
     base = projected.table.empty_table()

@@ -103,6 +103,17 @@ def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
     return side_by_side([untouched, compose([touched, more], schema)], schema)
 
 
+def states_at(folded: Folded, places: Indices) -> Folded:
+    """The states of the keys that have these places in ``Folded.keys``, each once."""
+    gone, partials = folded.rows.num_rows, folded.rows.num_rows + folded.gone.num_rows
+
+    def part(table: pa.Table, first: int) -> pa.Table:
+        here = places[(places >= first) & (places < first + table.num_rows)]
+        return table.take(pa.array(here - first)) if len(here) else table.slice(0, 0)
+
+    return Folded(part(folded.rows, 0), part(folded.gone, gone), part(folded.partials, partials))
+
+
 def divide(folded: Folded, keys: KeySet) -> tuple[Folded, Folded]:
     """The states of these keys, and those of the others."""
     (rows, rows_left), (gone, gone_left), (partials, partials_left) = (

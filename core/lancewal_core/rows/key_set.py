@@ -9,6 +9,7 @@ looked up by Arrow's hash kernels, which build their tables anew at every call: 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,15 +34,28 @@ class KeySet:
     """
 
     def __init__(self, keys: pa.Table) -> None:
-        columns = [column.combine_chunks() for column in keys.columns]
-        self._keys = pa.table(columns, keys.column_names)
+        self._keys = pa.table([column.combine_chunks() for column in keys.columns], keys.column_names)
         self.names: list[str] = list(keys.column_names)
         self._size = int(keys.num_rows)
-        self._pivot = _Pivot.of(columns)
-        self._kernels = _Kernels(columns) if self._pivot is None else None
+
+    @cached_property
+    def _matching(self) -> _Pivot | _Kernels:
+        """Made when rows are first matched: many a set never meets one."""
+        columns = [column.combine_chunks() for column in self._keys.columns]
+        return _Pivot.of(columns) or _Kernels(columns)
 
     def __len__(self) -> int:
         return self._size
+
+    @property
+    def table(self) -> pa.Table:
+        """The keys, each at its place."""
+        return self._keys
+
+    @property
+    def columns(self) -> list[Column]:
+        """The keys as ``places`` takes them."""
+        return list(self._keys.columns)
 
     def __reduce__(self) -> tuple[Callable[[bytes], KeySet], tuple[bytes]]:
         sink = pa.BufferOutputStream()
@@ -52,13 +66,13 @@ class KeySet:
     @property
     def group_rows(self) -> int:
         """How many rows to gather for one call."""
-        return 1 if self._pivot is not None else GROUP_ROWS
+        return 1 if isinstance(self._matching, _Pivot) else GROUP_ROWS
 
     def places(self, columns: Sequence[Column]) -> Places:
         """Per row the place of its key, -1 where the key is not in the set.  ``columns`` in the order of ``names``."""
         found = np.full(len(columns[0]), -1, np.int64)
         if self._size:
-            rows, places = (self._pivot or self._kernels).match(columns)  # type: ignore[union-attr] # one of them is there
+            rows, places = self._matching.match(columns)
             found[rows] = places
         return found
 

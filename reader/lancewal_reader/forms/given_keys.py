@@ -14,12 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.fold import key_codes
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Contract
 from lancewal_reader.forms.narrow_times import PER_SECOND
 from lancewal_reader.forms.sql_literals import literal
+
+_TAKEN_AS_THEY_ARE = frozenset({int, str, bytes})
+"""Kinds of values that Arrow takes whole, or not at all."""
 
 
 def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
@@ -38,9 +42,8 @@ def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
         columns = _columns(names, keys, said)
     arrays = [_array(schema, name, column, said) for name, column in zip(names, columns, strict=True)]
     table = pa.table(arrays, schema=schema.key)
-    numbered = table.append_column("_at", pa.array(np.arange(table.num_rows)))
-    first = numbered.group_by(names).aggregate([("_at", "min")]).column("_at_min").combine_chunks()
-    return table.take(pa.array(np.sort(np.asarray(first))))
+    first = np.unique(key_codes(table), return_index=True)[1]
+    return table if len(first) == table.num_rows else table.take(pa.array(np.sort(first)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +86,12 @@ def _columns(names: Sequence[str], keys: object, said: str) -> list[list[object]
         raise InvalidInput(f"keys: expected a list of keys, not {keys!r}; of one key write [key]")
     rows: list[Sequence[object]] = []
     for key in keys:
-        if isinstance(key, Mapping):
+        if isinstance(key, tuple | list):
+            rows.append(key)
+        elif isinstance(key, Mapping):
             if set(key) != set(names):
                 raise InvalidInput(f"{said}: {key!r} does not name the columns {names}")
             rows.append([key[name] for name in names])
-        elif isinstance(key, tuple | list):
-            rows.append(key)
         else:
             rows.append([key])
         if len(rows[-1]) != len(names):
@@ -123,9 +126,11 @@ def _cast(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> tuple[pa.Ar
 
 
 def _made(values: object, type_: pa.DataType) -> tuple[pa.Array, bool]:
-    given = [value.as_py() if isinstance(value, pa.Scalar) else value for value in cast("list[object]", values)]
+    given = cast("list[object]", values)
+    if any(issubclass(kind, pa.Scalar) for kind in set(map(type, given))):
+        given = [value.as_py() if isinstance(value, pa.Scalar) else value for value in given]
     made = pa.array(given, type_)
-    return made, all(_is_exact(value, type_) for value in given)
+    return made, set(map(type, given)) <= _TAKEN_AS_THEY_ARE or all(_is_exact(value, type_) for value in given)
 
 
 def _is_exact(value: Any, type_: pa.DataType) -> bool:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.rows.fold import Folded, complete, compose, extend, fold, fold_onto
+from lancewal_core.rows.fold import Folded, complete, compose, extend, fold, fold_onto, states_at
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import PRESENT, Op, RowSchema
 
@@ -205,3 +206,12 @@ def test_a_bitmap_of_the_wrong_length_is_refused() -> None:
     wrong = rows.set_column(rows.num_columns - 1, SCHEMA.wal.field(PRESENT), pa.array([b"\x00"], pa.binary()))
     with pytest.raises(pa.ArrowInvalid):
         fold([wrong], SCHEMA)
+
+
+@given(SEQUENCES, st.sets(st.integers(0, 40)))
+def test_states_are_found_by_the_places_of_their_keys(sequence: list[Operation], chosen: set[int]) -> None:
+    folded = fold([batch(sequence)], SCHEMA)
+    keys = [(row["r"], row["id"]) for row in folded.keys(SCHEMA).to_pylist()]
+    places = [place for place in chosen if place < len(keys)]
+    of_keys = {keys[place]: apply_all(sequence)[keys[place]] for place in places}
+    assert states_of(states_at(folded, np.array(places, np.int64))) == of_keys

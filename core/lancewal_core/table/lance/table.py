@@ -32,7 +32,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import split_address
-from lancewal_core.store.obstore import ObstoreStore, open_store
+from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
 from lancewal_core.table.lance.deletions import DeletionFiles
@@ -58,6 +58,9 @@ from lancewal_core.table.protocol import (
 )
 
 _CONFLICT = "commit conflict"
+_LOCAL_BLOCK_BYTES = 1 << 16
+"""Parts of a local file that lie so near are read at once, as Lance does of far stores: each is a task of its own, which takes
+longer than to copy what lies in between.  (1,000 rows of 5 M, seven columns: 60 ms of processor instead of 100.)"""
 
 
 class LanceTable:
@@ -80,12 +83,15 @@ class LanceTable:
         )
         self._opened: LancePinnedTable | None = None
         """The version opened last."""
+        self._block_size = _LOCAL_BLOCK_BYTES if local_folder(uri) is not None else None
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
 
     def newest(self) -> LancePinnedTable:
         try:
             with no_panic(f"opening {self.uri}"):
-                opened = lance.dataset(self.uri, storage_options=self._options, session=self._session)
+                opened = lance.dataset(
+                    self.uri, storage_options=self._options, session=self._session, block_size=self._block_size
+                )
         except ValueError as error:
             if NOT_FOUND in str(error).lower():
                 raise TableMissing(
@@ -99,7 +105,13 @@ class LanceTable:
     def at(self, version: int) -> LancePinnedTable:
         try:
             with no_panic(f"opening version {version} of {self.uri}"):
-                opened = lance.dataset(self.uri, version=version, storage_options=self._options, session=self._session)
+                opened = lance.dataset(
+                    self.uri,
+                    version=version,
+                    storage_options=self._options,
+                    session=self._session,
+                    block_size=self._block_size,
+                )
         except ValueError as error:
             if NOT_FOUND in str(error).lower():
                 raise VersionGone(
