@@ -27,7 +27,7 @@ from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from tests.support.silent_observer import SilentObserver
 
 
-def create(address: Address, topic: str, topic_id: str, partitions: int, regions_per_page: int = 32) -> Contract:
+def create(address: Address, topic: str, topic_id: str, partitions: int, regions_per_page: int = 128) -> Contract:
     """An empty table with a contract."""
     table_uuid = uuid.uuid4().hex
     options: Any = {"storage_options": dict(address.options or {})}

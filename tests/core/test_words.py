@@ -136,7 +136,7 @@ INDEX_MEMBERS: dict[str, Put] = {
 def test_members_of_a_region_index(name: str, text: str) -> None:
     page = SOUND["history page"]
     for decode, key, data in (
-        (decode_index, golden.STATES_KEY, golden.STATES.records[0].data),
+        (decode_index, golden.STATES_KEY, encode_index(golden.INDEX)),
         (decode_history, page.key, page.objects[0]),
     ):
         if (name, key) == ("write_id", page.key):

@@ -134,7 +134,7 @@ def newest(pipeline: Pipeline, folder: str, name: str = "") -> Path:
 
 
 def sealed(pipeline: Pipeline) -> bool:
-    found = RegionIndexes(pipeline.store, pipeline.clock, 32).read(pipeline.contract.regions)
+    found = RegionIndexes(pipeline.store, pipeline.clock, 128).read(pipeline.contract.regions)
     return any(record.state is State.SEALED for index in found.values() for record in index.generations)
 
 

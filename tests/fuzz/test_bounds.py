@@ -210,7 +210,7 @@ def index_of(count: int, content: Any, generation: bool) -> bytes:
 @pytest.mark.parametrize("kind", ["index", "history"])
 def test_indexes(kind: str, generation: bool) -> None:
     index = kind == "index"
-    key = paths.page_version(Page.of(REGION, 32), 1) if index else paths.history_page(REGION, Generation(1))
+    key = paths.page_version(Page.of(REGION, 128), 1) if index else paths.history_page(REGION, Generation(1))
     content = _Details.INDEX if index else _Details.HISTORY
     decode: Any = decode_index if index else decode_history
     judge(lambda data: decode(data, key), lambda n: index_of(n // 8, content, generation), key)

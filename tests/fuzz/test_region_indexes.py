@@ -36,7 +36,7 @@ from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 
 MIB = 1 << 20
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
-INDEX_KEY = paths.page_version(Page.of(REGION, 32), 9)
+INDEX_KEY = paths.page_version(Page.of(REGION, 128), 9)
 PAGE_KEY = paths.history_page(REGION, Generation(4))
 CHECKSUM_SIZE = 6
 

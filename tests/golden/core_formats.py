@@ -21,6 +21,7 @@ from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part, sorted_entries
 from lancewal_core.region.index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
+from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.fold import fold
@@ -163,10 +164,12 @@ STATES = StatePage(
     16,
     "77c0ffee",
     {
-        0: Record(encode_index(INDEX), 1_709_208_060_500),
+        0: Record(pack_record(encode_index(INDEX)), 1_709_208_060_500),
         7: Record(
-            encode_index(
-                first_claim(EAST, 3, Position(12), Claimant(OwnerId("ingest-1"), LogId("11aa"), Sequence(4)), "b7")
+            pack_record(
+                encode_index(
+                    first_claim(EAST, 3, Position(12), Claimant(OwnerId("ingest-1"), LogId("11aa"), Sequence(4)), "b7")
+                )
             ),
             1_709_208_000_250,
         ),

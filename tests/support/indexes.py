@@ -12,7 +12,7 @@ from lancewal_core.region.indexes import RegionIndexes, page_family
 from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.store.object_store import ObjectStore
 
-REGIONS_PER_PAGE = 32
+REGIONS_PER_PAGE = 128
 """Of tables that tests make, but for those that say otherwise."""
 
 

@@ -15,6 +15,7 @@ from lancewal_core.ids import Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import Before, RegionIndex, decode_index, encode_index
+from lancewal_core.region.pages.packed_record import RecordBroken, pack_record, unpack_record
 from lancewal_core.region.pages.page_chain import Ahead, Known, Swapped, newest, swap
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, empty_page, encode_page
 from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
@@ -25,8 +26,8 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family
 T = TypeVar("T")
 
 OPENED_BELOW = PAGE_BYTES_MAX // 3
-"""Bytes of a page in which a generation may be opened.  What is in a larger one becomes FLUSHED and MERGED before more
-comes: until its generations leave it, that makes it longer, by about as much as it was."""
+"""Bytes of a page, unpacked, in which a generation may be opened.  What is in a larger one becomes FLUSHED and MERGED
+before more comes: until its generations leave it, that makes it longer, by about as much as it was."""
 _BEYOND_GROWN = 2
 """Numbers asked beyond those that a page has grown by: the absent one that ends them, and one for a page that grows faster."""
 _AHEAD_MAX = 8
@@ -57,7 +58,21 @@ def index_in(page: StatePage, region: Region, where: str, before: Before | None 
             object=where,
             region=region.name,
         )
-    return decode_index(record.data, where, region, before)
+    try:
+        data = unpack_record(record.data)
+    except RecordBroken as error:
+        raise ObjectCorrupt(
+            f"region {region.name}: {where} is corrupt: {error}; restore the object, or rebuild the region's state: "
+            "`lancewal repair region`",
+            object=where,
+            region=region.name,
+        ) from error
+    return decode_index(data, where, region, before)
+
+
+def record_of(index: RegionIndex, clock: Clock, before: Before | None = None) -> Record:
+    """The index as a page has it, changed now; ``before`` as of ``index_in``."""
+    return Record(pack_record(encode_index(index, before)), clock.now_ms())
 
 
 Decide = Callable[[RegionIndex | None], RegionIndex | None]
@@ -114,7 +129,7 @@ class _PageRead:
     def as_read(self, region: Region) -> Before | None:
         """What ``index`` has found; None where that is nothing."""
         index, record = self.indexes.get(region), self.content.records.get(region.partition)
-        return None if index is None or record is None else Before(record.data, index)
+        return None if index is None or record is None else Before(unpack_record(record.data), index)
 
 
 class RegionIndexes:
@@ -321,7 +336,7 @@ class _Swaps:
             except LancewalError as error:  # of this region alone
                 self._errors[region] = error
         following = self._following(content)
-        size = sum(len(record.data) for record in following.records.values())
+        size = following.unpacked_bytes
         if size > OPENED_BELOW and opening:
             for region in opening:
                 del self._decided[region]
@@ -334,7 +349,7 @@ class _Swaps:
     @staticmethod
     def _record(read: _PageRead | None, index: RegionIndex, clock: Clock) -> Record:
         before = None if read is None else read.as_read(index.region)
-        return Record(encode_index(index, before), clock.now_ms())
+        return record_of(index, clock, before)
 
     def _following(self, content: StatePage) -> StatePage:
         return content.with_records({region.partition: record for region, (_, record) in self._decided.items()})
@@ -391,7 +406,7 @@ def _from_before(
         if new[region.partition].data == old[region.partition].data:
             same[region] = index
         else:
-            others[region] = Before(old[region.partition].data, index)
+            others[region] = Before(unpack_record(old[region.partition].data), index)
     return same, others
 
 

@@ -34,7 +34,8 @@ SMALL_BYTES_MAX = _MIB
 """What a person or one process has to say."""
 HISTORY_BYTES_MAX = 64 * _MIB
 PAGE_BYTES_MAX = 128 * _MIB
-"""Of a state page: some 400,000 generations, of which all but the newest of each region wait for their merge."""
+"""Of a state page, packed or not: some 400,000 generations, of which all but the newest of each region wait for their
+merge."""
 
 
 class Collected(Enum):
@@ -113,8 +114,8 @@ KINDS: tuple[ObjectKind, ...] = (
         "show_key_part", "the runs stay as they are, and lookups are slower",
     ),
     ObjectKind(
-        "state page", "pages of partition states", paths.parse_page_version, PAGE_BYTES_MAX, None, Collected.WHEN_OLD,
-        "show_page", "let the flusher work: generations that are merged leave the page",
+        "state page", "pages of partition states", paths.parse_page_version, PAGE_BYTES_MAX, PAGE_BYTES_MAX,
+        Collected.WHEN_OLD, "show_page", "let the flusher work: generations that are merged leave the page",
     ),
     ObjectKind(
         "key catalog", "key catalog versions", paths.parse_key_catalog_version, 256 * _MIB, None, Collected.WHEN_OLD,

@@ -77,7 +77,7 @@ class Contract(BaseModel):
     topic: str
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)
-    regions_per_page: int = Field(default=32, ge=1, le=PARTITIONS_MAX)
+    regions_per_page: int = Field(default=128, ge=1, le=PARTITIONS_MAX)
     """Regions whose states lie in the same objects; never changes."""
     primary_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]
     region_key: Annotated[tuple[str, ...], Field(max_length=COLUMNS_MAX)]

@@ -53,7 +53,7 @@ class World:
         self.dataset = MemoryDataset(CONTRACT.rows.table)
         self.table = MemoryTable(self.dataset)
         self.tasks = InlineTasks()
-        self.indexes = RegionIndexes(self.store, self.clock, 32)
+        self.indexes = RegionIndexes(self.store, self.clock, 128)
         self.writer = LogWriter(self.store.plain, self.clock, LOG, OWNER, CONTRACT.rows.wal)
         self._numbers = itertools.count(1)
         self.offsets = {NORTH: 0, SOUTH: 0}
@@ -287,7 +287,7 @@ def test_a_crash_before_the_swap_leaves_it_sealed_and_is_repeated(world: World) 
     assert world.record(NORTH, 1).state is State.SEALED
     world.store, world.indexes = (
         ScriptedStore(world.clock, world.store.bucket),
-        RegionIndexes(world.store.plain, world.clock, 32),
+        RegionIndexes(world.store.plain, world.clock, 128),
     )
     assert world.flush(NORTH) is not None
     assert world.held(NORTH, 1) == model

@@ -30,7 +30,7 @@ from lancewal_core.region.index import (
 from lancewal_core.rows.record_times import RecordTimes
 
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
-KEY = paths.page_version(Page.of(REGION, 32), 3)
+KEY = paths.page_version(Page.of(REGION, 128), 3)
 PAGE_KEY = paths.history_page(REGION, Generation(1))
 
 

@@ -19,6 +19,7 @@ from lancewal_core.region import index as index_module
 from lancewal_core.region import indexes as indexes_module
 from lancewal_core.region.index import RegionIndex, encode_index
 from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
+from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.page_chain import SLOW_S, Known, Moment
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor, seal
@@ -60,7 +61,9 @@ def key(version: int) -> str:
 
 def page_with(*indexes: RegionIndex, write_id: str = "p") -> bytes:
     page = StatePage(Page.of(indexes[0].region, PER_PAGE), PER_PAGE, write_id, {})
-    return encode_page(page.with_records({i.region.partition: Record(encode_index(i), 5) for i in indexes}))
+    return encode_page(
+        page.with_records({i.region.partition: Record(pack_record(encode_index(i)), 5) for i in indexes})
+    )
 
 
 def put_version(store: ScriptedStore, version: int) -> RegionIndex:

@@ -26,6 +26,7 @@ from lancewal_core.region import indexes as regions
 from lancewal_core.region import snapshot
 from lancewal_core.region.index import RegionIndex, encode_index
 from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.pages import state_page
 from lancewal_core.region.transitions import Claimant, claim, first_claim, flushed, merged, paged, seal
 from lancewal_core.store import object_limits
 from lancewal_core.store.object_kinds import KINDS, PAGE_BYTES_MAX, ObjectKind, kind_of
@@ -154,6 +155,12 @@ PACKED: dict[str, Packed] = {
         conflicts,
         "CONFLICTS_ROWS_BYTES_MAX",
     ),
+    "state page": Packed(
+        lambda: state_page.encode_page(golden.STATES),
+        lambda: state_page.decode_page(SOUND["state page"].objects[0], golden.STATES_KEY),
+        state_page,
+        "PAGE_BYTES_MAX",
+    ),
     **{
         name: Packed(
             lambda name=name: _put_side(name),  # type: ignore[misc] # mypy does not take a default for a closure
@@ -191,10 +198,10 @@ def test_what_no_reader_unpacks_is_not_written(name: str, monkeypatch: pytest.Mo
 def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limits of a page of some generations: all that are in it become MERGED, and leave it, without a new one."""
     store, clock = MemoryStore(SystemClock()), SystemClock()
-    indexes, ids = RegionIndexes(store, clock, 32), (f"w{i}" for i in range(10**6))
+    indexes, ids = RegionIndexes(store, clock, 128), (f"w{i}" for i in range(10**6))
     region, claimant = golden.NORTH, Claimant(OwnerId("o"), LogId("l"), Sequence(3))
     monkeypatch.setattr(regions, "OPENED_BELOW", 4000 * regions.OPENED_BELOW // PAGE_BYTES_MAX)
-    small = replace(BY_NAME["state page"], bytes_max=4000)
+    small = replace(BY_NAME["state page"], bytes_max=4000, unpacked_bytes_max=4000)
     monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
 
     def change(decide: Callable[[RegionIndex], RegionIndex | None]) -> RegionIndex:

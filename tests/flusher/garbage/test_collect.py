@@ -106,7 +106,7 @@ class World:
         self.dataset = MemoryDataset(self.contract.rows.table, {TABLE_UUID: "uuid-1"})
         self.table = MemoryTable(self.dataset)
         self.tasks = InlineTasks()
-        self.indexes = RegionIndexes(self.plain, self.clock, 32)
+        self.indexes = RegionIndexes(self.plain, self.clock, 128)
         """What everybody else sees."""
         self._numbers = itertools.count(1)
         self.state = GarbageState()
@@ -689,7 +689,7 @@ def test_another_collector_trims_between_index_and_pages(paged_world: World) -> 
     """The index read names less than what is trimmed by now, and the page that it needs is gone: looked at again."""
     world = paged_world
     world.clock.seconds = 147 * HOUR_S
-    other = replace(world.collector(), store=world.plain, indexes=RegionIndexes(world.plain, world.clock, 32))
+    other = replace(world.collector(), store=world.plain, indexes=RegionIndexes(world.plain, world.clock, 128))
     world.store.before("list", "/history/", lambda: collect_garbage(other, GarbageState()))
     world.collect()
     assert world.index().trimmed_generation == 48
@@ -1173,7 +1173,7 @@ def damaged_beside_sound() -> tuple[World, bytes, str]:
     world.store.bucket.delete(key)
     world.plain.put_if_absent(key, with_flipped_record(whole, 0))
     world.indexes = RegionIndexes(
-        world.plain, world.clock, 32
+        world.plain, world.clock, 128
     )  # who remembers the page as it was writes what it remembers
     for _ in range(VERSIONS_KEPT + 5):
         world.touch(1)

@@ -675,7 +675,8 @@ def test_an_index_that_is_lost_stops(filled: FlusherTable) -> None:
 
     shutil.rmtree(Path(filled.uri) / paths.pages_prefix())
     assert (
-        RegionIndexes(filled.store, filled.context().clock, 32).read([filled.regions[0]]).get(filled.regions[0]) is None
+        RegionIndexes(filled.store, filled.context().clock, 128).read([filled.regions[0]]).get(filled.regions[0])
+        is None
     )
     with pytest.raises(StoreInconsistent, match="orders/topic-id-1/0"):
         filled.round()

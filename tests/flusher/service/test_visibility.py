@@ -176,7 +176,7 @@ def test_what_is_seen_is_shown() -> None:
 def test_positions_are_those_of_a_strong_read_whoever_owns_the_region() -> None:
     place = Place(partitions=2)
     regions = [place.region(0), place.region(1)]
-    positions = VisiblePositions(place.store, RegionIndexes(place.store, place.clock, 32), place.clock)
+    positions = VisiblePositions(place.store, RegionIndexes(place.store, place.clock, 128), place.clock)
 
     def check() -> dict[Region, Position]:
         place.clock.sleep(INDEX_S)

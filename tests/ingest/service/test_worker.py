@@ -178,7 +178,7 @@ class Source:
 class Place:
     """Everything around one worker."""
 
-    def __init__(self, partitions: int = 1, regions_per_page: int = 32) -> None:
+    def __init__(self, partitions: int = 1, regions_per_page: int = 128) -> None:
         self.contract = Contract(
             table_uuid="table", topic="orders", topic_id="topic-id-1", partitions=partitions, primary_key=("k",),
             regions_per_page=regions_per_page,

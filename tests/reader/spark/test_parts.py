@@ -454,7 +454,7 @@ before = resident_bytes("VmHWM")
 read = spark.pin_read({"table": sys.argv[1]})
 after = resident_bytes("VmHWM")
 print(json.dumps({"grown": after - before, "arrow": pa.default_memory_pool().max_memory(),
-                  "rows": sum(spark._rows(d) for d in read.pinned_plan.plan.deltas)}))
+                  "rows": sum(spark.records_of(s) for d in read.pinned_plan.plan.deltas for s in d.sources)}))
 """
 
 

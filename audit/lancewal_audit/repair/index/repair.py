@@ -54,7 +54,8 @@ from lancewal_audit.repair.told import Told, of_generation, of_region, told
 from lancewal_core import paths
 from lancewal_core.errors import RepairRefused, RetentionLost
 from lancewal_core.ids import Generation, OwnerId, Page, Position, Region
-from lancewal_core.region.index import RegionIndex, encode_index
+from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.indexes import record_of
 from lancewal_core.region.loss_record import read_losses, replaced_below
 from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
 from lancewal_core.store.object_store import Lost, put_new
@@ -249,7 +250,7 @@ def _page_with(
     """The page with this index, and of which partitions it says that their records are lost: guarantee 6."""
     per_page = context.contract.regions_per_page
     page = Page.of(index.region, per_page)
-    record = {index.region.partition: Record(encode_index(index), context.clock.now_ms())}
+    record = {index.region.partition: record_of(index, context.clock)}
     if versions.page is not None and versions.newest >= above:
         return replace(versions.page.with_records(record), write_id=context.new_id()), []
     lost = [r.partition for r in context.contract.regions if Page.of(r, per_page) == page and r != index.region]

@@ -91,7 +91,7 @@ def pages_of(partitions: int) -> int:
     return -(-partitions // PARTITIONS_PER_PAGE)
 
 
-PARTITIONS_PER_PAGE = 32
+PARTITIONS_PER_PAGE = 128
 """See ``Contract.regions_per_page``."""
 
 

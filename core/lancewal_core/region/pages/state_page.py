@@ -6,12 +6,13 @@ Promises:
 2. Any changed, missing or added byte is found: in the head by its checksum, in a record by its own (``index_in``).
    So damage in one record, or a record of a newer format, is that region's alone: the records of the others are read, and
    whoever swaps another region's copies it as it is, unread.
-3. A head of a format version that this release does not know is refused by name, never half read.
+3. The sound records of a page unpack to no more than ``PAGE_BYTES_MAX`` together.
+4. A head of a format version that this release does not know is refused by name, never half read.
 
 Layout: length of the head (4 bytes, little endian), the head (protobuf ``StatePageHead``, ``proto/state_page.proto``, its
-checksum last), the records one behind the other in the order of their partitions.  A record is a region index,
-which is not looked into here; one without bytes is lost: a repair says so of what it could not keep.  A partition without
-a record has not been claimed.
+checksum last), the records one behind the other in the order of their partitions.  A record is a region index, packed
+(``packed_record``), which is not looked into here; one without bytes is lost: a repair says so of what it could not keep.
+A partition without a record has not been claimed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, FormatUnknown, ObjectCorrupt
 from lancewal_core.ids import Page, TopicId
 from lancewal_core.proto import state_page_pb2
+from lancewal_core.region.pages.packed_record import unpacked_bytes
+from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
+from lancewal_core.store.object_limits import check_unpacked
+from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.words import FORM, is_word
 
 FORMAT_VERSION = 1
@@ -43,7 +48,7 @@ class Record:
     """What a page has of one region."""
 
     data: bytes
-    """A region index, not yet looked into; empty: it is lost."""
+    """A packed region index, not yet looked into; empty: it is lost."""
     changed_at_ms: int
     """When it was written, by the clock of its writer."""
 
@@ -63,6 +68,11 @@ class StatePage:
         """The page with these records in the place of theirs."""
         merged = {**self.records, **records}
         return replace(self, records={p: merged[p] for p in sorted(merged)})
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """Of all records that are sound."""
+        return sum(unpacked_bytes(record.data) for record in self.records.values())
 
     def check(self) -> None:
         """Raise ``ObjectCorrupt`` unless this can be a page."""
@@ -85,8 +95,9 @@ def empty_page(page: Page, regions_per_page: int) -> StatePage:
 
 
 def encode_page(page: StatePage) -> bytes:
-    """The page as an object's bytes.  Raises ``ObjectCorrupt`` when ``page.check()`` does."""
+    """The page as an object's bytes.  Raises ``ObjectCorrupt`` when ``page.check()`` does, or ``ObjectTooLarge``."""
     page.check()
+    check_unpacked(paths.page_version(page.page, FIRST_VERSION), page.unpacked_bytes)
     head = _Head(
         format_version=FORMAT_VERSION,
         topic=page.page.topic,
@@ -127,6 +138,10 @@ def decode_page(data: bytes, where: str) -> StatePage:
     if key is not None and key[0] != page:
         raise _corrupt(where, f"it is page {page.number} of topic {page.topic}, id {page.topic_id}")
     found = StatePage(page, head.regions_per_page, head.write_id, records)
+    if found.unpacked_bytes > PAGE_BYTES_MAX:
+        raise _corrupt(
+            where, f"its records unpack to {found.unpacked_bytes} bytes, more than the {PAGE_BYTES_MAX} of any page"
+        )
     try:
         found.check()
     except ObjectCorrupt as error:

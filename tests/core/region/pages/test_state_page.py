@@ -17,6 +17,7 @@ from lancewal_core.ids import Page, Region, TopicId
 from lancewal_core.proto import state_page_pb2
 from lancewal_core.region.index import encode_index
 from lancewal_core.region.indexes import index_in
+from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
 from tests.golden.core_formats import EAST, INDEX, NORTH, STATES, STATES_KEY
 
@@ -92,9 +93,9 @@ def test_a_newer_format_is_refused_by_name_and_of_a_record_concerns_its_region_a
     later.format_version = 2
     with pytest.raises(FormatUnknown, match="state page format version 2"):
         decode_page(sealed_again(later), STATES_KEY)
-    body = STATES.records[0].data[:-CHECKSUM].replace(b"\xa0\x06\x01", b"\xa0\x06\x02", 1)  # field 100
+    body = encode_index(INDEX)[:-CHECKSUM].replace(b"\xa0\x06\x01", b"\xa0\x06\x02", 1)  # field 100
     record = body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body))
-    content = decode_page(encode_page(STATES.with_records({0: Record(record, 1)})), STATES_KEY)
+    content = decode_page(encode_page(STATES.with_records({0: Record(pack_record(record), 1)})), STATES_KEY)
     with pytest.raises(FormatUnknown, match="format version 2"):
         index_in(content, NORTH, STATES_KEY)
     assert index_in(content, EAST, STATES_KEY) is not None
@@ -141,7 +142,7 @@ def test_what_cannot_be_read_is_not_written() -> None:
 
 def test_a_record_of_another_region_is_refused() -> None:
     stranger = encode_index(replace(INDEX, region=Region("orders.eu", NORTH.topic_id, 3), generations=()))
-    content = STATES.with_records({0: Record(stranger, 1)})
+    content = STATES.with_records({0: Record(pack_record(stranger), 1)})
     with pytest.raises(ObjectCorrupt, match="another region"):
         index_in(content, NORTH, STATES_KEY)
 

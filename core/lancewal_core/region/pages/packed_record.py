@@ -1,0 +1,62 @@
+"""The bytes of a record in a page: a region's index, packed.
+
+Generations of a region say nearly the same of themselves, so packed they take a sixth, and a swap writes its whole page.
+Each record is packed by itself: who swaps another region's copies it as it is.
+
+Promises:
+
+1. ``unpack_record(pack_record(data)) == data``.
+2. Any changed, missing or added byte is found, before anything is unpacked.
+3. What is unpacked has the size that ``unpacked_bytes`` says, which its readers bound (``state_page``).
+
+Layout: crc32c of all that follows, how many bytes the index has (4 bytes each, little endian), the index as one frame of zstd.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+import pyarrow as pa
+
+_HEAD = struct.Struct("<II")
+
+
+class RecordBroken(ValueError):
+    """It is not what ``pack_record`` has made; the text says what is wrong with it."""
+
+
+def pack_record(data: bytes) -> bytes:
+    """``data``: an encoded index."""
+    frame: bytes = pa.compress(data, codec="zstd", asbytes=True)
+    rest = struct.pack("<I", len(data)) + frame
+    return struct.pack("<I", google_crc32c.value(rest)) + rest
+
+
+def unpacked_bytes(record: bytes) -> int:
+    """Of ``unpack_record``; 0 where it is broken, and nothing is unpacked."""
+    try:
+        return _checked_size(record)
+    except RecordBroken:
+        return 0
+
+
+def unpack_record(record: bytes) -> bytes:
+    """Inverse of ``pack_record``; ``RecordBroken``."""
+    size = _checked_size(record)
+    try:
+        data: bytes = pa.decompress(record[_HEAD.size :], decompressed_size=size, codec="zstd", asbytes=True)
+    except (pa.ArrowException, OSError) as error:
+        raise RecordBroken(f"a record does not unpack: {error}") from error
+    if len(data) != size:
+        raise RecordBroken(f"a record unpacks to {len(data)} bytes, and says {size}")
+    return data
+
+
+def _checked_size(record: bytes) -> int:
+    if len(record) < _HEAD.size:
+        raise RecordBroken(f"a record of {len(record)} bytes is none")
+    checksum, size = _HEAD.unpack_from(record)
+    if checksum != google_crc32c.value(record[4:]):
+        raise RecordBroken(f"the checksum does not match the {len(record)} bytes of the record")
+    return int(size)
