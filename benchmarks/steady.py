@@ -1,6 +1,8 @@
 """All services at 10,000 rows/s, at a store 30 ms away: what they ask of it a second, and how soon a row is seen.
 
 Broker, two ingest services and a flusher are processes as production runs them, with default settings; this process produces.
+Its client waits 50 ms for more rows of a partition: with 5 ms nearly every row of 64 partitions is a request of its own, some
+thousand a second, which take most of a core of the broker, and rows that wait for the broker are no fresher.
 The store is the small S3 of ``tests.support``.  Rows are upserts of the base table's keys, one after another in an order of
 chance, so that a key comes again after five seconds only.
 
@@ -50,6 +52,7 @@ MEMBERS = 2
 WARM_S, COUNTED_S, READ_S = 30.0, 150.0, 40.0
 ROW_BYTES = 150.0
 PIECE_S = 0.01
+PRODUCER_LINGER_MS = 50
 LISTINGS = "listings of the log by garbage rounds"
 METHODS = {"put": ("PUT", "POST"), "get": ("GET", "HEAD"), "list": ("LIST",), "delete": ("DELETE",)}
 
@@ -153,7 +156,9 @@ def _producing(servers: str, topic: str) -> Iterator[None]:
 
 
 def _produce(servers: str, topic: str, over: threading.Event) -> None:
-    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": 5})
+    producer = Producer(
+        {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": PRODUCER_LINGER_MS}
+    )
     ids = np.random.default_rng(3).permutation(BASE_ROWS).tolist()
     piece = int(RATE * PIECE_S)
     began, n = time.monotonic(), 0

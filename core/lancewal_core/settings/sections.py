@@ -276,7 +276,8 @@ class IngestSettings(Section):
     """What rows and records may take, a quarter of it librdkafka's queue; consumption pauses there.  Half of a 1 GiB
     container: the other half is Python and what Arrow and Lance take beside it, some 300 MB."""
     linger_ms: Annotated[int, BeforeValidator(_milliseconds), Field(ge=0)] = 50
-    """Shortest time between two WAL PUTs.  An S3 PUT takes about as long, and it bounds the request cost."""
+    """Least time between two WAL PUTs, which bounds the request cost; where PUTs have taken more than a third of it of late,
+    three times as long as they take, up to a second."""
     segment_rows_max: Annotated[Count, Field(le=500_000)] = 60_000
     """Most rows of a segment, at most 500,000; so many waiting start a PUT before ``linger_ms``.  Some MB: cheap to write,
     quick to fetch."""

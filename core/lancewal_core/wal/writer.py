@@ -10,6 +10,8 @@ Guarantees
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import assert_never
@@ -59,6 +61,9 @@ class Unsettled:
 PutResult = Durable | FencedOut | Occupied | Unsettled
 
 
+_PUTS = 5
+
+
 class LogWriter:
     """Appends segments to one log, one at a time."""
 
@@ -71,6 +76,13 @@ class LogWriter:
         self._next = Sequence(0)
         self._unsettled: bytes | None = None
         self._alive_at = (clock.monotonic(), clock.now_ms())
+        self._puts_s: deque[float] = deque(maxlen=_PUTS)
+
+    @property
+    def put_s(self) -> float:
+        """What a PUT has taken of late: the median of the last few that were stored, so that a single slow one says nothing;
+        0 before the first.  May be asked from any thread."""
+        return statistics.median(tuple(self._puts_s) or (0.0,))
 
     @property
     def silent_s(self) -> float:
@@ -102,6 +114,7 @@ class LogWriter:
         if data is None:
             raise RuntimeError(f"log {self.log} has no unsettled segment")
         key = paths.wal_segment(self.log, self._next)
+        began = self._clock.monotonic()
         try:
             with point("wal.put", object=key):
                 outcome = put_once(self._store, key, data)
@@ -118,6 +131,7 @@ class LogWriter:
                 assert_never(outcome)
         sequence, self._next, self._unsettled = self._next, Sequence(self._next + 1), None
         self._alive_at = (self._clock.monotonic(), self._clock.now_ms())
+        self._puts_s.append(self._alive_at[0] - began)
         return Durable(sequence, len(data))
 
     def _met(self, found: bytes, key: str) -> FencedOut | Occupied:

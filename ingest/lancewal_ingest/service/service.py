@@ -80,6 +80,8 @@ DRAIN_SHARE = 0.75
 SEGMENTS_IN_BUDGET = 8
 """So many segments of the largest size are the budget: one waits, one is in flight, decoding holds that one twice; the rest is
 for MemTables and flushes."""
+LINGER_PUTS = 3.0
+"""Segments follow one another no sooner than so many times what their PUTs take."""
 _TASK_THREADS = 6
 """One each for the segment in flight, the seals, the flush, the question about the topic, the control and the contract."""
 
@@ -337,6 +339,7 @@ def _limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
         # One that waits and one in flight, which decoding holds twice, take a part of a small budget only.
         segment_bytes=min(SEGMENT_BYTES, memory.nbytes // SEGMENTS_IN_BUDGET),
         linger_s=ingest.linger_ms / 1000,
+        linger_puts=LINGER_PUTS,
         offset_commit_s=ingest.offset_commit_interval_s,
         retry_s=ingest.retry_interval_s,
     )

@@ -6,7 +6,7 @@ waits for the job in flight.  No segment waits for the swap of a seal.
 
 Guarantees
  1. At most one segment is in flight; what is consumed meanwhile goes together into the next one (group commit), at most
-    ``linger_s`` after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is consumed.
+    its linger after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is consumed.
  2. A MemTable holds durable entries only.  What can no longer be proven equal to durable state is dropped and opened
     again from the log or from Kafka.
  3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``decode.weight``); while
@@ -56,6 +56,8 @@ _LARGE_RECORD = 16 << 10
 SEGMENT_BYTES = 32 << 20
 STOPPED_BY_POLICY = (BadRecord, Misrouted, DeadLetterRefused)
 """Another policy, or another topic of dead letters, may let these pass."""
+LINGER_S_MAX = 1.0
+"""A store that has become slow does not put segments off for longer than that."""
 LOG_SILENT_S_MAX = 24 * 3600.0
 """A log that nothing is open in and that took no segment for so long is not gone on with.  Fences are kept for seven days."""
 
@@ -70,6 +72,10 @@ class WorkerLimits:
     segment_bytes: int = SEGMENT_BYTES
     """The same for what the records weigh (``decode.weight``).  A poll may bring more: the rest goes into the next one."""
     linger_s: float = 0.05
+    """The least time between two segments."""
+    linger_puts: float = 0.0
+    """So many times what PUTs took of late pass between two segments, where that is longer; up to ``LINGER_S_MAX``.  A
+    segment more often is a request more, and makes no row durable much sooner than its own PUT lets it be."""
     idle_position_s: float = 1.0
     """At most this often an entry without rows moves a region's position."""
     offset_commit_s: float = 5.0
@@ -483,7 +489,7 @@ class IngestWorker:
         rows, nbytes = self._waiting()
         limits = self._limits
         full = rows >= limits.segment_rows or nbytes >= limits.segment_bytes
-        if not now and not full and self._now() - self._sent_at < limits.linger_s:
+        if not now and not full and self._now() - self._sent_at < self._linger_s:
             return
         context = self._context
         consumed = list[Consumed]()
@@ -516,6 +522,11 @@ class IngestWorker:
         )
         self._sent_at = self._now()
         self._flight.start(job, Cargo(nbytes, first_ms))
+
+    @property
+    def _linger_s(self) -> float:
+        limits = self._limits
+        return max(limits.linger_s, min(limits.linger_puts * self._writer.put_s, LINGER_S_MAX))
 
     def _settle_if_done(self) -> None:
         # An error ends the process.  Where nothing was sent, what is durable is known and can still be handed over.

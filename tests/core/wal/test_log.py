@@ -16,7 +16,7 @@ from lancewal_core.errors import ObjectMissing, StoreUnavailable
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.schema import OFFSET, RowSchema
-from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.object_store import ObjectStore, PutOutcome
 from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rates
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.scheduler import Scheduler
@@ -138,6 +138,23 @@ def test_putting_again_sends_the_same_bytes(store: ScriptedStore, writer: LogWri
     store.faults.landing = True
     assert isinstance(writer.put_again(), Durable)
     assert [k for act, k in store.calls if act == "put"] == [key(0)] * 2
+
+
+def test_what_puts_take_is_the_median_of_the_last_ones(clock: ManualClock) -> None:
+    class Slow(ScriptedStore):
+        seconds = 0.0
+
+        def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+            clock.seconds += self.seconds
+            return super().put_if_absent(key, data)
+
+    slow = Slow(clock)
+    writer = LogWriter(slow, clock, LOG, OwnerId("ours"), SCHEMA.wal)
+    assert writer.put_s == 0
+    for position, (took, median) in enumerate([(3, 3), (1, 2), (1, 1), (1, 1), (1, 1), (9, 1), (9, 1), (9, 9)]):
+        slow.seconds = took
+        assert isinstance(writer.put([entry(NORTH, position)]), Durable)
+        assert writer.put_s == pytest.approx(median)
 
 
 def test_a_lost_reply_is_settled_at_once(store: ScriptedStore, writer: LogWriter) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -105,6 +106,7 @@ class Store(MemoryStore):
 
     silent: str | None = None
     timeout_s: float = 0.0
+    put_takes_s: float = 0.0
     refused: int = 0
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
@@ -112,6 +114,7 @@ class Store(MemoryStore):
             self._clock.sleep(self.timeout_s)
             self.refused += 1
             return PutUnknown("no answer")
+        self._clock.sleep(self.put_takes_s)
         return super().put_if_absent(key, data)
 
 
@@ -828,6 +831,29 @@ def test_so_many_bytes_start_a_segment_before_it_lingered() -> None:
     for _ in range(2):
         worker.step()
     assert worker.durable == {0: 22}
+
+
+@pytest.mark.parametrize(
+    ("puts", "put_s", "apart_s"), [(3.0, 0.4, 1.0), (3.0, 0.2, 0.6), (3.0, 0.01, 0.1), (0.0, 0.2, 0.2)]
+)
+def test_segments_are_as_far_apart_as_the_store_is_slow(puts: float, put_s: float, apart_s: float) -> None:
+    place = Place()
+    worker = place.worker(limits=WorkerLimits(linger_s=0.1, linger_puts=puts, idle_position_s=1e9))
+    worker.assigned([0])
+    worker.step()
+    place.store.put_takes_s = put_s
+    one, offset, sent = place.records(0, 1).records[0], 0, list[float]()
+    while len(sent) < 5:
+        records = Records([offset], [0], [one.keys[0]], [one.values[0]], [None])
+        offset += 1
+        place.source.coming = [Polled({0: records}, {0: Position(offset)})]
+        before, begun = worker._writer.next_unsent, place.clock.now
+        worker.step()
+        if worker._writer.next_unsent > before:
+            sent.append(begun)
+        place.clock.sleep(0.001)
+    apart = [later - earlier for earlier, later in pairwise(sent[1:])]
+    assert apart == pytest.approx([apart_s] * len(apart), abs=0.01)
 
 
 class Told(Endless):

@@ -1,6 +1,7 @@
 """How often each act comes, and how soon a row is seen.
 
-An ingest stores at most one segment at a time, at most one each ``ingest.linger_ms``, and none while no record has come: so
+An ingest stores at most one segment at a time, at most one each ``ingest.linger_ms`` and in three times what a PUT takes, and
+none while no record has come: so
 with records that come by chance, ``rate`` a second, a segment is stored every ``period + exp(-rate * period) / rate`` seconds.
 What a generation is sealed by is whatever limit of the settings it reaches first.
 
@@ -37,6 +38,8 @@ SEGMENT_BYTES_MAX = 32 << 20
 MEMTABLES_RATIO = 0.3
 """See ``MemoryPolicy`` of ingest."""
 LINGER_MS_LEAST = 1
+LINGER_PUTS, LINGER_S_MAX = 3.0, 1.0
+"""See ``WorkerLimits.linger_puts`` of ingest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def pace(wished: Deployment) -> Pace:
     alone_s = wished.latency_s + APPEND_S
     shortest_s = alone_s / (1 - row_s)
     linger_s = _linger_s(wished, beside_s, alone_s, shortest_s)
-    period_s = _period_s(linger_s, shortest_s)
+    period_s = _period_s(linger_s, shortest_s, wished.latency_s)
     put_s = alone_s + period_s * row_s
     rate = wished.member_rows_per_s
     segments_per_s = 1 / (period_s + math.exp(-min(700.0, rate * period_s)) / rate)
@@ -102,7 +105,7 @@ def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: f
         return default_s
     row_s = wished.member_rows_per_s * ROW_S
     least_s = LINGER_MS_LEAST / 1000
-    best_s = beside_s + _period_s(least_s, shortest_s) * (1 + row_s) + alone_s
+    best_s = beside_s + _period_s(least_s, shortest_s, wished.latency_s) * (1 + row_s) + alone_s
     if wished.freshness_s < best_s:
         raise WishUnreachable(
             f"a freshness of {wished.freshness_s:g} s cannot be had at {wished.latency_s:g} s a request: a row is seen "
@@ -115,13 +118,18 @@ def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: f
         SEGMENT_BYTES_MAX / (wished.member_rows_per_s * wished.row_bytes),
     )
     found_s = math.floor(min(longest_s, in_a_segment_s) * 1000) / 1000
-    return found_s if found_s >= shortest_s else least_s
+    return found_s if found_s >= max(shortest_s, _by_puts_s(wished.latency_s)) else least_s
 
 
-def _period_s(linger_s: float, shortest_s: float) -> float:
+def _period_s(linger_s: float, shortest_s: float, latency_s: float) -> float:
     """Between two segments.  The loop looks whether one is due as often as half of the linger passes."""
     half_s = linger_s / 2
-    return max(linger_s, half_s * math.ceil(shortest_s / half_s - 1e-9))
+    return max(linger_s, half_s * math.ceil(max(shortest_s, _by_puts_s(latency_s)) / half_s - 1e-9))
+
+
+def _by_puts_s(latency_s: float) -> float:
+    """Between two segments, whatever ``ingest.linger_ms`` is."""
+    return min(LINGER_PUTS * latency_s, LINGER_S_MAX)
 
 
 def _keeps_up(wished: Deployment) -> bool:
@@ -129,7 +137,8 @@ def _keeps_up(wished: Deployment) -> bool:
     row_s = wished.member_rows_per_s * ROW_S
     if row_s >= 1:
         return False
-    period_s = _period_s(IngestSettings().linger_ms / 1000, (wished.latency_s + APPEND_S) / (1 - row_s))
+    shortest_s = (wished.latency_s + APPEND_S) / (1 - row_s)
+    period_s = _period_s(IngestSettings().linger_ms / 1000, shortest_s, wished.latency_s)
     rows = wished.member_rows_per_s * period_s
     return rows <= IngestSettings().segment_rows_max and rows * wished.row_bytes <= SEGMENT_BYTES_MAX
 

@@ -15,7 +15,8 @@ from lancewal_core.cli.estimate.pace import pace
 from lancewal_core.errors import InvalidInput, WishUnreachable
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.regions.policy import MemoryPolicy
-from lancewal_ingest.service.worker import WorkerLimits
+from lancewal_ingest.service.service import LINGER_PUTS
+from lancewal_ingest.service.worker import LINGER_S_MAX, WorkerLimits
 
 SOME = Deployment(
     rows_per_s=10_000,
@@ -31,6 +32,7 @@ SOME = Deployment(
 
 def test_what_is_known_of_other_packages_is_as_it_is_there() -> None:
     assert WorkerLimits().segment_bytes == module.SEGMENT_BYTES_MAX
+    assert (LINGER_PUTS, LINGER_S_MAX) == (module.LINGER_PUTS, module.LINGER_S_MAX)
     assert MemoryPolicy().memtables_ratio == module.MEMTABLES_RATIO
     assert Contract.model_fields["regions_per_page"].default == module.PARTITIONS_PER_PAGE
 
@@ -48,6 +50,13 @@ def test_segments_follow_records_that_come_by_chance(rate: float) -> None:
         clock = max(at, free)
         sent, free = sent + 1, clock + period_s
     assert found.segments_per_s == pytest.approx(sent / clock, rel=0.05)
+
+
+def test_segments_are_as_rare_as_the_store_is_far() -> None:
+    near, far, very_far = (pace(replace(SOME, latency_s=s)).segments_per_s for s in (0.001, 0.1, 0.5))
+    assert near == pytest.approx(1 / 0.05)
+    assert far == pytest.approx(1 / 0.3)
+    assert very_far == pytest.approx(1 / 1.0)
 
 
 def test_a_wish_makes_segments_as_rare_as_it_allows() -> None:
