@@ -211,6 +211,21 @@ def test_an_empty_table_has_version_1_and_no_rows(user: User) -> None:
     assert (empty.num_rows, empty.column_names) == (0, ["v"])
 
 
+def test_scan_of_some_rows_of_a_fragment(filled: User) -> None:
+    """By physical rows: hidden ones are among them, and not given."""
+    filled.delete(12)
+    pinned = filled.table.newest()
+    _, second = (f.fragment_id for f in pinned.fragments())
+
+    def found(rows: range) -> list[int]:
+        batches = pinned.scan(["k"], fragment_ids=[second], rows=rows, with_row_address=True)
+        given = pa.Table.from_batches(batches, pa.schema([("k", pa.int64()), (ROW_ADDRESS, pa.uint64())]))
+        assert given[ROW_ADDRESS].to_pylist() == [second << 32 | k - 10 for k in given["k"].to_pylist()]
+        return sorted(given["k"].to_pylist())
+
+    assert (found(range(4)), found(range(4, 10)), found(range(2, 3))) == ([10, 11, 13], [*range(14, 20)], [])
+
+
 def test_scan_gives_row_addresses_of_live_rows(filled: User) -> None:
     filled.delete(12)
     pinned = filled.table.newest()

@@ -292,10 +292,14 @@ class PinnedTable(Protocol):
         *,
         filter: str | None = None,
         fragment_ids: Sequence[int] | None = None,
+        rows: range | None = None,
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Live rows; with ``with_row_address`` the last column is ``_rowaddr`` (uint64)."""
+        """Live rows; with ``with_row_address`` the last column is ``_rowaddr`` (uint64).
+
+        ``rows``: only these physical rows of the one fragment that ``fragment_ids`` names; not of a table with stable row ids.
+        """
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Rows by address, in the order given."""

@@ -398,6 +398,7 @@ class MemoryPinned:
         *,
         filter: str | None = None,
         fragment_ids: Sequence[int] | None = None,
+        rows: range | None = None,
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
@@ -407,13 +408,16 @@ class MemoryPinned:
             if fragment_ids is not None and fragment.fragment_id not in fragment_ids:
                 continue
             self._table.begin("scan")
-            rows, places = self._table.dataset.live(fragment)
-            rows = rows.select(list(columns))
+            live, places = self._table.dataset.live(fragment)
+            if rows is not None:
+                within = np.isin(places, np.arange(rows.start, rows.stop))
+                live, places = live.filter(pa.array(within)), places[within]
+            live = live.select(list(columns))
             if with_row_address:
-                rows = rows.append_column(
+                live = live.append_column(
                     pa.field(ROW_ADDRESS, pa.uint64()), pa.array(_addresses(fragment.fragment_id, places))
                 )
-            yield from rows.to_batches(max_chunksize=batch_rows)
+            yield from live.to_batches(max_chunksize=batch_rows)
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         self._table.begin("take")

@@ -11,7 +11,9 @@ Guarantees
  4. Filters are pushed only where Spark allows it (``spark.sql.python.filterPushdown.enabled=true``) and only if Lance
     evaluates them exactly as Spark does; they apply after masking and folding.
 
-A task handles about ``TASK_BYTES``; a small table is still split into ``TASKS_MIN`` tasks if it has so many fragments.
+A task handles about a share, at most ``TASK_BYTES``; of a smaller table it is a ``TASKS_MIN``-th, but not less than
+``SPLIT_BYTES_MIN``.  A fragment larger than a share is cut into equal ranges of physical rows, each a task of its own, and
+smaller ones are put together; a small table is still divided into ``TASKS_MIN`` tasks if it has so many fragments.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
 
 TASK_BYTES = 64 << 20
 TASKS_MIN = 4
+SPLIT_BYTES_MIN = 16 << 20
+"""A task costs Spark some hundredths of a second, in which Lance reads about so much."""
 COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
 """What tasks give that count."""
 _IO_THREADS = 8
@@ -116,7 +121,12 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
         if plan.branch is not None:
             left = left_out_of_snapshot(contract, plan.branch, wanted.on_conflict)
         left.warn(contract.topic)
-        sizes = tuple((f.fragment_id, f.nbytes or 100 * f.physical_rows) for f in fragments)
+        # An allow list of a table with stable row ids holds ids, which say nothing of places: its fragments stay whole.
+        whole = pinned.stable_row_ids
+        sizes = tuple(
+            LiveFragment(f.fragment_id, f.nbytes or 100 * f.physical_rows, 1 if whole else f.physical_rows)
+            for f in fragments
+        )
         pinned_plan = PinnedPlan(
             uuid.uuid4().hex,
             wanted.table,
@@ -148,13 +158,21 @@ def _may_leave_out(contract: Contract, plan: ReadPlan) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveFragment:
+    """``rows``: physical ones, into which it may be cut."""
+
+    fragment_id: int
+    nbytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class PinnedRead:
     """A table's state, pinned, and what is wanted of it.  A value that pickles."""
 
     options: SparkOptions
     pinned_plan: PinnedPlan
-    fragments: tuple[tuple[int, int], ...]
-    """Live fragments: id and bytes."""
+    fragments: tuple[LiveFragment, ...]
 
     @property
     def receipt(self) -> Receipt:
@@ -194,9 +212,7 @@ class PinnedRead:
 
     def tasks(self) -> list[Task]:
         """Base tasks of about equal bytes, then delta tasks."""
-        total = sum(size for _, size in self.fragments)
-        count = max(min(len(self.fragments), TASKS_MIN), -(-total // TASK_BYTES))
-        base = [BaseTask(tuple(sorted(ids))) for ids in balanced(self.fragments, count)]
+        base = base_tasks(self.fragments)
         width = row_bytes(self.pinned_plan.contract.rows.table)
         records = [sum(map(records_of, delta.sources)) for delta in self.pinned_plan.plan.deltas]
         sizes = [(place, number * width) for place, number in enumerate(records) if number]
@@ -257,6 +273,24 @@ class TaskPartition(InputPartition):
     def __init__(self, task: Task | CountTask) -> None:
         super().__init__(None)
         self.task = task
+
+
+def base_tasks(fragments: Sequence[LiveFragment]) -> list[BaseTask]:
+    """Each row of each fragment is one task's; no task has more than a share, but for one fragment that cannot be cut."""
+    total = sum(f.nbytes for f in fragments)
+    share = min(TASK_BYTES, max(SPLIT_BYTES_MIN, -(-total // TASKS_MIN)))
+    cut = [f for f in fragments if f.nbytes > share and f.rows > 1]
+    ranges = [task for f in cut for task in _cut(f, -(-f.nbytes // share))]
+    others = [(f.fragment_id, f.nbytes) for f in fragments if f not in cut]
+    count = max(min(len(others), TASKS_MIN - len(ranges)), -(-sum(size for _, size in others) // share))
+    return [*ranges, *(BaseTask(tuple(sorted(ids))) for ids in balanced(others, count))]
+
+
+def _cut(fragment: LiveFragment, count: int) -> list[BaseTask]:
+    """A fragment's rows in ranges of about equal length."""
+    count = min(count, fragment.rows)
+    cuts = [fragment.rows * at // count for at in range(count + 1)]
+    return [BaseTask((fragment.fragment_id,), range(*cut)) for cut in pairwise(cuts)]
 
 
 def balanced(sizes: Sequence[tuple[T, int]], count: int) -> list[list[T]]:

@@ -52,9 +52,11 @@ class PinnedPlan:
 
 @dataclass(frozen=True, slots=True)
 class BaseTask:
-    """Fragments of the table version, under the mask."""
+    """Fragments of the table version, under the mask; of one that is large some physical rows."""
 
     fragment_ids: tuple[int, ...]
+    rows: range | None = None
+    """None: all rows.  Else there is one fragment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,10 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
     """The task's rows with the contract's types.  ``PlanStale`` when what the plan names is gone by now."""
     with _running(pinned_plan, task) as opened:
         match task:
-            case BaseTask(fragment_ids=ids):
-                rows, scan = pinned_plan.contract.rows, partial(opened.pinned.scan, filter=filter, fragment_ids=ids)
-                yield from base_batches(opened.context.tasks, scan, lambda: opened.keys().mask, rows, columns)
+            case BaseTask(fragment_ids=ids, rows=some):
+                scan = partial(opened.pinned.scan, filter=filter, fragment_ids=ids, rows=some)
+                schema = pinned_plan.contract.rows
+                yield from base_batches(opened.context.tasks, scan, lambda: opened.keys().mask, schema, columns)
             case DeltaTask(places=places):
                 # A key that is in another task's regions too is in conflict.
                 met = opened.context.folding.met(opened.keys)
@@ -161,8 +164,9 @@ def _open(pinned_plan: PinnedPlan) -> _Opened:
 
 def _about(task: Task | CountTask) -> dict[str, object]:
     match task:
-        case BaseTask(fragment_ids=ids):
-            return {"kind": "base", "fragments": list(ids)}
+        case BaseTask(fragment_ids=ids, rows=rows):
+            some = {} if rows is None else {"rows": [rows.start, rows.stop]}
+            return {"kind": "base", "fragments": list(ids), **some}
         case DeltaTask(places=places):
             return {"kind": "delta", "regions": list(places)}
         case CountTask():

@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,14 +42,28 @@ from lancewal_core.errors import InvalidInput, InvalidSettings, PlanStale
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.point.at import At
+from lancewal_reader.spark import source
 from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import COUNT, NOT_OF_A_COUNT, OPTIONS, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.session_reads import count
-from lancewal_reader.spark.source import FilteringReader, PinnedRead, PlainReader, TaskPartition, balanced, pin_read
+from lancewal_reader.spark.source import (
+    SPLIT_BYTES_MIN,
+    TASK_BYTES,
+    TASKS_MIN,
+    FilteringReader,
+    LiveFragment,
+    PinnedRead,
+    PlainReader,
+    TaskPartition,
+    balanced,
+    base_tasks,
+    pin_read,
+)
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from lancewal_reader.table import open_table
+from tests.support.flusher_tables import FlusherTable, delete, upserts
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -330,6 +345,76 @@ def test_groups_are_complete_not_empty_and_balanced(sizes: list[int], count: int
     assert all(groups)
     if groups:
         assert max(weights) - min(weights) <= max(sizes)
+
+
+@given(st.lists(st.tuples(st.integers(0, 400 << 20), st.integers(1, 50)), max_size=30))
+def test_each_row_is_one_tasks_and_no_task_has_more_than_it_should(sizes: list[tuple[int, int]]) -> None:
+    fragments = [LiveFragment(id, *size) for id, size in enumerate(sizes)]
+    total = sum(f.nbytes for f in fragments)
+    share = min(TASK_BYTES, max(SPLIT_BYTES_MIN, -(-total // TASKS_MIN)))
+    seen: dict[int, list[range]] = {f.fragment_id: [] for f in fragments}
+    for task in base_tasks(fragments):
+        assert task.fragment_ids
+        assert task.rows is None or len(task.fragment_ids) == 1
+        nbytes = 0.0
+        for fragment in (fragments[id] for id in task.fragment_ids):
+            rows = range(fragment.rows) if task.rows is None else task.rows
+            assert rows
+            seen[fragment.fragment_id].append(rows)
+            nbytes += fragment.nbytes * len(rows) / fragment.rows
+        largest = max(fragments[id].nbytes / fragments[id].rows for id in task.fragment_ids)
+        assert nbytes <= share + max(largest, share if task.rows is None else 0)
+    for fragment in fragments:
+        ranges = sorted(seen[fragment.fragment_id], key=lambda rows: rows.start)
+        assert [row for rows in ranges for row in rows] == list(range(fragment.rows))
+        assert (len(ranges) == 1) == (fragment.nbytes <= share or fragment.rows == 1)
+
+
+@pytest.mark.parametrize("condition", [None, "a > 2", "ok AND a < 5", "id IN (3, 4, 5)"])
+def test_ranges_of_large_fragments_together_give_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str | None
+) -> None:
+    """Rows of a fragment are hidden, patched in place and unmerged; a filter may be answered by an index."""
+    made = Pipeline(tmp_path, EVERY_TYPE, seed=12)
+    made.produce(200, regions=4)
+    made.merge_all()
+    lance.dataset(made.uri).optimize.compact_files()
+    made.produce(100, regions=4)
+    made.merge_all()
+    lance.dataset(made.uri).create_scalar_index("id", "BTREE")
+    made.produce(60, regions=4)
+    made.ingest()
+    monkeypatch.setattr(source, "TASK_BYTES", 1 << 10)
+    monkeypatch.setattr(source, "SPLIT_BYTES_MIN", 1 << 10)
+    read = pin_read({"table": made.uri})
+    tasks = [task for task in read.tasks() if isinstance(task, BaseTask)]
+    assert sum(task.rows is not None for task in tasks) > 2 * len({task.fragment_ids for task in tasks})
+    assert any(fragment.deleted_rows for fragment in made.table.newest().fragments())
+    with duckdb.connect() as engine:
+        engine.register("rows", pa.Table.from_pylist(list(made.oracle.values()), EVERY_TYPE))
+        found = engine.sql(f"SELECT region, id FROM rows WHERE {condition or 'true'}").fetchall()
+    assert by_key(rows_of(read, EVERY_TYPE.names, condition)) == {key: made.oracle[key] for key in found}
+    assert {(r["region"], r["id"]) for r in rows_of(read, ["id", "region"], condition).to_pylist()} == set(found)
+    made.close()
+
+
+def test_fragments_of_a_table_with_stable_row_ids_stay_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Lance takes to choose rows by are ids there, which stay when rows move."""
+    table = FlusherTable(tmp_path, stable_row_ids=True)
+    table.generation(0, upserts(range(50)))
+    table.round()
+    table.generation(0, [*upserts(range(40, 60), a=1), delete(2)])
+    table.round()
+    table.dataset.optimize.compact_files(target_rows_per_fragment=1_000)
+    monkeypatch.setattr(source, "TASK_BYTES", 100)
+    monkeypatch.setattr(source, "SPLIT_BYTES_MIN", 100)
+    read = pin_read({"table": table.uri})
+    assert [task for task in read.tasks() if isinstance(task, BaseTask)] == [
+        BaseTask((f.fragment_id,)) for f in table.dataset.get_fragments()
+    ]
+    found = [b for task in read.tasks() for b in run_task(read.pinned_plan, task, ["region", "id"], None)]
+    assert set(by_key(pa.Table.from_batches(found))) == set(table.model)
+    table.close()
 
 
 def rows_of(read: PinnedRead, columns: list[str], filter: str | None = None) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileReader, LanceFileSession
+from pyroaring import BitMap
 
 from lancewal_core.errors import RewriteFailed, VersionGone
 from lancewal_core.ids import TableVersion
@@ -135,6 +137,7 @@ class LancePinnedTable:
         *,
         filter: str | None = None,
         fragment_ids: Sequence[int] | None = None,
+        rows: range | None = None,
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
@@ -155,11 +158,19 @@ class LancePinnedTable:
                 with_row_address=with_row_address,
                 with_row_id=ours,
                 include_deleted_rows=ours,
+                row_addr_allowlist=None if rows is None else self._allowed(fragment_ids, rows),
                 batch_size=batch_rows,
                 scan_in_order=False,
             )
             for batch in scanner.to_batches():
                 yield _without_deleted(batch) if ours else batch
+
+    def _allowed(self, fragment_ids: Sequence[int] | None, rows: range) -> bytes:
+        """An allow list as Lance stores it: a bitmap for each fragment, of which there is one here."""
+        if fragment_ids is None or len(fragment_ids) != 1 or self._dataset.has_stable_row_ids:
+            raise ValueError("rows are of one fragment, of a table whose row ids are addresses")
+        allowed = BitMap(rows).serialize()
+        return struct.pack("<III", 1, fragment_ids[0], len(allowed)) + allowed
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         wanted = pa.table({ROW_ADDRESS: addresses.cast(pa.uint64())})
