@@ -12,6 +12,8 @@ python3 dev.py soak hostile    the services among producers, objects and clients
 python3 dev.py check-ops       dashboards and alerts tried on real services, a real Prometheus and a real API server, which
                               it fetches and builds (the first time a quarter of an hour more), and status pages in the
                               Chromium that is installed
+python3 dev.py check-spark [VERSION ...]  the same reads on the oldest and the newest PySpark, which it fetches from PyPI by
+                              version alone: local, a standalone cluster, Spark Connect; against DuckDB
 python3 dev.py interop [VERSION ...]  merged tables opened by releases of pylance, which it fetches from PyPI by version alone
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
@@ -83,7 +85,18 @@ def main(arguments: list[str]) -> int:
         return 2
     if command == "audit":
         return audit(rest)
-    if command not in ("demo", "test", "bench", "bench-peers", "soak", "check-ops", "interop", "lint", "venv"):
+    if command not in (
+        "demo",
+        "test",
+        "bench",
+        "bench-peers",
+        "soak",
+        "check-ops",
+        "check-spark",
+        "interop",
+        "lint",
+        "venv",
+    ):
         print(__doc__, file=sys.stderr)
         print(f"unknown command {command!r}", file=sys.stderr)
         return 2
@@ -97,6 +110,8 @@ def main(arguments: list[str]) -> int:
         become(PYTHON, "-m", "tests.soak", *rest)
     if command == "check-ops":
         become(PYTHON, "-m", "tests.ops", *rest)
+    if command == "check-spark":
+        become(PYTHON, "-m", "tests.spark_versions", *rest)
     if command == "interop":
         become(PYTHON, "-m", "tests.interop", *rest)
     if command == "bench":

@@ -218,10 +218,11 @@ def test_scan_of_some_rows_of_a_fragment(filled: User) -> None:
     _, second = (f.fragment_id for f in pinned.fragments())
 
     def found(rows: range) -> list[int]:
-        batches = pinned.scan(["k"], fragment_ids=[second], rows=rows, with_row_address=True)
-        given = pa.Table.from_batches(batches, pa.schema([("k", pa.int64()), (ROW_ADDRESS, pa.uint64())]))
-        assert given[ROW_ADDRESS].to_pylist() == [second << 32 | k - 10 for k in given["k"].to_pylist()]
-        return sorted(given["k"].to_pylist())
+        given: dict[int, int] = {}
+        for batch in pinned.scan(["k"], fragment_ids=[second], rows=rows, with_row_address=True):
+            given.update(zip(batch["k"].to_pylist(), batch[ROW_ADDRESS].to_pylist(), strict=True))
+        assert given == {k: second << 32 | k - 10 for k in given}
+        return sorted(given)
 
     assert (found(range(4)), found(range(4, 10)), found(range(2, 3))) == ([10, 11, 13], [*range(14, 20)], [])
 

@@ -28,6 +28,8 @@ from lancewal_flusher.tasks.spark_runner import SparkRunner
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.flusher.commands.test_compact import dies_before_its_commit
+from tests.public.test_public_names import programs
+from tests.spark.test_spark_page import ADDRESS, PAGE, SERVER, made_table, run_program
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
 from tests.support.spark import spark_environment
 from tests.support.spark_connect import ConnectServer, connect_server
@@ -170,6 +172,17 @@ def test_a_program_by_spark_connect(server: ConnectServer, table: FlusherTable) 
     table.check()
     events = [json.loads(line) for line in server.event_log.read_text()[len(before) :].splitlines()]
     assert {(e["point"], e["when"]) for e in events} >= {("spark.task", "after"), ("dv.write", "after")}
+
+
+def test_the_program_of_the_page_for_readers_by_spark_connect(server: ConnectServer, tmp_path: Path) -> None:
+    made = made_table(tmp_path)
+    (program,) = [program for program in programs(PAGE.read_text(encoding="utf-8")) if SERVER in program]
+    names: dict[str, Any] = {}
+    run_program(0, program.replace(ADDRESS, made.uri).replace(SERVER, server.remote), names)
+    names["remote"].stop()
+    assert names["everything"] == 20
+    assert {row["status"]: row["count"] for row in names["by_status"].to_pylist()} == {"open": 15, "paid": 5}
+    made.close()
 
 
 def by_spark_submit(

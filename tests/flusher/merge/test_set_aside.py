@@ -158,7 +158,7 @@ class Conflicted:
         plan, names = pinned.pinned_plan, read.schema.names
         places = range(len(plan.plan.deltas))
         tasks: list[Task] = [
-            BaseTask(tuple(id for id, _ in pinned.fragments)),
+            BaseTask(tuple(f.fragment_id for f in pinned.fragments)),
             *(DeltaTask((place,)) for place in places),
         ]
         found = [row for task in tasks for batch in run_task(plan, task, names, None) for row in batch.to_pylist()]

@@ -1,0 +1,52 @@
+"""The page of what the runs came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "which-sparks-work.md"
+_HEAD = """# Which Sparks work
+
+Made by `python3 dev.py check-spark`: one table of every column type, merged and unmerged rows of it, read by the oldest and
+the newest PySpark that lancewal takes, as PyPI has them, each in an environment of its own: in `local` mode, on a standalone
+cluster of two workers, and through Spark Connect. What DuckDB says of the same rows is compared, row by row.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``found``: of each read what is wrong, nothing where it passed; ``lacks``: what this PySpark has not."""
+
+    version: str
+    way: str
+    found: dict[str, str]
+    lacks: tuple[str, ...]
+
+    @property
+    def wrong(self) -> dict[str, str]:
+        return {name: wrong for name, wrong in self.found.items() if wrong}
+
+
+def page(runs: Sequence[Run]) -> str:
+    names = list(dict.fromkeys(name for run in runs for name in run.found))
+    lines = [
+        _HEAD,
+        f"| read | {' | '.join(f'{run.version} {run.way}' for run in runs)} |",
+        "|---" * (len(runs) + 1) + "|",
+    ]
+    lines += [f"| {name} | {' | '.join(_cell(run, name) for run in runs)} |" for name in names]
+    lacks = {run.version: run.lacks for run in runs if run.lacks}
+    if lacks:
+        lines.append("")
+    for version, missing in lacks.items():
+        lines.append(
+            f"PySpark {version} lacks {', '.join(missing)}: its rows are the same, and Spark itself filters them."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _cell(run: Run, name: str) -> str:
+    wrong = run.found.get(name, "not made")
+    return wrong.replace("|", "/")[:120] or "right"

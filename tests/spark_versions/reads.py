@@ -1,0 +1,59 @@
+"""What is read.  Knows neither Spark nor DuckDB: the program that reads and the one that compares both import it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One read and what to compare it with.
+
+    ``sql`` is asked of both engines alike; ``t`` is the view of the read in Spark, and in DuckDB the rows that the model has
+    (``of``).  ``condition``: what the options keep of them.  A value of ``options`` may name a point: ``{receipt}``,
+    ``{version}``, ``{token}``.
+    """
+
+    name: str
+    sql: str
+    options: dict[str, str] = field(default_factory=dict)
+    of: Literal["rows", "merged", "earlier"] = "rows"
+    condition: str = "true"
+    by: Literal["view", "count", "schema"] = "view"
+    filters: bool = False
+    """With Spark's setting that offers filters to sources."""
+
+
+_SOME = "region, id, a, s, ok, f, dec, day, t.at, local"
+_WHOLE = f"SELECT {_SOME}, u64, bin, tags, st, sts, vec FROM t ORDER BY region, id"
+_GROUPS = "SELECT region, count(*) AS n, max(a) AS a, sum(f) AS f FROM t GROUP BY region ORDER BY region"
+
+READS = (
+    Read("all columns", _WHOLE),
+    Read("count(*)", "SELECT count(*) AS n FROM t"),
+    Read("count(*), one column named", "SELECT count(*) AS n FROM t", {"columns": "id"}),
+    Read("aggregate of three columns", _GROUPS, {"columns": "region,a,f"}),
+    Read("a schema given", "SELECT f4, region, id FROM t ORDER BY region, id", by="schema"),
+    Read("a condition", f"SELECT {_SOME} FROM t WHERE a > 0 AND s LIKE '%a%' ORDER BY region, id"),
+    Read("a condition offered", f"SELECT {_SOME} FROM t WHERE a > 0 AND s LIKE 'a%' ORDER BY region, id", filters=True),
+    Read("instants offered", "SELECT region, id, t.at FROM t WHERE t.at >= timestamp '1990-01-01 00:00:00+00:00' "
+         "AND NOT ok ORDER BY region, id", filters=True),
+    Read("option filter", _GROUPS, {"filter": "ok AND a < 5"}, condition="ok AND a < 5"),
+    Read("join with itself", "SELECT x.region, count(*) AS n FROM t x JOIN t y ON x.region = y.region AND x.id < y.id "
+         "GROUP BY x.region ORDER BY x.region", {"columns": "region,id"}),
+    Read("eventual", _WHOLE, {"consistency": "eventual"}, of="merged"),
+    Read("at a version", _GROUPS, {"at": "version:{version}"}, of="merged"),
+    Read("at a receipt", _WHOLE, {"at": "{receipt}"}, of="earlier"),
+    Read("at a snapshot", _WHOLE, {"at": "snapshot:kept"}, of="earlier"),
+    Read("at least a token", _WHOLE, {"at_least": "{token}", "timeout_s": "30"}),
+    Read("lancewal.spark.count", "SELECT count(*) AS n FROM t", by="count"),
+    Read("lancewal.spark.count, filtered", "SELECT count(*) AS n FROM t", {"filter": "ok"}, condition="ok", by="count"),
+)  # fmt: skip
+
+REFUSED = (
+    ("an unknown option", {"column": "id"}, "InvalidInput: option 'column' is unknown"),
+    ("a filter that is none", {"filter": "no = 3"}, "InvalidInput: filter 'no = 3' is not accepted"),
+    ("a credential", {"aws_secret_access_key": "hush"}, "InvalidInput: option 'aws_secret_access_key' is refused"),
+)
+"""Options, and what the error says in its first line."""
