@@ -62,7 +62,7 @@ class MemoryIngest:
         tasks: Tasks | None = None,
     ) -> None:
         opened = OpenedTable.over(
-            address.store(), address.table(), contract, tasks or ThreadTasks(workers=3), SystemClock()
+            address.store(), address.table(), contract, tasks or ThreadTasks(workers=4), SystemClock()
         )
         context = IngestContext(*opened.parts, lambda: uuid.uuid4().hex)
         self.source = source

@@ -277,6 +277,22 @@ def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
     return LogId(match[1]), Sequence(int(match[2]))
 
 
+def wal_bundle(log: LogId, first: Sequence, last: Sequence) -> str:
+    """Copies of the segments from ``first`` to ``last``.  In key order it lies right behind the last of them, so a listing
+    behind any segment shows all bundles with later ones, and its next object is the next segment where there is one."""
+    if first > last:
+        raise InvalidInput(f"a bundle of log {log} cannot go from {first} to {last}")
+    return f"{log_prefix(log)}{_digits_20('sequence', last)}.bundle-{_digits_20('sequence', first)}.arrow"
+
+
+def parse_wal_bundle(key: str) -> tuple[LogId, Sequence, Sequence] | None:
+    """Log, first and last number."""
+    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/({_DIGITS_20})\.bundle-({_DIGITS_20})\.arrow", key)
+    if not match or not is_word(match[1]) or not int(match[3]) <= int(match[2]) <= _U64_MAX:
+        return None
+    return LogId(match[1]), Sequence(int(match[3])), Sequence(int(match[2]))
+
+
 # -- pages -----------------------------------------------------------------------------------------------------
 
 

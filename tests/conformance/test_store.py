@@ -86,6 +86,18 @@ def test_a_put_never_replaces(store: ObjectStore) -> None:
     assert put_once(store, "a", b"second") == Lost(b"first")
 
 
+def test_an_entity_tag_names_an_object(store: ObjectStore) -> None:
+    puts = [store.put_if_absent(f"tags/{number}", b"content %d" % number) for number in range(3)]
+    listed = {info.key: info.etag for info in store.list("tags/")}
+    assert [put.etag for put in puts if isinstance(put, Stored)] == [listed[f"tags/{number}"] for number in range(3)]
+    assert None not in listed.values()
+    store.delete(["tags/1"])
+    another = store.put_if_absent("tags/1", b"content x")
+    assert isinstance(another, Stored)
+    (now,) = [info.etag for info in store.list("tags/") if info.key == "tags/1"]
+    assert now == another.etag != listed["tags/1"]
+
+
 def test_of_racing_puts_exactly_one_wins(store: ObjectStore) -> None:
     with ThreadPoolExecutor(8) as threads:
         for turn in range(10):

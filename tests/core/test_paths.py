@@ -52,6 +52,8 @@ def test_the_keys_are_those_of_the_format() -> None:
     assert paths.store_proof("ab" * 32) == f"_lancewal/store/{'ab' * 32}.json"
     assert paths.parcel_part("a1", 3) == "_lancewal/parcels/a1/00003"
     assert paths.wal_segment(LogId("a1"), Sequence(3)) == "_lancewal/wal/a1/00000000000000000003.arrow"
+    bundle = paths.wal_bundle(LogId("a1"), Sequence(3), Sequence(34))
+    assert bundle == "_lancewal/wal/a1/00000000000000000034.bundle-00000000000000000003.arrow"
     folder = "_lancewal/pages/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00003/"
     assert paths.page_version(PAGE, 1) == folder + "18446744073709551614.binpb"
     assert paths.history_page(REGION, Generation(9)) == FOLDER + "history/00000000000000000009.binpb"
@@ -99,6 +101,16 @@ def test_log_keys_come_back(log: LogId, sequence: Sequence) -> None:
     assert paths.parse_log_prefix(paths.log_prefix(log)) == log
 
 
+@given(words.map(LogId), u64, u64)
+def test_bundle_keys_come_back_and_lie_behind_the_last_segment(log: LogId, one: int, other: int) -> None:
+    first, last = Sequence(min(one, other)), Sequence(max(one, other))
+    key = paths.wal_bundle(log, first, last)
+    assert paths.parse_wal_bundle(key) == (log, first, last)
+    assert paths.parse_wal_segment(key) is None
+    assert paths.wal_segment(log, last) < key
+    assert last == 2**64 - 1 or key < paths.wal_segment(log, Sequence(last + 1))
+
+
 @given(regions, u64, hexes, files)
 def test_region_keys_come_back(region: Region, number: int, attempt: str, file: paths.SnapshotFile) -> None:
     generation = Generation(number)
@@ -120,6 +132,7 @@ PARSERS = [
     paths.parse_merge_finished,
     paths.parse_log_prefix,
     paths.parse_wal_segment,
+    paths.parse_wal_bundle,
     paths.parse_page_version,
     paths.parse_history_page,
     paths.parse_loss_record,
@@ -136,6 +149,7 @@ ONE_OF_EACH = [
     paths.merge_finished(TableVersion(1)),
     paths.log_prefix(LogId("a")),
     paths.wal_segment(LogId("a"), Sequence(1)),
+    paths.wal_bundle(LogId("a"), Sequence(1), Sequence(20)),
     paths.page_version(PAGE, 1),
     paths.history_page(REGION, Generation(1)),
     paths.loss_record(REGION, Position(1), 2),
@@ -156,11 +170,13 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
     at = data.draw(st.integers(0, len(key)))
     changed = key[:at] + data.draw(st.sampled_from(["", "0", "9", "/", ".", "x", "\n", "F", "\u0661"])) + key[at + 1 :]
     wal = paths.parse_wal_segment(changed)
+    bundle = paths.parse_wal_bundle(changed)
     states = paths.parse_page_version(changed)
     page = paths.parse_history_page(changed)
     snapshot = paths.parse_snapshot_file(changed)
     contract = paths.parse_contract_version(changed)
     assert wal is None or paths.wal_segment(*wal) == changed
+    assert bundle is None or paths.wal_bundle(*bundle) == changed
     assert states is None or paths.page_version(*states) == changed
     assert page is None or paths.history_page(*page) == changed
     loss = paths.parse_loss_record(changed)
@@ -221,6 +237,7 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
         lambda: paths.inverted_version(-1),
         lambda: paths.inverted_version(2**64),
         lambda: paths.wal_segment(LogId("a"), Sequence(-1)),
+        lambda: paths.wal_bundle(LogId("a"), Sequence(2), Sequence(1)),
         lambda: paths.wal_segment(LogId("a"), Sequence(2**64)),
         lambda: paths.region_prefix(Region("t", TopicId("id"), -1)),
         lambda: paths.region_prefix(Region("t", TopicId("id"), 2**31)),

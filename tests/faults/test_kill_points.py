@@ -200,6 +200,7 @@ WAYS = {
     "decode": Way(in_ingest, 6),
     "dlq.produce": Way(with_bad_records, 3),
     "wal.put": Way(in_ingest, 5),
+    "bundle.put": Way(in_ingest),
     "memtable.apply": Way(in_ingest, 6),
     "offset.commit": Way(in_ingest, 2),
     "log.walk": Way(after_a_crash, 2),

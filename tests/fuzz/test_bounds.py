@@ -40,6 +40,7 @@ from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.store_proof import decode_way
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
+from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import decode_segment
 from tests.fuzz.test_segments import seal
 from tests.golden import core_formats as core
@@ -245,6 +246,24 @@ def test_segments(repeated: str) -> None:
     judge(lambda data: decode_segment(data, key), made, key)
 
 
+def test_bundles() -> None:
+    key = paths.wal_bundle(LogId("log"), Sequence(4), Sequence(4))
+
+    def made(count: int) -> bytes:
+        table = wal_segment_pb2.WalSegmentTable(log="log", sequence=4, writer="w")
+        body = table.bundle.body
+        body.schema.start, body.schema.length = 0, 1
+        table.bundle.segments.add(size=1, etag="e", written_at_ms=1)
+        for i in range(count // 8):
+            body.entries.add(region=f"t/i/{i}", first_position=0, next_position=2**62, contract_version=1)
+            batch = body.batches.add(entries=1)
+            batch.section.start, batch.section.length = i + 1, 1
+            table.bundle.places.append(0)
+        return seal(bytes(len(body.entries) + 1) + b"\xff\xff\xff\xff\x00\x00\x00\x00", table)
+
+    judge(lambda data: decode_bundle(data, key), made, key)
+
+
 def stream(columns: int, batches: int, rows: int, codec: str | None) -> bytes:
     batch = pa.record_batch({f"c{i}": pa.array(np.zeros(rows, np.int64)) for i in range(columns)})
     sink = pa.BufferOutputStream()
@@ -309,7 +328,8 @@ TESTED = {
     "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
     "accepted loss": "loss", "merge record": "merge", "flush": "snapshot", "drain": "drain",
     "store proof": "way",
-    "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "deleted keys": test_side_files,
+    "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "bundle": test_bundles,
+    "deleted keys": test_side_files,
     "patches": test_side_files, "part of a key run": test_parts_of_key_runs,
     "keys in conflict": test_keys_in_conflict,
     "finished merge": test_the_mark_of_a_finished_merge,

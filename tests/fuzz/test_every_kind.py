@@ -10,6 +10,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import google_crc32c
@@ -47,9 +48,9 @@ def page_of(content: bytes) -> bytes:
     return struct.pack("<I", len(body) + 6) + body + b"\xfd\x07" + struct.pack("<I", checksum) + content[length:]
 
 
-def segment_of(content: bytes) -> bytes:
-    """Body and table, both of any content; the footer says where the first ends, as the sound segment's does."""
-    sound = SOUND["segment"].objects[0]
+def segment_of(content: bytes, kind: str = "segment") -> bytes:
+    """Body and table, both of any content; the footer says where the first ends, as that of the sound one does."""
+    sound = SOUND[kind].objects[0]
     body_length = min(int.from_bytes(sound[-28:-20], "little"), len(content))
     table = content[body_length:]
     checked = struct.pack("<QIII", body_length, len(table), google_crc32c.value(table), 1)
@@ -73,6 +74,7 @@ SEALED: dict[str, Sealing] = {
     "state page": (lambda data: data[4:], page_of),
     "history page": (lambda data: data[:-6], index_of),
     "segment": (lambda data: data[:-28], segment_of),
+    "bundle": (lambda data: data[:-28], partial(segment_of, kind="bundle")),
     "key catalog": (lambda data: data[: data.rindex(b',"crc32c"')], catalog_of),
     "flush": (lambda data: json.dumps(json.loads(data)["snapshot"]).encode(), snapshot_of),
 }

@@ -27,6 +27,7 @@ from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.wal.bundle import Bundle, Copy, encode_bundle
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence, Segment, encode_fence, encode_segment
 
@@ -103,6 +104,35 @@ SEGMENT = Segment(
     1_709_208_000_123,
 )
 SEGMENT_KEY = paths.wal_segment(SEGMENT.log, SEGMENT.sequence)
+
+BUNDLE = Bundle(
+    SEGMENT.log,
+    SEGMENT.sequence,
+    SEGMENT.writer,
+    (
+        Copy(SEGMENT, 4_711, '"0badcafe-1"'),
+        Copy(
+            replace(
+                SEGMENT,
+                sequence=Sequence(42),
+                entries=(
+                    Entry(NORTH, Position(1007), Position(1008), 3, SEGMENT.entries[1].rows, ()),
+                    Entry(
+                        SOUTH,
+                        Position(1),
+                        Position(1005),
+                        3,
+                        SEGMENT.entries[0].rows,
+                        (RejectedOffset(1002, "not_json"),),
+                    ),
+                ),
+                written_at_ms=1_709_208_000_456,
+            ),
+            4_712,
+            '"0badcafe-2"',
+        ),
+    ),
+)
 
 FENCE = Fence(LogId("a1"), Sequence(8), "b2", 1_700_000_000_000, LogId("c3"))
 FENCE_KEY = paths.wal_segment(FENCE.log, FENCE.sequence)
@@ -208,6 +238,7 @@ def encoded() -> dict[str, bytes]:
     """Today's bytes, by the name of the golden file."""
     return {
         "wal_segment_1.arrow": encode_segment(SEGMENT, ROWS.wal),
+        "bundle_1.arrow": encode_bundle(BUNDLE.copies, ROWS.wal),
         "fence_1.arrow": encode_fence(FENCE),
         "region_index_1.binpb": encode_index(INDEX),
         "state_page_1.binpb": encode_page(STATES),

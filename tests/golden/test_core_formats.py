@@ -14,6 +14,7 @@ from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.region.indexes import index_in
 from lancewal_core.region.pages.state_page import decode_page
 from lancewal_core.rows.murmur2 import murmur2
+from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import Segment, decode_segment
 from tests.golden import core_formats as golden
 
@@ -39,6 +40,12 @@ def test_the_segments_rows_are_the_values_that_went_in() -> None:
 def test_the_segments_body_is_a_plain_arrow_stream() -> None:
     with pa.ipc.open_stream(stored("wal_segment_1.arrow")) as stream:
         assert [batch.num_rows for batch in stream] == [3]
+
+
+def test_the_bundle_is_read() -> None:
+    assert decode_bundle(stored("bundle_1.arrow"), golden.BUNDLE.key) == golden.BUNDLE
+    with pa.ipc.open_stream(stored("bundle_1.arrow")) as stream:
+        assert [batch.column("_offset").to_pylist() for batch in stream] == [[1000, 1001, 1004] * 2]
 
 
 def test_the_fence_is_read() -> None:

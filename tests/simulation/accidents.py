@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.simulation import (
+    bundle_accidents,
     drain_accidents,
     finish_accidents,
     merge_accidents,
@@ -19,6 +20,7 @@ from tests.simulation import (
 
 ACCIDENTS: list[Callable[[], None]] = [
     *owner_accidents.ACCIDENTS,
+    *bundle_accidents.ACCIDENTS,
     *topic_accidents.ACCIDENTS,
     *drain_accidents.ACCIDENTS,
     *merge_accidents.ACCIDENTS,

@@ -86,6 +86,14 @@ def ingest_worker(world: World, process: Process) -> tuple[IngestWorker, MemoryS
         world.settings.seals
         or SealPolicy(rows=rng.choice([5, 15, 40]), age_s=rng.choice([1.0, 3.0]), log_distance=rng.choice([3, 8])),
         MemoryPolicy(),
-        WorkerLimits(linger_s=0.02, idle_position_s=0.2, offset_commit_s=0.5, retry_s=0.1, damaged_s=0.3, settle_s=1.0),
+        WorkerLimits(
+            linger_s=0.02,
+            idle_position_s=0.2,
+            offset_commit_s=0.5,
+            retry_s=0.1,
+            damaged_s=0.3,
+            settle_s=1.0,
+            bundle_segments=world.settings.bundle_segments,
+        ),
     )
     return worker, source

@@ -181,6 +181,26 @@ KINDS: dict[str, Settings] = {
         },
         rates=CALM,
     ),
+    # Bundles are written, and readers begin again and again, while segments are lost and put back as other objects, and what
+    # is merged is trimmed at once.
+    "bundles": Settings(
+        partitions=3,
+        keys=8,
+        records=90,
+        burst_records=2,
+        burst_s=0.1,
+        bundle_segments=4,
+        seals=SealPolicy(rows=20, age_s=5.0, log_distance=20),
+        members=2,
+        flushers=1,
+        collectors=1,
+        readers=3,
+        history_window_s=0,
+        grace_s=0,
+        user={},
+        chaos={"lose segments": 1.0, "put segments back": 3.0, "rebalance": 1.0, "crash": 2.0, "none": 3.0},
+        rates=CALM,
+    ),
     "whole": Settings(keepers=1),
 }
 """All but ``whole`` are short: hundreds of switches to tens of milliseconds.  ``swarm``: see the module of that name."""

@@ -11,6 +11,7 @@ import pytest
 import lancewal_core.region.durable_position
 import lancewal_core.region.end_region
 import lancewal_core.region.flush
+import lancewal_core.wal.listed
 import lancewal_core.wal.walk
 import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
@@ -33,9 +34,10 @@ from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
 from lancewal_core.region.history import History, SoundHistories, read_sound_histories
 from lancewal_core.region.index import State
 from lancewal_core.region.transitions import Claimant, claim, trim
-from lancewal_core.store.object_store import Done, Unknown, put_once
+from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from lancewal_core.wal.bundle import Copy
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.walk import Walk, end_log, walk_sound
 from lancewal_core.wal.writer import LogWriter
@@ -398,6 +400,26 @@ def _finished_without_its_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Watermarks, "recorded", checkpoints_only)
 
 
+def _a_bundle_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Copy, "is_of", lambda copy, listed: True)
+
+
+def _a_bundle_stands_for_segments(patch: pytest.MonkeyPatch) -> None:
+    behind = lancewal_core.wal.listed.Listed.behind
+
+    def with_bundled(store: Any, log: Any, start: Any) -> Any:
+        listed = behind(store, log, start)
+        bundled = {
+            n: ObjectInfo(paths.wal_segment(log, Sequence(n)), 0, 0)
+            for first, last, _ in listed.bundles
+            for n in range(first, last + 1)
+        }
+        return replace(listed, segments={**bundled, **listed.segments})
+
+    patch.setattr(lancewal_core.wal.listed.Listed, "behind", staticmethod(with_bundled))
+    _a_bundle_is_believed(patch)
+
+
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
     "others' generations tell nothing of a log": _others_generations_tell_nothing_of_a_log,
@@ -407,6 +429,8 @@ MUTATIONS: dict[str, Patch] = {
     "delete before the boundary moves": _delete_before_the_boundary_moves,
     "an index changes while a segment is unsettled": _index_changes_while_unsettled,
     "a seal ends where the log ends by then": _a_seal_ends_where_the_log_ends_by_then,
+    "a bundle is believed": _a_bundle_is_believed,
+    "a bundle stands for segments": _a_bundle_stands_for_segments,
     "joining over a gap": _join_over_a_gap,
     "no proof of a walk's end": _no_proof_of_a_walk_s_end,
     "a log's end is not confirmed": _a_log_s_end_is_not_confirmed,
@@ -452,6 +476,8 @@ KINDS_TO_SEARCH: dict[str, str] = {
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 
 NOT_IN_SCHEDULES = {
+    "a bundle is believed",
+    "a bundle stands for segments",
     "tried again while a segment is in flight",
     "an entry names the version of the start",
     "claims of a newer contract are read",
@@ -462,5 +488,6 @@ NOT_IN_SCHEDULES = {
     "versions expire beside a flush that waits",
     "versions expire beside damage",
 }
-"""Mutations that no random schedule can show: none of them makes another version of the contract, damages a page, tags a
-version, takes the name of a snapshot again, has a person decide about a restore, or leaves a flush for a week."""
+"""Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one, makes another
+version of the contract, damages a page, tags a version, takes the name of a snapshot again, has a person decide about a
+restore, or leaves a flush for a week."""

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation import drain_accidents, expiry_scenarios, ingest_scenarios, merge_scenarios, trim_scenarios
+from tests.simulation import (
+    bundle_accidents,
+    drain_accidents,
+    expiry_scenarios,
+    ingest_scenarios,
+    merge_scenarios,
+    trim_scenarios,
+)
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **ingest_scenarios.SCENARIOS,
     **merge_scenarios.SCENARIOS,
     **trim_scenarios.SCENARIOS,
+    **bundle_accidents.SCENARIOS,
     **drain_accidents.SCENARIOS,
     **expiry_scenarios.SCENARIOS,
 }

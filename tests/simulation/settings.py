@@ -80,6 +80,8 @@ class Settings:
     """How long flushers and collectors rest between two rounds.  None: each draws, each time."""
     seals: SealPolicy | None = None
     """When members seal.  None: each draws its own."""
+    bundle_segments: int = 0
+    """As many segments a member bundles; 0: none."""
     history_window_s: int = 4
     grace_s: int = 2
     chaos: Mapping[str, float] = field(default_factory=lambda: CHAOS)

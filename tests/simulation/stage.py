@@ -83,7 +83,7 @@ class Stage(World):
         self._raised: list[object] = []
         settings = Settings(
             partitions=partitions, history_window_s=history_window_s, stay=0.0, on_misrouted=on_misrouted,
-            on_bad_record=on_bad_record,
+            on_bad_record=on_bad_record, bundle_segments=4,
         )  # fmt: skip
         super().__init__(0, settings, Alone("stage"))
 

@@ -92,6 +92,8 @@ class _Life:
         (k, patched, _), _ = stage.send(0, 3), stage.send(1)
         self.record(0, k, None, None)
         self.ingest(lambda member: stage.step(member, 15))
+        for _ in range(4):  # segments enough for a bundle
+            self.ingest(lambda member: stage.append(member, 0))
         self.ingest(stage.seal)
         self.flush(stage.round)
         # Rows that are replaced and completed; a user appends a key of the merge meanwhile; the other region is idle.

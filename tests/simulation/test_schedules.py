@@ -24,7 +24,7 @@ SEEDS = {
     "small": 260, "merges": 180, "ingest": 180, "readers": 180, "compaction": 40, "lossy": 150, "whole": 10,
     "swarm": 100, "slow members": 24, "slow flushers": 24, "slow readers": 24, "long lives": 20, "restores": 20,
     "lost listings": 14, "deaf members": 10, "quiet regions": 2, "lost segments": 16, "snapshots": 16,
-    "slow seals": 12,
+    "slow seals": 12, "bundles": 12,
 }  # fmt: skip
 
 EVENTS = [

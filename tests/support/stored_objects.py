@@ -27,6 +27,7 @@ from lancewal_core.table.drain import encode_drain
 from lancewal_core.table.load_record import encode_load
 from lancewal_core.table.store_proof import encode_way
 from lancewal_core.table.watermarks import encode_merge_record
+from lancewal_core.wal.bundle import encode_bundle
 from lancewal_core.wal.segment import encode_segment
 from tests.golden import core_formats as core
 from tests.golden import json_formats as texts
@@ -66,6 +67,7 @@ _CONFLICTS = Conflicts.none(texts.CONTRACT.rows).with_owner(
 
 SOUND: dict[str, Sound] = {
     "segment": Sound(core.SEGMENT_KEY, (encode_segment(core.SEGMENT, core.ROWS.wal),)),
+    "bundle": Sound(core.BUNDLE.key, (encode_bundle(core.BUNDLE.copies, core.ROWS.wal),)),
     "flush": Sound(texts.SNAPSHOT_KEY, (encode_snapshot(texts.SNAPSHOT), encode_snapshot(texts.REPAIRED))),
     "deleted keys": Sound(_side_key(SnapshotFile.DELETES), (stream(_GONE),)),
     "patches": Sound(_side_key(SnapshotFile.PATCHES), (stream(_PARTIAL),)),

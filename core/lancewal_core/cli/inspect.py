@@ -38,8 +38,8 @@ def command(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show what one stored object says: contract, control, WAL segment or fence, state page, history page, flush,
-    accepted loss, merge record.
+    """Show what one stored object says: contract, control, WAL segment, fence or bundle, state page, history page,
+    flush, accepted loss, merge record.
 
     It is checked as the services check it: a damaged object gives its error, and exit code 4.
 

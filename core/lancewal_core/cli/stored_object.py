@@ -45,6 +45,7 @@ from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.store_proof import decode_way
 from lancewal_core.table.watermarks import decode_merge_finished, decode_merge_record
 from lancewal_core.table.watermarks import kind_of as kind_of_record
+from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import EntryHeader, Fence, decode_segment, decode_trailer
 
 T = TypeVar("T")
@@ -77,9 +78,9 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     show = None if kind is None else kind.shower()
     if show is None:
         raise InvalidInput(
-            f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, state "
-            "page, history page, flush, accepted loss, merge record, keys in conflict, key catalog or part of a key run; "
-            "keys are complete, version digits and all",
+            f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, bundle, "
+            "state page, history page, flush, accepted loss, merge record, keys in conflict, key catalog or part of a key "
+            "run; keys are complete, version digits and all",
             object=key,
         )
     data = store.get(key)
@@ -157,6 +158,22 @@ def show_segment(stored: Stored) -> tuple[str, Content]:
         "written_at_ms": trailer.written_at_ms,
         "entries": entries,
     }
+
+
+def show_bundle(stored: Stored) -> tuple[str, Content]:
+    bundle = decode_bundle(stored.data, stored.key)
+    copies = [
+        {
+            "sequence": copy.segment.sequence,
+            "size": copy.size,
+            "etag": copy.etag,
+            "written_at_ms": copy.segment.written_at_ms,
+            "entries": len(copy.segment.entries),
+            "rows": sum(entry.row_count for entry in copy.segment.entries),
+        }
+        for copy in bundle.copies
+    ]
+    return "bundle", {"log": bundle.log, "first": bundle.first, "writer": bundle.writer, "segments": copies}
 
 
 def show_page(stored: Stored) -> tuple[str, Content]:

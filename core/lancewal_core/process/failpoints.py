@@ -33,6 +33,7 @@ POINTS: frozenset[str] = frozenset(
         "decode",
         "dlq.produce",
         "wal.put",
+        "bundle.put",
         "memtable.apply",
         "offset.commit",
         "log.walk",

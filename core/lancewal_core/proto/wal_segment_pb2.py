@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%lancewal_core/proto/wal_segment.proto\x12\x08lancewal\"\xf3\x06\n\x0fWalSegmentTable\x12\x0b\n\x03log\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0e\n\x06writer\x18\x03 \x01(\t\x12\x15\n\rwritten_at_ms\x18\x04 \x01(\x04\x12.\n\x04\x62ody\x18\x05 \x01(\x0b\x32\x1e.lancewal.WalSegmentTable.BodyH\x00\x12\x30\n\x05\x66\x65nce\x18\x06 \x01(\x0b\x32\x1f.lancewal.WalSegmentTable.FenceH\x00\x1a\x9d\x01\n\x04\x42ody\x12\x31\n\x06schema\x18\x01 \x01(\x0b\x32!.lancewal.WalSegmentTable.Section\x12\x30\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1f.lancewal.WalSegmentTable.Entry\x12\x30\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x1f.lancewal.WalSegmentTable.Batch\x1a/\n\x05\x46\x65nce\x12\x17\n\nwriter_log\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_writer_log\x1a:\n\x07Section\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x07\x1a\x94\x02\n\x05\x45ntry\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12\x15\n\rnext_position\x18\x03 \x01(\x04\x12\x18\n\x10\x63ontract_version\x18\x04 \x01(\x04\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x34\n\x08rejected\x18\x06 \x03(\x0b\x32\".lancewal.WalSegmentTable.Rejected\x12\x1f\n\x12record_time_min_ms\x18\x07 \x01(\x12H\x00\x88\x01\x01\x12\x1f\n\x12record_time_max_ms\x18\x08 \x01(\x12H\x01\x88\x01\x01\x42\x15\n\x13_record_time_min_msB\x15\n\x13_record_time_max_ms\x1a_\n\x05\x42\x61tch\x12\x32\n\x07section\x18\x01 \x01(\x0b\x32!.lancewal.WalSegmentTable.Section\x12\x11\n\traw_bytes\x18\x02 \x01(\x04\x12\x0f\n\x07\x65ntries\x18\x03 \x01(\r\x1a(\n\x08Rejected\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04kind\x18\x02 \x01(\tB\t\n\x07\x63ontentb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%lancewal_core/proto/wal_segment.proto\x12\x08lancewal\"\xe2\x08\n\x0fWalSegmentTable\x12\x0b\n\x03log\x18\x01 \x01(\t\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x0e\n\x06writer\x18\x03 \x01(\t\x12\x15\n\rwritten_at_ms\x18\x04 \x01(\x04\x12.\n\x04\x62ody\x18\x05 \x01(\x0b\x32\x1e.lancewal.WalSegmentTable.BodyH\x00\x12\x30\n\x05\x66\x65nce\x18\x06 \x01(\x0b\x32\x1f.lancewal.WalSegmentTable.FenceH\x00\x12\x32\n\x06\x62undle\x18\x07 \x01(\x0b\x32 .lancewal.WalSegmentTable.BundleH\x00\x1a\x9d\x01\n\x04\x42ody\x12\x31\n\x06schema\x18\x01 \x01(\x0b\x32!.lancewal.WalSegmentTable.Section\x12\x30\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x1f.lancewal.WalSegmentTable.Entry\x12\x30\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x1f.lancewal.WalSegmentTable.Batch\x1a/\n\x05\x46\x65nce\x12\x17\n\nwriter_log\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\r\n\x0b_writer_log\x1a{\n\x06\x42undle\x12,\n\x04\x62ody\x18\x01 \x01(\x0b\x32\x1e.lancewal.WalSegmentTable.Body\x12\x0e\n\x06places\x18\x02 \x03(\r\x12\x33\n\x08segments\x18\x03 \x03(\x0b\x32!.lancewal.WalSegmentTable.Bundled\x1a<\n\x07\x42undled\x12\x0c\n\x04size\x18\x01 \x01(\x04\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\x15\n\rwritten_at_ms\x18\x03 \x01(\x04\x1a:\n\x07Section\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x0e\n\x06length\x18\x02 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x07\x1a\x94\x02\n\x05\x45ntry\x12\x0e\n\x06region\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12\x15\n\rnext_position\x18\x03 \x01(\x04\x12\x18\n\x10\x63ontract_version\x18\x04 \x01(\x04\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12\x34\n\x08rejected\x18\x06 \x03(\x0b\x32\".lancewal.WalSegmentTable.Rejected\x12\x1f\n\x12record_time_min_ms\x18\x07 \x01(\x12H\x00\x88\x01\x01\x12\x1f\n\x12record_time_max_ms\x18\x08 \x01(\x12H\x01\x88\x01\x01\x42\x15\n\x13_record_time_min_msB\x15\n\x13_record_time_max_ms\x1a_\n\x05\x42\x61tch\x12\x32\n\x07section\x18\x01 \x01(\x0b\x32!.lancewal.WalSegmentTable.Section\x12\x11\n\traw_bytes\x18\x02 \x01(\x04\x12\x0f\n\x07\x65ntries\x18\x03 \x01(\r\x1a(\n\x08Rejected\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04kind\x18\x02 \x01(\tB\t\n\x07\x63ontentb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,17 +32,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lancewal_core.proto.wal_seg
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WALSEGMENTTABLE']._serialized_start=52
-  _globals['_WALSEGMENTTABLE']._serialized_end=935
-  _globals['_WALSEGMENTTABLE_BODY']._serialized_start=240
-  _globals['_WALSEGMENTTABLE_BODY']._serialized_end=397
-  _globals['_WALSEGMENTTABLE_FENCE']._serialized_start=399
-  _globals['_WALSEGMENTTABLE_FENCE']._serialized_end=446
-  _globals['_WALSEGMENTTABLE_SECTION']._serialized_start=448
-  _globals['_WALSEGMENTTABLE_SECTION']._serialized_end=506
-  _globals['_WALSEGMENTTABLE_ENTRY']._serialized_start=509
-  _globals['_WALSEGMENTTABLE_ENTRY']._serialized_end=785
-  _globals['_WALSEGMENTTABLE_BATCH']._serialized_start=787
-  _globals['_WALSEGMENTTABLE_BATCH']._serialized_end=882
-  _globals['_WALSEGMENTTABLE_REJECTED']._serialized_start=884
-  _globals['_WALSEGMENTTABLE_REJECTED']._serialized_end=924
+  _globals['_WALSEGMENTTABLE']._serialized_end=1174
+  _globals['_WALSEGMENTTABLE_BODY']._serialized_start=292
+  _globals['_WALSEGMENTTABLE_BODY']._serialized_end=449
+  _globals['_WALSEGMENTTABLE_FENCE']._serialized_start=451
+  _globals['_WALSEGMENTTABLE_FENCE']._serialized_end=498
+  _globals['_WALSEGMENTTABLE_BUNDLE']._serialized_start=500
+  _globals['_WALSEGMENTTABLE_BUNDLE']._serialized_end=623
+  _globals['_WALSEGMENTTABLE_BUNDLED']._serialized_start=625
+  _globals['_WALSEGMENTTABLE_BUNDLED']._serialized_end=685
+  _globals['_WALSEGMENTTABLE_SECTION']._serialized_start=687
+  _globals['_WALSEGMENTTABLE_SECTION']._serialized_end=745
+  _globals['_WALSEGMENTTABLE_ENTRY']._serialized_start=748
+  _globals['_WALSEGMENTTABLE_ENTRY']._serialized_end=1024
+  _globals['_WALSEGMENTTABLE_BATCH']._serialized_start=1026
+  _globals['_WALSEGMENTTABLE_BATCH']._serialized_end=1121
+  _globals['_WALSEGMENTTABLE_REJECTED']._serialized_start=1123
+  _globals['_WALSEGMENTTABLE_REJECTED']._serialized_end=1163
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WalSegmentTable(_message.Message):
-    __slots__ = ("log", "sequence", "writer", "written_at_ms", "body", "fence")
+    __slots__ = ("log", "sequence", "writer", "written_at_ms", "body", "fence", "bundle")
     class Body(_message.Message):
         __slots__ = ("schema", "entries", "batches")
         SCHEMA_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,24 @@ class WalSegmentTable(_message.Message):
         WRITER_LOG_FIELD_NUMBER: _ClassVar[int]
         writer_log: str
         def __init__(self, writer_log: _Optional[str] = ...) -> None: ...
+    class Bundle(_message.Message):
+        __slots__ = ("body", "places", "segments")
+        BODY_FIELD_NUMBER: _ClassVar[int]
+        PLACES_FIELD_NUMBER: _ClassVar[int]
+        SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+        body: WalSegmentTable.Body
+        places: _containers.RepeatedScalarFieldContainer[int]
+        segments: _containers.RepeatedCompositeFieldContainer[WalSegmentTable.Bundled]
+        def __init__(self, body: _Optional[_Union[WalSegmentTable.Body, _Mapping]] = ..., places: _Optional[_Iterable[int]] = ..., segments: _Optional[_Iterable[_Union[WalSegmentTable.Bundled, _Mapping]]] = ...) -> None: ...
+    class Bundled(_message.Message):
+        __slots__ = ("size", "etag", "written_at_ms")
+        SIZE_FIELD_NUMBER: _ClassVar[int]
+        ETAG_FIELD_NUMBER: _ClassVar[int]
+        WRITTEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
+        size: int
+        etag: str
+        written_at_ms: int
+        def __init__(self, size: _Optional[int] = ..., etag: _Optional[str] = ..., written_at_ms: _Optional[int] = ...) -> None: ...
     class Section(_message.Message):
         __slots__ = ("start", "length", "checksum")
         START_FIELD_NUMBER: _ClassVar[int]
@@ -72,10 +90,12 @@ class WalSegmentTable(_message.Message):
     WRITTEN_AT_MS_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
+    BUNDLE_FIELD_NUMBER: _ClassVar[int]
     log: str
     sequence: int
     writer: str
     written_at_ms: int
     body: WalSegmentTable.Body
     fence: WalSegmentTable.Fence
-    def __init__(self, log: _Optional[str] = ..., sequence: _Optional[int] = ..., writer: _Optional[str] = ..., written_at_ms: _Optional[int] = ..., body: _Optional[_Union[WalSegmentTable.Body, _Mapping]] = ..., fence: _Optional[_Union[WalSegmentTable.Fence, _Mapping]] = ...) -> None: ...
+    bundle: WalSegmentTable.Bundle
+    def __init__(self, log: _Optional[str] = ..., sequence: _Optional[int] = ..., writer: _Optional[str] = ..., written_at_ms: _Optional[int] = ..., body: _Optional[_Union[WalSegmentTable.Body, _Mapping]] = ..., fence: _Optional[_Union[WalSegmentTable.Fence, _Mapping]] = ..., bundle: _Optional[_Union[WalSegmentTable.Bundle, _Mapping]] = ...) -> None: ...

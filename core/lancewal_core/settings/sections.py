@@ -289,7 +289,11 @@ class IngestSettings(Section):
     seal_age_s: Seconds = 600.0
     """Seal at this age, so that a quiet partition's WAL gets merged and trimmed too."""
     seal_log_distance: Count = 1_000
-    """Seal once the log has so many segments since the first entry: it bounds what a strong read has to fetch."""
+    """Seal once the log has so many segments since the first entry: it bounds what a take-over has to read, and a strong
+    read."""
+    bundles: bool = True
+    """Copy small WAL segments, up to 32, into one object that far readers fetch instead.  On: one PUT more for 32, and no
+    append waits for it.  Off where nobody reads over a distance."""
     unbounded_batches: Literal["warn", "refuse"] = "warn"
     """What becomes of a topic in which a batch may unpack to more than Kafka's client has room for: ``warn`` in the log, or
     ``refuse`` it.  Warn: it is so of every topic with Kafka's default ``compression.type``.  Refuse where producers are not

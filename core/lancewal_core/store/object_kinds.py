@@ -24,6 +24,10 @@ SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
 """Rows of a WAL segment, unpacked.  Ingest cuts segments at 32 MiB, but for one record that is larger."""
 SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
 """The section table of a segment: that of half a million rejected records."""
+BUNDLE_BYTES_MAX = 64 * _MIB
+"""What ingest bundles has 2 MiB at most."""
+BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
+"""The same, unpacked."""
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
 """Rows of a side file of a snapshot, unpacked: twice what ``ingest.seal_bytes`` allows."""
 CONFLICTS_BYTES_MAX = 64 * _MIB
@@ -96,6 +100,10 @@ KINDS: tuple[ObjectKind, ...] = (
     ObjectKind(
         "segment", "WAL segments", paths.parse_wal_segment, SEGMENT_ROWS_BYTES_MAX + SEGMENT_TRAILER_BYTES_MAX,
         SEGMENT_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_segment",
+    ),
+    ObjectKind(
+        "bundle", "bundles of WAL segments", paths.parse_wal_bundle, BUNDLE_BYTES_MAX, BUNDLE_ROWS_BYTES_MAX,
+        Collected.WHEN_FREE, "show_bundle",
     ),
     ObjectKind(
         "flush", "files of flushes", partial(_snapshot_file, SnapshotFile.MANIFEST), 16 * _MIB, None,

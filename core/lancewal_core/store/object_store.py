@@ -10,6 +10,8 @@ Guarantees that an implementation gives
     stored bytes can have brought, is ``ObjectCorrupt``.
  5. ``get`` fetches no object that is larger than any of its kind (``object_limits``): ``ObjectCorrupt``.
  6. ``put_if_absent`` sends no such object: ``ObjectTooLarge``.
+ 7. Where a store gives entity tags, ``Stored`` and each listing have the same one for an object, and what has other bytes at
+    that key has another.
 
 ``put_once`` turns 2 into what the protocols use, by reading the object back; ``put_new`` and ``put_own`` are for those who go
 no further without a verdict.
@@ -18,7 +20,7 @@ no further without a verdict.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from lancewal_core.errors import StoreUnavailable
@@ -30,6 +32,9 @@ ANSWER_OBJECTS = 1000
 @dataclass(frozen=True, slots=True)
 class Stored:
     """This call made the object."""
+
+    etag: str | None = field(default=None, compare=False)
+    """The entity tag that the store gave it, where it gives one: a listing shows the same while that object lies there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,8 @@ class ObjectInfo:
     key: str
     size: int
     modified_ms: int
+    etag: str | None = field(default=None, compare=False)
+    """Another object at that key has another one, where the store gives any."""
 
 
 class ObjectStore(Protocol):
@@ -85,6 +92,9 @@ class ObjectStore(Protocol):
 class Done:
     """The object holds our bytes."""
 
+    etag: str | None = field(default=None, compare=False)
+    """None too where that was told by reading back."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lost:
@@ -115,8 +125,8 @@ def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
     except StoreUnavailable as error:
         outcome = PutUnknown(str(error))
     match outcome:
-        case Stored():
-            return Done()
+        case Stored(etag=etag):
+            return Done(etag)
         case Taken():
             pass
         case PutUnknown(cause=why):

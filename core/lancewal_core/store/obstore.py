@@ -118,21 +118,22 @@ class ObstoreStore:
         check_written(key, len(data))
         store = self._once if key.startswith(paths.pages_prefix()) else self._store
         try:
-            obstore.put(store, key, data, mode="create")
+            put = obstore.put(store, key, data, mode="create")
         except (AlreadyExistsError, FileExistsError, PreconditionError):
             return Taken()
         except _NO_KEY as error:
             raise _no_key(key) from error
         except _NO_ANSWER as error:
             return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {self._told(error)}")
-        return Stored()
+        return Stored(put["e_tag"])
 
     def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
         found: list[ObjectInfo] = []
         try:
             for page in obstore.list(self._store, prefix, offset=after, chunk_size=ANSWER_OBJECTS):
                 for item in page:
-                    found.append(ObjectInfo(item["path"], item["size"], ms_since_1970(item["last_modified"])))
+                    modified_ms = ms_since_1970(item["last_modified"])
+                    found.append(ObjectInfo(item["path"], item["size"], modified_ms, item["e_tag"]))
                 if limit is not None and len(found) >= limit and not isinstance(self._store, LocalStore):
                     break  # S3 lists in key order, a local folder in none
         except (NotFoundError, FileNotFoundError):

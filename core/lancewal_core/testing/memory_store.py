@@ -27,7 +27,8 @@ class MemoryBucket:
     """The objects themselves, shared by all clients of one store."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, tuple[bytes, int]] = {}
+        self._objects: dict[str, tuple[bytes, int, str]] = {}
+        self._stored = 0
         self._keys: list[str] = []
         self._newest: deque[str] = deque(maxlen=_STALE_OBJECTS)
         self._deleted: deque[ObjectInfo] = deque(maxlen=_STALE_OBJECTS)
@@ -41,20 +42,22 @@ class MemoryBucket:
         found = self._objects.get(key)
         return None if found is None else found[0]
 
-    def put(self, key: str, data: bytes, now_ms: int) -> bool:
-        """False if the key is taken."""
+    def put(self, key: str, data: bytes, now_ms: int) -> str | None:
+        """The object's entity tag; None if the key is taken."""
         if key in self._objects:
-            return False
-        self._objects[key] = (data, now_ms)
+            return None
+        self._stored += 1
+        etag = f"{self._stored:x}"
+        self._objects[key] = (data, now_ms, etag)
         insort(self._keys, key)
         self._newest.append(key)
-        return True
+        return etag
 
     def delete(self, key: str) -> None:
         found = self._objects.pop(key, None)
         if found is not None:
             del self._keys[bisect_left(self._keys, key)]
-            self._deleted.append(ObjectInfo(key, len(found[0]), found[1]))
+            self._deleted.append(ObjectInfo(key, len(found[0]), found[1], found[2]))
 
     def listing(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
         """In key order."""
@@ -64,8 +67,8 @@ class MemoryBucket:
             key = self._keys[at]
             if not key.startswith(prefix):
                 break
-            data, modified = self._objects[key]
-            found.append(ObjectInfo(key, len(data), modified))
+            data, modified, etag = self._objects[key]
+            found.append(ObjectInfo(key, len(data), modified, etag))
         return found
 
     def stale_listing(self, prefix: str, after: str | None = None) -> list[ObjectInfo]:
@@ -114,7 +117,8 @@ class MemoryStore:
     def _put(self, key: str, data: bytes, fault: PutFault) -> PutOutcome:
         match fault:
             case PutFault.NONE:
-                return Stored() if self._stored(key, data) else Taken()
+                etag = self._stored(key, data)
+                return Taken() if etag is None else Stored(etag)
             case PutFault.NEVER_ARRIVED:
                 return PutUnknown("the request was lost")
             case PutFault.REPLY_LOST:
@@ -157,7 +161,7 @@ class MemoryStore:
         if self._faults.unavailable(act, what):
             raise StoreUnavailable(f"could not {act} {what!r}: 503", object=what)
 
-    def _stored(self, key: str, data: bytes) -> bool:
+    def _stored(self, key: str, data: bytes) -> str | None:
         return self.bucket.put(key, data, self._clock.now_ms())
 
     def _land(self) -> None:

@@ -50,6 +50,18 @@ class Entry:
         return int(self.rows.num_rows)
 
 
+def kept_bytes(entries: Iterable[Entry]) -> int:
+    """What they keep in memory.  Entries that share a record batch keep all of it: it is counted once, not each of their
+    parts, which takes longer than decoding them."""
+    batches: dict[int, int] = {}
+    for entry in entries:
+        if entry.row_count:
+            address = entry.rows.column(OFFSET).buffers()[1].address
+            if address not in batches:
+                batches[address] = int(entry.rows.get_total_buffer_size())
+    return sum(batches.values())
+
+
 def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> bool:
     """Whether these follow each other from ``first`` to ``next_`` without a gap: all entries there are between the two, since
     what a log holds of a region never goes back."""

@@ -28,7 +28,8 @@ Promises:
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -161,22 +162,7 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
     paths.wal_segment(segment.log, segment.sequence)  # Raises when they cannot be a key.
     _check_schema(schema)
     check_entries(segment.writer, segment.entries)
-    for entry in segment.entries:
-        if not entry.rows.schema.equals(schema):
-            raise InvalidSchema(
-                f"rows of region {entry.region.name} have the schema {entry.rows.schema}, not the contract's {schema}",
-                region=entry.region.name,
-            )
-    shares = _shares(segment.entries)
-    body, ends, times = _write_stream(segment, schema, shares)
-    schema_end = message_length(body.slice(0, 8).to_pybytes())
-    content = _Table.Body(schema=_section(body, 0, schema_end))
-    content.entries.extend(map(_encode_header, segment.entries, times))
-    for share, (start, end) in zip(shares, pairwise([schema_end, *ends]), strict=True):
-        raw_bytes = declared_batch(body.slice(start, end - start)).raw_bytes
-        content.batches.append(
-            _Table.Batch(section=_section(body, start, end), raw_bytes=raw_bytes, entries=len(share))
-        )
+    body, content = encode_body(segment, schema, _shares(segment.entries))
     table = _Table(
         log=segment.log,
         sequence=segment.sequence,
@@ -190,7 +176,34 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
             f"a WAL segment cannot hold {rows_bytes} bytes of rows and {table.ByteSize()} of sections and rejected records",
             log=segment.log,
         )
-    return _assemble(body, table)
+    return assemble(body, table)
+
+
+def encode_body(
+    numbered: Segment, schema: pa.Schema, shares: Iterable[Seq[Entry]]
+) -> tuple[pa.Buffer, wal_segment_pb2.WalSegmentTable.Body]:
+    """The stream, and what the table says of it.  ``shares``: the entries, divided by the record batch that holds them.
+
+    Of ``numbered`` only log and sequence are used, for people.
+    """
+    shares = list(shares)
+    entries = [entry for share in shares for entry in share]
+    for entry in entries:
+        if not entry.rows.schema.equals(schema):
+            raise InvalidSchema(
+                f"rows of region {entry.region.name} have the schema {entry.rows.schema}, not the contract's {schema}",
+                region=entry.region.name,
+            )
+    body, ends, times = _write_stream(numbered, schema, shares)
+    schema_end = message_length(body.slice(0, 8).to_pybytes())
+    content = _Table.Body(schema=_section(body, 0, schema_end))
+    content.entries.extend(map(_encode_header, entries, times))
+    for share, (start, end) in zip(shares, pairwise([schema_end, *ends]), strict=True):
+        raw_bytes = declared_batch(body.slice(start, end - start)).raw_bytes
+        content.batches.append(
+            _Table.Batch(section=_section(body, start, end), raw_bytes=raw_bytes, entries=len(share))
+        )
+    return body, content
 
 
 def _shares(entries: tuple[Entry, ...]) -> list[list[Entry]]:
@@ -208,7 +221,7 @@ def _shares(entries: tuple[Entry, ...]) -> list[list[Entry]]:
 
 
 def _write_stream(
-    segment: Segment, schema: pa.Schema, shares: list[list[Entry]]
+    segment: Segment, schema: pa.Schema, shares: Seq[Seq[Entry]]
 ) -> tuple[pa.Buffer, list[int], list[RecordTimes | None]]:
     """The body, where each record batch ends, and the times of each entry."""
     sink = pa.BufferOutputStream()
@@ -256,10 +269,11 @@ def encode_fence(fence: Fence) -> bytes:
         written_at_ms=fence.written_at_ms,
         fence=_Table.Fence(writer_log=fence.writer_log),
     )
-    return _assemble(pa.py_buffer(b""), table)
+    return assemble(pa.py_buffer(b""), table)
 
 
-def _assemble(body: pa.Buffer, message: _Table) -> bytes:
+def assemble(body: pa.Buffer, message: wal_segment_pb2.WalSegmentTable) -> bytes:
+    """The object: body, table, footer."""
     table = message.SerializeToString(deterministic=True)
     checked = _FOOTER.pack(body.size, len(table), google_crc32c.value(table), FORMAT_VERSION, 0, MAGIC)
     checked = checked[:_FOOTER_CHECKED]
@@ -277,7 +291,7 @@ def decode_segment(data: bytes, where: str, regions: Collection[Region] | None =
     trailer = decode_trailer(data, where, len(data))
     if isinstance(trailer, Fence):
         return trailer
-    entries = tuple(_entries(trailer, data, where, regions))
+    entries = tuple(entries_of(trailer, data, where, regions))
     return Segment(trailer.log, trailer.sequence, trailer.writer, entries, trailer.written_at_ms)
 
 
@@ -285,17 +299,18 @@ def decode_sound_trailer(data: bytes, where: str, regions: Collection[Region]) -
     """The trailer of an object in which these regions' entries are sound; raises what ``decode_segment`` does of them."""
     trailer = decode_trailer(data, where, len(data))
     if isinstance(trailer, Trailer):
-        for _ in _entries(trailer, data, where, regions):
+        for _ in entries_of(trailer, data, where, regions):
             pass
     return trailer
 
 
-def _entries(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None) -> Iterator[Entry]:
+def entries_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None) -> Iterator[Entry]:
+    """In the order of the table."""
     buffer = pa.py_buffer(data)
     body_end = trailer.batches[-1].section if trailer.batches else trailer.schema
     end = buffer.slice(body_end.start + body_end.length, len(END_OF_STREAM))
     if end.to_pybytes() != END_OF_STREAM:
-        raise _corrupt(where, "the Arrow stream has no end mark")
+        raise corrupt(where, "the Arrow stream has no end mark")
     schema = decode_schema(_slice(buffer, trailer.schema), trailer.schema, where)
     for header in trailer.batches:
         if regions is None or any(entry.region in regions for entry in header.entries):
@@ -313,42 +328,48 @@ def decode_trailer(tail: bytes, where: str, object_size: int) -> Trailer | Fence
 
     ``object_size`` is the size of the whole object, which must be what the trailer says.
     """
+    message, body_length = read_table(tail, where, object_size)
+    if paths.parse_wal_segment(where) != (message.log, message.sequence):
+        raise corrupt(where, f"it is segment {message.sequence} of log {message.log!r}")
+    match message.WhichOneof("content"):
+        case "fence":
+            if body_length:
+                raise corrupt(where, "it is a fence, but has a body")
+            return _decode_fence(message, where)
+        case "body":
+            return _decode_trailer(message, body_length, where)
+        case _:
+            raise corrupt(where, "it is neither a segment nor a fence")
+
+
+def read_table(tail: bytes, where: str, object_size: int) -> tuple[wal_segment_pb2.WalSegmentTable, int]:
+    """The table, whatever it is of, and the length of the body."""
     body_length, table_length, checksum = _read_footer(tail, where)
     if body_length + table_length + FOOTER_SIZE != object_size:
-        raise _corrupt(where, f"it has {object_size} bytes, not {body_length + table_length + FOOTER_SIZE}")
+        raise corrupt(where, f"it has {object_size} bytes, not {body_length + table_length + FOOTER_SIZE}")
     if len(tail) < table_length + FOOTER_SIZE:
-        raise _corrupt(where, f"its last {len(tail)} bytes do not hold the trailer of {table_length + FOOTER_SIZE}")
+        raise corrupt(where, f"its last {len(tail)} bytes do not hold the trailer of {table_length + FOOTER_SIZE}")
     data = bytes(tail[len(tail) - table_length - FOOTER_SIZE : len(tail) - FOOTER_SIZE])
     if google_crc32c.value(data) != checksum:
-        raise _corrupt(where, "the section table's checksum does not match")
+        raise corrupt(where, "the section table's checksum does not match")
     message = _Table()
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise _corrupt(where, "the section table is not a protobuf message") from error
-    if paths.parse_wal_segment(where) != (message.log, message.sequence):
-        raise _corrupt(where, f"it is segment {message.sequence} of log {message.log!r}")
-    match message.WhichOneof("content"):
-        case "fence":
-            if body_length:
-                raise _corrupt(where, "it is a fence, but has a body")
-            return _decode_fence(message, where)
-        case "body":
-            return _decode_table(message, body_length, where)
-        case _:
-            raise _corrupt(where, "it is neither a segment nor a fence")
+        raise corrupt(where, "the section table is not a protobuf message") from error
+    return message, body_length
 
 
 def _read_footer(tail: bytes, where: str) -> tuple[int, int, int]:
     """Body length, table length, table checksum."""
     if len(tail) < FOOTER_SIZE:
-        raise _corrupt(where, f"it has only {len(tail)} bytes")
+        raise corrupt(where, f"it has only {len(tail)} bytes")
     footer = bytes(tail[-FOOTER_SIZE:])
     body_length, table_length, table_checksum, version, checksum, magic = _FOOTER.unpack(footer)
     if magic != MAGIC:
-        raise _corrupt(where, f"it ends with {magic!r} instead of {MAGIC!r}")
+        raise corrupt(where, f"it ends with {magic!r} instead of {MAGIC!r}")
     if google_crc32c.value(footer[:_FOOTER_CHECKED]) != checksum:
-        raise _corrupt(where, "the footer's checksum does not match")
+        raise corrupt(where, "the footer's checksum does not match")
     if version != FORMAT_VERSION:
         raise FormatUnknown(
             f"{where}: WAL segment format version {version} is not read by this release, which knows "
@@ -356,7 +377,7 @@ def _read_footer(tail: bytes, where: str) -> tuple[int, int, int]:
             object=where,
         )
     if table_length > SEGMENT_TRAILER_BYTES_MAX:
-        raise _corrupt(where, f"its section table has {table_length} bytes")
+        raise corrupt(where, f"its section table has {table_length} bytes")
     return body_length, table_length, table_checksum
 
 
@@ -371,20 +392,37 @@ def _decode_fence(message: _Table, where: str) -> Fence:
     try:
         _check_fence(fence)
     except ActionNeeded as error:
-        raise _corrupt(where, str(error)) from error
+        raise corrupt(where, str(error)) from error
     return fence
 
 
-def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
-    schema = _decode_section(message.body.schema)
-    batches = _decode_batches(message.body, where)
+def _decode_trailer(message: _Table, body_length: int, where: str) -> Trailer:
+    trailer = decode_body(message, message.body, body_length, where)
+    check_whole(message.writer, trailer.entries, where)
+    return trailer
+
+
+def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
+    """Those of one segment: ``ObjectCorrupt`` where they break the rules."""
+    try:
+        check_entries(writer, entries)
+    except LancewalError as error:
+        raise corrupt(where, str(error)) from error
+
+
+def decode_body(
+    message: wal_segment_pb2.WalSegmentTable, body: wal_segment_pb2.WalSegmentTable.Body, body_length: int, where: str
+) -> Trailer:
+    """What the table says of the stream; the rules of entries are for the caller to check."""
+    schema = _decode_section(body.schema)
+    batches = _decode_batches(body, where)
     end = 0
     for section in (schema, *(batch.section for batch in batches)):
         if section.start != end or section.length == 0:
-            raise _corrupt(where, f"a section of {section.length} bytes starts at {section.start} instead of {end}")
+            raise corrupt(where, f"a section of {section.length} bytes starts at {section.start} instead of {end}")
         end += section.length
     if end + len(END_OF_STREAM) != body_length:
-        raise _corrupt(where, f"its sections end at {end}, its body at {body_length}")
+        raise corrupt(where, f"its sections end at {end}, its body at {body_length}")
     trailer = Trailer(
         log=LogId(message.log),
         sequence=Sequence(message.sequence),
@@ -393,13 +431,9 @@ def _decode_table(message: _Table, body_length: int, where: str) -> Trailer:
         schema=schema,
         batches=batches,
     )
-    try:
-        rows_bytes = sum(batch.raw_bytes for batch in batches)
-        if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
-            raise ObjectCorrupt(f"it declares {rows_bytes} bytes of rows, more than any segment holds")
-        check_entries(message.writer, trailer.entries)
-    except LancewalError as error:
-        raise _corrupt(where, str(error)) from error
+    rows_bytes = sum(batch.raw_bytes for batch in batches)
+    if rows_bytes > SEGMENT_ROWS_BYTES_MAX:
+        raise corrupt(where, f"it declares {rows_bytes} bytes of rows, more than any segment holds")
     return trailer
 
 
@@ -408,15 +442,15 @@ def _decode_batches(body: _Table.Body, where: str) -> tuple[BatchHeader, ...]:
     for batch in body.batches:
         section, held = _decode_section(batch.section), body.entries[at : at + batch.entries]
         if not held or len(held) != batch.entries:
-            raise _corrupt(where, f"a record batch is of {batch.entries} entries, of which there are {len(held)}")
+            raise corrupt(where, f"a record batch is of {batch.entries} entries, of which there are {len(held)}")
         if batch.raw_bytes > LZ4_RATIO_MAX * section.length:
-            raise _corrupt(where, f"{section.length} bytes cannot hold {batch.raw_bytes} bytes of rows")
+            raise corrupt(where, f"{section.length} bytes cannot hold {batch.raw_bytes} bytes of rows")
         rows = sum(entry.rows for entry in held) or 1
         entries = (_decode_header(entry, section.length * entry.rows // rows, where) for entry in held)
         batches.append(BatchHeader(section, batch.raw_bytes, tuple(entries)))
         at += len(held)
     if at != len(body.entries):
-        raise _corrupt(where, f"{len(body.entries) - at} of its {len(body.entries)} entries are in no record batch")
+        raise corrupt(where, f"{len(body.entries) - at} of its {len(body.entries)} entries are in no record batch")
     return tuple(batches)
 
 
@@ -424,7 +458,7 @@ def _decode_header(entry: _Table.Entry, nbytes: int, where: str) -> EntryHeader:
     low, high = entry.HasField("record_time_min_ms"), entry.HasField("record_time_max_ms")
     times = RecordTimes(entry.record_time_min_ms, entry.record_time_max_ms) if low else None
     if low != high or low != bool(entry.rows) or (times is not None and times.min_ms > times.max_ms):
-        raise _corrupt(
+        raise corrupt(
             where, f"an entry of region {entry.region[:_SHOWN]} has {entry.rows} rows, and record times {times}"
         )
     return EntryHeader(
@@ -446,7 +480,7 @@ def _decode_section(section: _Table.Section) -> Section:
 def _region(name: str, where: str) -> Region:
     region = paths.parse_region(name)
     if region is None:
-        raise _corrupt(where, f"{name[:_SHOWN]!r} is not a region")
+        raise corrupt(where, f"{name[:_SHOWN]!r} is not a region")
     return region
 
 
@@ -459,7 +493,7 @@ def decode_schema(data: pa.Buffer | bytes, section: Section, where: str) -> pa.S
         schema = pa.ipc.read_schema(buffer).remove_metadata()
         _check_schema(schema)
     except (ObjectCorrupt, InvalidSchema, pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _corrupt(where, f"the schema cannot be read: {error}") from error
+        raise corrupt(where, f"the schema cannot be read: {error}") from error
     return schema
 
 
@@ -487,7 +521,7 @@ def decode_batch(
     except (ObjectCorrupt, ActionNeeded, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         names = ", ".join(entry.region.name for entry in header.entries[:_NAMED])
         more = f" and {len(header.entries) - _NAMED} more" if len(header.entries) > _NAMED else ""
-        raise _corrupt(where, f"rows of region {names}{more} cannot be read: {error}") from error
+        raise corrupt(where, f"rows of region {names}{more} cannot be read: {error}") from error
     wanted = [regions is None or entry.region in regions for entry in header.entries]
     wanted_rows = sum(entry.row_count for entry, want in zip(header.entries, wanted, strict=True) if want)
     entries, at = [], 0
@@ -517,15 +551,16 @@ def _slice(buffer: pa.Buffer, section: Section) -> pa.Buffer:
 def _checked(data: pa.Buffer | bytes, section: Section, where: str) -> pa.Buffer:
     buffer = pa.py_buffer(data)
     if buffer.size != section.length or google_crc32c.value(buffer) != section.checksum:
-        raise _corrupt(where, f"the checksum of bytes {section.start} to {section.start + section.length} is wrong")
+        raise corrupt(where, f"the checksum of bytes {section.start} to {section.start + section.length} is wrong")
     return buffer
 
 
-def _corrupt(where: str, problem: str) -> ObjectCorrupt:
-    return ObjectCorrupt(
-        f"{where} is corrupt: {problem}; restore the object, or read its records from Kafka again: `lancewal repair segment`",
-        object=where,
-    )
+def corrupt(where: str, problem: str) -> ObjectCorrupt:
+    """What says so of a segment, a fence or a bundle."""
+    act = "restore the object, or read its records from Kafka again: `lancewal repair segment`"
+    if paths.parse_wal_bundle(where) is not None:
+        act = "readers pass it over; delete it, and the segments that it copies are read instead"
+    return ObjectCorrupt(f"{where} is corrupt: {problem}; {act}", object=where)
 
 
 # -- rules of a segment --------------------------------------------------------------------------------------------

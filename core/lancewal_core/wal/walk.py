@@ -30,8 +30,9 @@ from lancewal_core.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks, together
-from lancewal_core.rows.schema import OFFSET
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
+from lancewal_core.wal.entry import kept_bytes
+from lancewal_core.wal.listed import NOTHING_LISTED, ByBundles, Listed
 from lancewal_core.wal.segment import (
     Fence,
     Segment,
@@ -44,12 +45,6 @@ from lancewal_core.wal.segment import (
 
 _WINDOW = 32
 """Most segments that one step of a walk asks for at the same time, where it does not know that they are there."""
-
-
-_WINDOW_LISTED = 1_024
-"""The same where a listing shows them, so long as they have no more bytes than ``_BYTES_LISTED``.  More than there are threads
-that ask: one that has its answer asks for the next, and none waits for the slowest of its round."""
-_BYTES_LISTED = 16 << 20
 
 
 _LOGS_KNOWN = 1_000
@@ -93,11 +88,13 @@ class Walk(Generic[S_co]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Begin:
-    """``window``: how many numbers a walk asks for first, beside ``listing``: bytes of numbers that are there, a hint."""
+class _Begin(Generic[S]):
+    """``window``: how many numbers a walk asks for first, beside ``listing``; ``ask``: how it asks for others, where not one
+    by one."""
 
     window: int = _FIRST
-    listing: Callable[[], Mapping[int, int]] | None = None
+    listing: Callable[[], Listed] | None = None
+    ask: Callable[[Seq[Sequence], Listed], Seq[S | Fence | None]] | None = None
 
 
 class WalkOn(Protocol[S_co]):
@@ -132,8 +129,9 @@ class SegmentCache:
         found = self._segments.get(key)
         return None if found is None else found[0]
 
-    def add(self, key: str, segment: Segment) -> None:
-        nbytes = _nbytes(segment)
+    def add(self, key: str, segment: Segment, nbytes: int | None = None) -> None:
+        """``nbytes``: its share, where it keeps memory that others keep too."""
+        nbytes = 1000 + (kept_bytes(segment.entries) if nbytes is None else nbytes)
         with self._lock:
             if key in self._segments:
                 return
@@ -142,18 +140,6 @@ class SegmentCache:
             while self._bytes > self._bytes_max and len(self._segments) > 1:
                 _, oldest = self._segments.pop(next(iter(self._segments)))
                 self._bytes -= oldest
-
-
-def _nbytes(segment: Segment) -> int:
-    """What it keeps in memory.  Entries that share a record batch keep all of it: it is counted once, not each of their parts,
-    which takes longer than decoding them."""
-    batches: dict[int, int] = {}
-    for entry in segment.entries:
-        if entry.row_count:
-            address = entry.rows.column(OFFSET).buffers()[1].address
-            if address not in batches:
-                batches[address] = int(entry.rows.get_total_buffer_size())
-    return 1000 + sum(batches.values())
 
 
 def walk(
@@ -190,7 +176,8 @@ def walk_cached(
     """``walk`` that asks the store only for segments that ``cache`` does not have.
 
     It begins with as many as the log had grown by at the walk before, and two, which shows the end of one that grows evenly
-    at once.  Of a log that the cache does not know it asks for a listing at the same time.
+    at once.  Of a log that the cache does not know it asks for a listing at the same time, and then for bundles where they
+    copy segments that the listing shows, instead of these.
     """
 
     def read(sequence: Sequence) -> Segment | Fence | None:
@@ -206,7 +193,9 @@ def walk_cached(
         at = Sequence(at + 1)
     cold = not known and before is None
     ahead = min(_FIRST + cache.grown(log), _WINDOW)
-    begin = _Begin(ahead, partial(_sizes, store, log, at) if cold else None)
+    begin: _Begin[Segment] = _Begin(ahead)
+    if cold:
+        begin = _Begin(ahead, partial(Listed.behind, store, log, at), ByBundles(store, tasks, read, cache.add))
     walked = _walk(tasks, log, at, before, read, begin)
     if before is None:
         cache.has_grown(log, 0 if cold else len(walked.segments))
@@ -223,7 +212,7 @@ def walk_trailers(
         data = store.get(key)
         return None if data is None else decode_trailer(data, key, len(data))
 
-    begin = _Begin(listing=partial(_sizes, store, log, start)) if before is None else _Begin()
+    begin: _Begin[Trailer] = _Begin(listing=None if before is not None else partial(Listed.behind, store, log, start))
     return _walk(tasks, log, start, before, read, begin)
 
 
@@ -247,21 +236,24 @@ def _walk(
     start: Sequence,
     before: Sequence | None,
     read: Callable[[Sequence], S | Fence | None],
-    begin: _Begin = _Begin(),
+    begin: _Begin[S] | None = None,
 ) -> Walk[S]:
     segments: list[S] = []
+    answers: Seq[S | Fence | None]
     at = start
-    sizes: Mapping[int, int] = {}
+    listed, begin = NOTHING_LISTED, begin or _Begin()
     window, listing = begin.window, begin.listing
     with point("log.walk", log=log, start=start):
         while before is None or at < before:
             stop = at + window if before is None else min(at + window, before)
             numbers = [Sequence(n) for n in range(at, stop)]
-            if listing is None:
-                answers = tasks.map(read, numbers)
-            else:
-                answers, sizes = together(tasks, partial(tasks.map, read, numbers), listing)
+            if listing is not None:
+                answers, listed = together(tasks, partial(tasks.map, read, numbers), listing)
                 listing = None
+            elif begin.ask is not None:
+                answers = begin.ask(numbers, listed)
+            else:
+                answers = tasks.map(read, numbers)
             for behind, found in enumerate(answers, 1):
                 later = None
                 if found is None:
@@ -270,25 +262,8 @@ def _walk(
                     return Walk(log, tuple(segments), at, found, later)
                 segments.append(found)
                 at = Sequence(at + 1)
-            window = max(min(window * 2, _WINDOW), _FIRST) if at not in sizes else _listed(at, sizes)
+            window = max(min(window * 2, _WINDOW), _FIRST) if at not in listed.segments else listed.window(at)
     return Walk(log, tuple(segments), at, None)
-
-
-def _sizes(store: ObjectStore, log: LogId, start: Sequence) -> dict[int, int]:
-    """Bytes of the segments behind ``start`` that a listing shows."""
-    listed = store.list(paths.log_prefix(log), after=paths.wal_segment(log, start))
-    return {found[1]: info.size for info in listed if (found := paths.parse_wal_segment(info.key)) is not None}
-
-
-def _listed(at: Sequence, sizes: Mapping[int, int]) -> int:
-    """How many numbers from ``at`` on to ask for, which a listing shows; two more behind the last of them."""
-    count = nbytes = 0
-    while at + count in sizes:
-        nbytes += sizes[at + count]
-        if count == _WINDOW_LISTED or (count and nbytes > _BYTES_LISTED):
-            return count
-        count += 1
-    return count + _FIRST
 
 
 def _absent(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import pyarrow as pa
@@ -34,6 +34,9 @@ class Durable:
 
     sequence: Sequence
     size: int
+    etag: str | None = field(default=None, compare=False)
+    """The store's, where this call stored it and the store has told one."""
+    written_at_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class LogWriter:
         self._schema = schema
         self._next = Sequence(0)
         self._unsettled: bytes | None = None
+        self._written_at_ms = 0
+        """Of the segment that was sent last."""
         self._alive_at = (clock.monotonic(), clock.now_ms())
         self._puts_s: deque[float] = deque(maxlen=_PUTS)
 
@@ -104,7 +109,8 @@ class LogWriter:
         """Send the next segment."""
         if self._unsettled is not None:
             raise RuntimeError(f"segment {self._next} of log {self.log} is not settled")
-        segment = Segment(self.log, self._next, self.owner, tuple(entries), self._clock.now_ms())
+        self._written_at_ms = self._clock.now_ms()
+        segment = Segment(self.log, self._next, self.owner, tuple(entries), self._written_at_ms)
         self._unsettled = encode_segment(segment, self._schema)
         return self.put_again()
 
@@ -121,7 +127,7 @@ class LogWriter:
         except Corrupt as error:  # too large to be read back
             return Occupied(error)
         match outcome:
-            case Done():
+            case Done(etag=etag):
                 pass
             case Lost(found=found):
                 return self._met(found, key)
@@ -132,7 +138,7 @@ class LogWriter:
         sequence, self._next, self._unsettled = self._next, Sequence(self._next + 1), None
         self._alive_at = (self._clock.monotonic(), self._clock.now_ms())
         self._puts_s.append(self._alive_at[0] - began)
-        return Durable(sequence, len(data))
+        return Durable(sequence, len(data), etag, self._written_at_ms)
 
     def _met(self, found: bytes, key: str) -> FencedOut | Occupied:
         try:

@@ -19,17 +19,17 @@ Guarantees
     go oldest first, each once the one before is gone (``page_chain``).
 
 Steps of ``collect_garbage``
- 1. List the candidates: WAL segments, snapshot files, parts of key runs, keys in conflict.  Before the indexes: a generation
-    opened later begins behind every segment listed here, or behind where the one before it begins, in the same log.  Most of
-    what the round before has found needed is passed over.
+ 1. List the candidates: WAL segments and their bundles, snapshot files, parts of key runs, keys in conflict.  Before the
+    indexes: a generation opened later begins behind every segment listed here, or behind where the one before it begins, in
+    the same log.  Most of what the round before has found needed is passed over.
  2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of every
     region; regions come from the contract, never from a listing.  After a restore, or where W is unknown, that is an error:
     nothing is trimmed.
  3. Per region: long indexes leave their oldest MERGED generations to a history page; generations whose history window is
     over, and that W holds, go behind the trimmed boundary.  Each by compare-and-swap.
  4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
-    (all, where none is kept); snapshot files of trimmed generations and of attempts that lost; parts that the newest key
-    catalog does not name; keys in conflict that the commit of no version still there names.
+    (all, where none is kept), and bundles that copy no later one; snapshot files of trimmed generations and of attempts that
+    lost; parts that the newest key catalog does not name; keys in conflict that the commit of no version still there names.
  5. Find the old versions of pages (the newest is an hour younger, or they are over seven days old; not among the newest
     hundred, never version 1), the old key catalogs (over an hour, the same), the history pages below the boundary, and
     parcels of tasks that are older than a day.

@@ -89,7 +89,7 @@ def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | 
 
 
 def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[ObjectInfo]:
-    """Segments and fences of all logs, but perhaps for some that are needed, or were in the round before.
+    """Segments, bundles and fences of all logs, but perhaps for some that are needed, or were in the round before.
 
     A day of a log is thousands of answers, all but the first ones of nothing but what is needed: where an answer ends there,
     the next one begins behind the log.  What has become free since is found by the next round.
@@ -104,7 +104,7 @@ def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[O
         if len(answer) != ANSWER_OBJECTS:  # a folder answers with all at once
             return found
         after = max(info.key for info in answer)
-        parsed = paths.parse_wal_segment(after)
+        parsed = _newest_in(after)
         if parsed is not None and parsed[1] >= needed.get(parsed[0], _LAST):
             after = paths.wal_segment(parsed[0], _LAST)
 
@@ -203,15 +203,23 @@ def _free_segments(
     free: set[str] = set()
     doubtful: list[str] = []
     for info in segments:
-        parsed = paths.parse_wal_segment(info.key)
+        parsed = _newest_in(info.key)
         if parsed is None or (parsed[0] in needed and parsed[1] >= needed[parsed[0]]):
             continue
-        if now - info.modified_ms < FENCE_KEPT_MS and info.size <= FENCE_SIZE_MAX:
+        if paths.parse_wal_bundle(info.key) is not None:
+            free.add(info.key)
+        elif now - info.modified_ms < FENCE_KEPT_MS and info.size <= FENCE_SIZE_MAX:
             doubtful.append(info.key)
         else:
             free.add(info.key)
     fences = context.tasks.map(lambda key: _is_fence(context, key), doubtful) if doubtful else []
     return free | {key for key, fence in zip(doubtful, fences, strict=True) if not fence}
+
+
+def _newest_in(key: str) -> tuple[LogId, Sequence] | None:
+    """Log and number of a segment or fence, or of the last segment that a bundle copies."""
+    bundled = paths.parse_wal_bundle(key)
+    return paths.parse_wal_segment(key) if bundled is None else (bundled[0], bundled[2])
 
 
 def _is_fence(context: FlusherContext, key: str) -> bool:

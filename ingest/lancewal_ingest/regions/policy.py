@@ -32,7 +32,7 @@ class SealDecision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SealPolicy:
-    """Seal at the first limit reached.  ``log_distance`` bounds what a strong read has to fetch."""
+    """Seal at the first limit reached.  ``log_distance`` bounds what who takes over has to read, and a strong read."""
 
     nbytes: int = 64 << 20
     rows: int = 1_000_000

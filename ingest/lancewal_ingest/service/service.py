@@ -69,7 +69,7 @@ from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.probes import IngestProbes, Shown
 from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.status import IngestStatus, Named
-from lancewal_ingest.service.worker import SEGMENT_BYTES, IngestWorker, WorkerLimits
+from lancewal_ingest.service.worker import BUNDLE_SEGMENTS, SEGMENT_BYTES, IngestWorker, WorkerLimits
 from lancewal_kafka.clients import client_bytes, unpacked_bytes_max, unpacking_bounded
 from lancewal_kafka.group_member import member_id
 from lancewal_kafka.retention import KafkaRetention
@@ -82,8 +82,9 @@ SEGMENTS_IN_BUDGET = 8
 for MemTables and flushes."""
 LINGER_PUTS = 3.0
 """Segments follow one another no sooner than so many times what their PUTs take."""
-_TASK_THREADS = 6
-"""One each for the segment in flight, the seals, the flush, the question about the topic, the control and the contract."""
+_TASK_THREADS = 7
+"""One each for the segment in flight, the seals, the flush, the bundle, the question about the topic, the control and the
+contract."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +343,7 @@ def _limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
         linger_puts=LINGER_PUTS,
         offset_commit_s=ingest.offset_commit_interval_s,
         retry_s=ingest.retry_interval_s,
+        bundle_segments=BUNDLE_SEGMENTS if ingest.bundles else 0,
     )
 
 

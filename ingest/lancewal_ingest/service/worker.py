@@ -1,8 +1,8 @@
 """The ingest loop of one process: consume, append, seal, flush, hand over, all its partitions together.
 
-One thread calls ``step``; the segment, the seals and the flush that are under way run beside it as tasks.  What an index
-changes to is decided only while no segment is unsettled (``sealing``); so a step that wants to claim, seal or hand over first
-waits for the job in flight.  No segment waits for the swap of a seal.
+One thread calls ``step``; the segment, the seals, the flush and the bundle that are under way run beside it as tasks.  What
+an index changes to is decided only while no segment is unsettled (``sealing``); so a step that wants to claim, seal or hand
+over first waits for the job in flight.  No segment waits for the swap of a seal, or for a bundle.
 
 Guarantees
  1. At most one segment is in flight; what is consumed meanwhile goes together into the next one (group commit), at most
@@ -27,6 +27,7 @@ from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, Lan
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
+from lancewal_ingest.append.bundling import Bundling
 from lancewal_ingest.append.draining import noting
 from lancewal_ingest.append.job import AppendJob, DeadLetters
 from lancewal_ingest.append.pending import Pending, divided, joined, weighed
@@ -54,6 +55,8 @@ _LARGE_RECORD = 16 << 10
 """In the mean of a poll: a heap that nobody looks after gets holes from such records."""
 
 SEGMENT_BYTES = 32 << 20
+BUNDLE_SEGMENTS = 32
+"""Far readers ask for half as many by themselves, in the mean."""
 STOPPED_BY_POLICY = (BadRecord, Misrouted, DeadLetterRefused)
 """Another policy, or another topic of dead letters, may let these pass."""
 LINGER_S_MAX = 1.0
@@ -89,6 +92,8 @@ class WorkerLimits:
     it lives."""
     join_s: float = 5.0
     """A new member is told first that nothing is its own, until those that have it have given it up."""
+    bundle_segments: int = BUNDLE_SEGMENTS
+    """As many a bundle copies at most; 0: no bundles."""
     hold_s: float = 1.0
     """How long the loop only waits while nothing more may be consumed; then it pauses the consumer, which throws away
     what it fetched ahead, and polls it again."""
@@ -136,6 +141,7 @@ class IngestWorker:
         self._flight = SegmentInFlight(
             context.tasks, context.clock, self._limits.retry_s, lambda cause: observer.failed("append", cause)
         )
+        self._bundling = Bundling(context.store, context.tasks, context.contract.rows.wal, self._limits.bundle_segments)
         self._sent_at = float("-inf")
         self._weights = preparer.weights
         self._expected = float(self._weights.largest(context.contract.record_bytes_max))
@@ -288,6 +294,7 @@ class IngestWorker:
             self._open_due()
             self._sealing.advance(self._writer)
             self._start_job()
+        self._bundling.advance()
         self._flushes.advance()
         self._commits.commit_due(self._partitions.open)
         self._observe()
@@ -308,6 +315,7 @@ class IngestWorker:
 
     def _drain(self, end: float) -> bool:
         self._source.pause(sorted(self._partitions.open))
+        self._bundling.drop()
         while self._flight.busy or any(r.pending for r in self._partitions.open.values()):
             if not self._wait_job(end):
                 return False
@@ -366,6 +374,8 @@ class IngestWorker:
         # A segment that is full is no reason to stop below the memory budget.
         used = self._memory()
         self._memory_full = self._memory_policy.paused(used, self._flushes.of_one_region, self._memory_full)
+        if self._memory_full:
+            self._bundling.drop()
         full = self._memory_full or rows >= limits.segment_rows or nbytes >= limits.segment_bytes
         # Where the store takes segments and no index, a generation cannot be sealed and must not grow.
         full = full or any(r.unsealed_bytes >= GENERATION_BYTES_MAX for r in self._partitions.open.values())
@@ -566,6 +576,7 @@ class IngestWorker:
             self._observer.appended(entry, job.ignored(entry))
         if result is not None:
             self._observer.segment(result, job.letters)
+            self._bundling.add(self._writer, result, job.entries)
         for stop in job.stops:
             region = self._partitions.open.get(stop.partition)
             if region is not None:  # else given up meanwhile: whoever reads the record again stops there
@@ -612,7 +623,8 @@ class IngestWorker:
     def _memory(self) -> int:
         _, pending = self._waiting()
         open_ = sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._sealing.nbytes
-        return pending + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + self._flushes.nbytes
+        beside = self._flushes.nbytes + self._bundling.nbytes
+        return pending + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + beside
 
     def _observe(self) -> None:
         self._observer.memory(self._memory(), self._memory_full)

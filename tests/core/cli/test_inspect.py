@@ -32,6 +32,7 @@ GOLDEN = {
     paths.control_version(1): ("control", "control_1.json"),
     paths.drain_version(1): ("drain", "drain_1.json"),
     core_formats.SEGMENT_KEY: ("segment", "wal_segment_1.arrow"),
+    core_formats.BUNDLE.key: ("bundle", "bundle_1.arrow"),
     core_formats.FENCE_KEY: ("fence", "fence_1.arrow"),
     core_formats.STATES_KEY: ("state page", "state_page_1.binpb"),
     core_formats.PAGE_KEY: ("history page", "history_page_1.binpb"),
@@ -66,6 +67,14 @@ def test_every_kind_in_both_forms(store: MemoryStore, key: str) -> None:
     shown = json.loads(json.dumps(as_json(found)))
     assert (shown["object"], shown["what"], shown["size"]) == (key, kind, len(golden(name)))
     assert text_of(store, key)[:2] == [f"object {key}", f"what {kind}, {len(golden(name))} bytes"]
+
+
+def test_a_bundle_shows_the_segments_that_it_copies(store: MemoryStore) -> None:
+    content = inspect_object(store, core_formats.BUNDLE.key).content
+    assert (content["log"], content["first"], content["writer"]) == ("0f3c-ingest", 41, "ingest-7d9f")
+    shown = [(c["sequence"], c["size"], c["etag"], c["entries"], c["rows"]) for c in content["segments"]]
+    assert shown == [(41, 4_711, '"0badcafe-1"', 2, 3), (42, 4_712, '"0badcafe-2"', 2, 3)]
+    assert "Österreich" not in str(content)
 
 
 def test_a_segment_shows_its_entries_and_no_row(store: MemoryStore) -> None:

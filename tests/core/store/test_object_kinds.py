@@ -34,7 +34,7 @@ from lancewal_core.store.object_limits import OTHER_BYTES_MAX
 from lancewal_core.store.object_store import ObjectStore, put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.testing.memory_store import MemoryStore
-from lancewal_core.wal import segment
+from lancewal_core.wal import bundle, segment
 from lancewal_flusher.garbage import collect as gc
 from tests.golden import core_formats as golden
 from tests.golden import json_formats as texts
@@ -148,6 +148,12 @@ PACKED: dict[str, Packed] = {
         lambda: segment.decode_segment(SOUND["segment"].objects[0], golden.SEGMENT_KEY),
         segment,
         "SEGMENT_ROWS_BYTES_MAX",
+    ),
+    "bundle": Packed(
+        lambda: bundle.encode_bundle(golden.BUNDLE.copies, golden.ROWS.wal),
+        lambda: bundle.decode_bundle(SOUND["bundle"].objects[0], golden.BUNDLE.key),
+        bundle,
+        "BUNDLE_ROWS_BYTES_MAX",
     ),
     "keys in conflict": Packed(
         lambda: conflicts.encode_conflicts(golden.CONFLICTS, "0badcafe"),

@@ -267,11 +267,11 @@ def test_what_a_listing_shows_is_not_read_at_once_where_it_is_large(
 ) -> None:
     fill(writer, 30)
     size = len(store.bucket.get(key(5)) or b"")
-    monkeypatch.setattr("lancewal_core.wal.walk._BYTES_LISTED", 10 * size)
+    monkeypatch.setattr("lancewal_core.wal.listed._BYTES_AT_ONCE", 10 * size)
     tasks = Rounds()
     assert walk_cached(store, tasks, LOG, Sequence(0), SegmentCache(1 << 30)).end == 30
     assert max(tasks.sizes) <= 12
-    monkeypatch.setattr("lancewal_core.wal.walk._BYTES_LISTED", size // 2)
+    monkeypatch.setattr("lancewal_core.wal.listed._BYTES_AT_ONCE", size // 2)
     assert (
         walk_cached(store, tasks, LOG, Sequence(0), SegmentCache(1 << 30)).end == 30
     )  # one of them is read all the same

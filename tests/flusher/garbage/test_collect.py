@@ -401,6 +401,20 @@ def test_generations_that_are_not_merged_keep_everything_from_their_first_segmen
     assert (world.segments("a"), world.snapshots()) == ([2, 3, 4], [2])
 
 
+def test_a_bundle_goes_with_the_last_of_its_segments(world: World) -> None:
+    writer = merged_once(world)  # generation 2 from segment 2
+    spans = [(0, 1), (0, 2), (1, 5), (2, 3)]
+    other, current = LogId("log-gone"), LogId("log-a")
+    keys = [paths.wal_bundle(current, Sequence(first), Sequence(last)) for first, last in spans]
+    for key in (*keys, paths.wal_bundle(other, Sequence(0), Sequence(9))):
+        world.plain.put_if_absent(key, b"whatever it is")
+    world.append(writer, 0)
+    world.clock.seconds += 30 * DAY_S
+    world.collect_fully()
+    assert world.segments("a") == [2, 3]
+    assert [i.key for i in world.plain.list(paths.wal_prefix()) if paths.parse_wal_bundle(i.key)] == sorted(keys[1:])
+
+
 def test_the_newest_generation_stays_named_though_merged(world: World) -> None:
     writer = world.writer("a")
     world.open(writer)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lancewal_core import paths
 from lancewal_core.errors import BadRecord
 from lancewal_core.ids import Position
 from lancewal_core.rows.column_types import parse_type
@@ -159,6 +160,8 @@ def entries(made: Place) -> list[tuple[int, int, int, int, int]]:
     """Sequence, partition, first, next and bytes of the rows of each entry."""
     found = []
     for info in made.store.list("_lancewal/wal/"):
+        if paths.parse_wal_segment(info.key) is None:
+            continue  # a bundle
         segment = decode_segment(made.store.get(info.key) or b"", info.key)
         if isinstance(segment, Segment):
             found += [(segment.sequence, e.region.partition, e.first, e.next, e.rows.nbytes) for e in segment.entries]

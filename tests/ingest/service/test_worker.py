@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from lancewal_core import paths
 from lancewal_core.errors import (
     ActionNeeded,
     DeadLetterRefused,
@@ -609,7 +610,7 @@ class Endless(Source):
 
 
 def _rows_of_segments(place: Place) -> list[int]:
-    keys = [info.key for info in place.store.list("_lancewal/wal/")]
+    keys = [info.key for info in place.store.list("_lancewal/wal/") if not paths.parse_wal_bundle(info.key)]
     segments = [decode_segment(place.store.get(key) or b"", key) for key in keys]
     return [sum(e.rows.num_rows for e in s.entries) for s in segments if isinstance(s, Segment)]
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from lancewal_core.cli.estimate.counted import Asked, Size, asked
 from lancewal_core.cli.estimate.deployment import Deployment
 from lancewal_core.cli.estimate.pace import (
+    BUNDLE_SEGMENTS,
+    BUNDLED_BYTES_MAX,
     PARTITIONS_PER_PAGE,
     READ,
     Pace,
@@ -108,6 +110,9 @@ def _acts(wished: Deployment, at: Pace) -> Iterator[tuple[str, Asked]]:
     """Of all processes together, a second."""
     segments_per_s = wished.members * at.segments_per_s
     yield "segments", Asked(put=segments_per_s, delete=segments_per_s)
+    if wished.member_rows_per_s / at.segments_per_s * wished.row_bytes <= BUNDLED_BYTES_MAX:
+        bundles_per_s = segments_per_s / BUNDLE_SEGMENTS
+        yield "bundles of segments", Asked(put=bundles_per_s, delete=bundles_per_s)
     yield from _of_generations(wished, at)
     yield from _of_flusher(wished, at, segments_per_s)
     services = wished.members + 1

@@ -35,6 +35,10 @@ ROUNDS_FOR_ROWS = 1
 READ = "strong read of an open table behind a merge"
 SEGMENT_BYTES_MAX = 32 << 20
 """See ``WorkerLimits.segment_bytes`` of ingest."""
+BUNDLE_SEGMENTS = 32
+"""See ``WorkerLimits.bundle_segments`` of ingest."""
+BUNDLED_BYTES_MAX = 64 << 10
+"""See ``SMALL_BYTES`` of ingest's ``bundling``."""
 MEMTABLES_RATIO = 0.3
 """See ``MemoryPolicy`` of ingest."""
 LINGER_MS_LEAST = 1

@@ -71,14 +71,15 @@ class WatchedBucket(MemoryBucket):
         """Write ids of records that landed."""
         self.strays = 0
 
-    def put(self, key: str, data: bytes, now_ms: int) -> bool:
-        if not super().put(key, data, now_ms):
-            return False
+    def put(self, key: str, data: bytes, now_ms: int) -> str | None:
+        etag = super().put(key, data, now_ms)
+        if etag is None:
+            return None
         page, version = paths.parse_page_version(key) or (PAGES[0], 0)
         content, chain = decode_page(data, key), self.chains[page]
         if version != len(chain) + 1:
             self.strays += 1
-            return True
+            return etag
         before = chain[-1].records if chain else {}
         for partition, record in content.records.items():
             if partition in before and before[partition] == record:
@@ -92,7 +93,7 @@ class WatchedBucket(MemoryBucket):
             self.done.add(index.write_id)
         require(set(before) <= set(content.records), "a region left the page", key)
         chain.append(content)
-        return True
+        return etag
 
     def indexes(self, region: Region, since: int) -> list[RegionIndex | None]:
         """What the region's index was, from the ``since``-th version of its page on."""

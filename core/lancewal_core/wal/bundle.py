@@ -1,0 +1,169 @@
+"""Bundles: copies of consecutive small segments of a log in one object, regrouped by region.
+
+A reader far from the store asks for one object where it would ask for as many as the bundle copies, and decodes their rows
+together.  A bundle is a hint.  The segments are the log: who ends it, flushes from it or repairs it reads them, and a bundle
+that is lost, damaged, late or of other segments than those that lie there costs time and changes no row.
+
+Layout of the object: as of a segment (``segment``), but that the table says ``bundle``: the entries of all segments, those of
+one region behind each other; for each its segment; and of each segment its size and entity tag, as the store gave them.
+
+Promises:
+
+1. ``decode_bundle(encode_bundle(s, schema), key).copies == s``, but for the order of a segment's entries: that of regions.
+2. A copy is only used for a segment that a listing shows with that very size and entity tag (``Copy.is_of``): for the object
+   that the bundle's writer has put, and for none that was put in its place since, by whom ever.
+3. A truncated, changed, mixed up or otherwise malformed object raises ``ObjectCorrupt``, a later format version
+   ``FormatUnknown``; nothing is decompressed that the table's checked sizes do not allow (``segment``, promise 4).
+4. An object is only taken under its own key: log, first and last number stand in both.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput
+from lancewal_core.ids import LogId, Sequence
+from lancewal_core.proto import wal_segment_pb2
+from lancewal_core.store.object_kinds import BUNDLE_BYTES_MAX, BUNDLE_ROWS_BYTES_MAX
+from lancewal_core.store.object_store import ObjectInfo
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import (
+    SHARED_ROWS_MAX,
+    EntryHeader,
+    Segment,
+    Trailer,
+    assemble,
+    check_whole,
+    corrupt,
+    decode_body,
+    encode_body,
+    entries_of,
+    read_table,
+)
+
+SEGMENTS_MAX = 1_024
+"""That a bundle may copy; ingest's copy 32."""
+BATCH_ROWS_MAX = 65_536
+"""Most rows of a record batch, but for one entry that has more."""
+
+_Table = wal_segment_pb2.WalSegmentTable
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A segment, and what a listing says of the object that it lies in."""
+
+    segment: Segment
+    size: int
+    etag: str
+
+    def is_of(self, listed: ObjectInfo) -> bool:
+        """Whether the object that a listing shows is the one that was copied."""
+        return (listed.size, listed.etag) == (self.size, self.etag)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One object."""
+
+    log: LogId
+    first: Sequence
+    writer: str
+    copies: tuple[Copy, ...]
+    """In the order of their numbers, without gaps; at least one."""
+
+    @property
+    def key(self) -> str:
+        return paths.wal_bundle(self.log, self.first, self.copies[-1].segment.sequence)
+
+
+def encode_bundle(copies: Seq[Copy], schema: pa.Schema) -> bytes:
+    """Raises ``InvalidInput`` for what is no run of one log's segments."""
+    segments = [copy.segment for copy in copies]
+    if not 0 < len(segments) <= SEGMENTS_MAX:
+        raise InvalidInput(f"a bundle cannot copy {len(segments)} segments")
+    head = segments[0]
+    if any((s.log, s.sequence, s.writer) != (head.log, head.sequence + n, head.writer) for n, s in enumerate(segments)):
+        raise InvalidInput(f"segments of a bundle of log {head.log} do not follow each other", log=head.log)
+    placed = [(entry, place) for place, segment in enumerate(segments) for entry in segment.entries]
+    placed.sort(key=lambda found: found[0].region)  # stable: of a region as they were stored
+    body, content = encode_body(head, schema, _shares([entry for entry, _ in placed]))
+    if (rows_bytes := sum(batch.raw_bytes for batch in content.batches)) > BUNDLE_ROWS_BYTES_MAX:
+        raise InvalidInput(f"a bundle cannot hold {rows_bytes} bytes of rows", log=head.log)
+    for before, entry in reversed(list(zip(content.entries, content.entries[1:], strict=False))):
+        if entry.region == before.region:
+            entry.region = ""
+    bundle = _Table.Bundle(body=content, places=[place for _, place in placed])
+    bundle.segments.extend(
+        _Table.Bundled(size=copy.size, etag=copy.etag, written_at_ms=copy.segment.written_at_ms) for copy in copies
+    )
+    return assemble(body, _Table(log=head.log, sequence=head.sequence, writer=head.writer, bundle=bundle))
+
+
+def _shares(entries: list[Entry]) -> list[list[Entry]]:
+    """Regions of few rows share a record batch, as in a segment; one of many has its own, or several."""
+    shares: list[list[Entry]] = []
+    rows = 0
+    for entry in entries:
+        another = bool(shares) and shares[-1][-1].region != entry.region
+        rows += entry.row_count
+        if not shares or rows > BATCH_ROWS_MAX or (another and rows > SHARED_ROWS_MAX):
+            shares.append([])
+            rows = entry.row_count
+        shares[-1].append(entry)
+    return shares
+
+
+def decode_bundle(data: bytes, where: str) -> Bundle:
+    """The bundle stored under the key ``where``."""
+    if len(data) > BUNDLE_BYTES_MAX:
+        raise corrupt(where, f"it has {len(data)} bytes")
+    message, trailer = _decode_trailer(data, where)
+    bundle = message.bundle
+    of_segments: dict[int, list[tuple[EntryHeader, Entry]]] = defaultdict(list)
+    entries = entries_of(trailer, data, where, None)
+    for place, header, entry in zip(bundle.places, trailer.entries, entries, strict=True):
+        of_segments[place].append((header, entry))
+    copies = []
+    for place, said in enumerate(bundle.segments):
+        found = of_segments.pop(place, [])
+        check_whole(message.writer, [header for header, _ in found], where)
+        segment = Segment(
+            trailer.log,
+            Sequence(trailer.sequence + place),
+            trailer.writer,
+            tuple(entry for _, entry in found),
+            said.written_at_ms,
+        )
+        copies.append(Copy(segment, said.size, said.etag))
+    return Bundle(trailer.log, trailer.sequence, trailer.writer, tuple(copies))
+
+
+def _decode_trailer(data: bytes, where: str) -> tuple[wal_segment_pb2.WalSegmentTable, Trailer]:
+    message, body_length = read_table(data, where, len(data))
+    if message.WhichOneof("content") != "bundle":
+        raise corrupt(where, "it is no bundle")
+    bundle = message.bundle
+    if len(bundle.segments) > SEGMENTS_MAX:
+        raise corrupt(where, f"it copies {len(bundle.segments)} segments")
+    last = message.sequence + len(bundle.segments) - 1
+    if paths.parse_wal_bundle(where) != (message.log, message.sequence, last):
+        raise corrupt(where, f"it is of segments {message.sequence} to {last} of log {message.log!r}")
+    if len(bundle.places) != len(bundle.body.entries):
+        raise corrupt(
+            where, f"it has {len(bundle.body.entries)} entries, and says of {len(bundle.places)} where they lie"
+        )
+    if any(place >= len(bundle.segments) for place in bundle.places):
+        raise corrupt(where, "an entry lies in a segment that it does not name")
+    region = ""
+    for entry in bundle.body.entries:
+        region = entry.region = entry.region or region
+    trailer = decode_body(message, bundle.body, body_length, where)
+    if (rows_bytes := sum(batch.raw_bytes for batch in trailer.batches)) > BUNDLE_ROWS_BYTES_MAX:
+        raise corrupt(where, f"it declares {rows_bytes} bytes of rows, more than any bundle holds")
+    return message, trailer

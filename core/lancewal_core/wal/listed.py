@@ -1,0 +1,119 @@
+"""What a listing of a log shows, and reading that by bundles (``bundle``) where these are copies of it.
+
+Guarantees
+ 1. A listing is a hint: it says what to ask for, and proves no end.  The size and the entity tag that it shows of a segment
+    tell which object lies there; what a bundle has copied of that object stands for it, and for nothing else.
+ 2. Whatever is wrong with a bundle, or makes it unreadable, its segments are read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt, FormatUnknown, StoreUnavailable
+from lancewal_core.ids import LogId, Sequence
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore
+from lancewal_core.wal.bundle import decode_bundle
+from lancewal_core.wal.entry import kept_bytes
+from lancewal_core.wal.segment import Fence, Segment
+
+_AT_ONCE = 1_024
+"""Most numbers that a walk asks for at the same time where a listing shows them, so long as they have no more than so many
+bytes.  More than there are threads that ask: one that has its answer asks for the next, and none waits for the slowest of its
+round."""
+_BYTES_AT_ONCE = 16 << 20
+_BEHIND = 2
+"""And so many behind the last: one that is new, and the end."""
+_BYTES_A_REQUEST = 64 << 10
+"""So much more than the segments wanted of it a bundle may have: more takes longer to fetch than to ask for each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a listing shows behind a segment."""
+
+    segments: Mapping[int, ObjectInfo]
+    bundles: Seq[tuple[int, int, ObjectInfo]] = ()
+    """Each with its first and last number."""
+
+    @staticmethod
+    def behind(store: ObjectStore, log: LogId, start: Sequence) -> Listed:
+        segments, bundles = dict[int, ObjectInfo](), list[tuple[int, int, ObjectInfo]]()
+        for info in store.list(paths.log_prefix(log), after=paths.wal_segment(log, start)):
+            if (found := paths.parse_wal_segment(info.key)) is not None:
+                segments[found[1]] = info
+            elif (bundled := paths.parse_wal_bundle(info.key)) is not None:
+                bundles.append((bundled[1], bundled[2], info))
+        return Listed(segments, bundles)
+
+    def window(self, at: Sequence) -> int:
+        """How many numbers from ``at`` on to ask for, which it shows; two more behind the last of them."""
+        count = nbytes = 0
+        while at + count in self.segments:
+            nbytes += self.segments[at + count].size
+            if count == _AT_ONCE or (count and nbytes > _BYTES_AT_ONCE):
+                return count
+            count += 1
+        return count + _BEHIND
+
+
+NOTHING_LISTED = Listed({})
+
+
+@dataclass(frozen=True, slots=True)
+class ByBundles:
+    """Reads numbers of a log: by bundles where they copy what is listed, all else by ``read``.
+
+    ``keep`` hears of each copy under its segment's key, with its share of the memory that copies of one bundle keep together.
+    """
+
+    store: ObjectStore
+    tasks: Tasks
+    read: Callable[[Sequence], Segment | Fence | None]
+    keep: Callable[[str, Segment, int], None]
+
+    def __call__(self, numbers: Seq[Sequence], listed: Listed) -> list[Segment | Fence | None]:
+        left = set(numbers)
+        chosen = list[tuple[str, set[Sequence]]]()
+        for first, last, info in listed.bundles:
+            copied = {number for number in left if first <= number <= last and number in listed.segments}
+            nbytes = sum(listed.segments[number].size for number in copied)
+            if len(copied) > 1 and info.size <= nbytes + _BYTES_A_REQUEST:
+                chosen.append((info.key, copied))
+                left -= copied
+        found: dict[Sequence, Segment | Fence | None] = {}
+
+        def ask(bundle: tuple[str, set[Sequence]] | None, number: Sequence | None) -> None:
+            if bundle is not None:
+                found.update(self._copies(*bundle, listed))
+            if number is not None:
+                found[number] = self.read(number)
+
+        asked = [*((bundle, None) for bundle in chosen), *((None, number) for number in sorted(left))]
+        self.tasks.map(lambda item: ask(*item), asked)
+        missing = [number for number in numbers if number not in found]
+        found.update(zip(missing, self.tasks.map(self.read, missing) if missing else (), strict=True))
+        return [found[number] for number in numbers]
+
+    def _copies(self, key: str, wanted: Collection[Sequence], listed: Listed) -> dict[Sequence, Segment]:
+        """Of a bundle the segments wanted that are copies of what the listing shows.  One that cannot be read has none: it is
+        no part of the log."""
+        try:
+            data = self.store.get(key)
+            bundle = None if data is None else decode_bundle(data, key)
+        except (Corrupt, FormatUnknown, StoreUnavailable):
+            return {}
+        copies = () if bundle is None else bundle.copies
+        found = {
+            number: copy.segment
+            for copy in copies
+            if (number := copy.segment.sequence) in wanted and copy.is_of(listed.segments[number])
+        }
+        share = kept_bytes(entry for copy in copies for entry in copy.segment.entries) // max(1, len(found))
+        for segment in found.values():
+            self.keep(paths.wal_segment(segment.log, segment.sequence), segment, share)
+        return found

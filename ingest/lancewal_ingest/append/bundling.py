@@ -1,0 +1,111 @@
+"""Bundles (``wal.bundle``) of the small segments that this process has made durable, written beside the loop.
+
+Guarantees
+ 1. A bundle copies consecutive segments of one log that the store has confirmed, each with the entity tag that it gave with
+    that.  A segment that was stored without that word (its reply was lost), or is not small, is in none: it ends the run.
+ 2. No append waits for one.  One bundle is written at a time, in a task of its own; one more waits behind it, and what comes
+    full meanwhile is dropped.  It is put once: where the store refuses it or says nothing, it is dropped.
+ 3. What is held is bounded, counted (``nbytes``), and let go when memory is full (``drop``).
+
+A run is written when it is full, or when it ends and copies at least ``LEAST``; the last segments of a log that ends are in
+none.  So a small segment's rows are written once more at most, and a log of larger segments costs nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectTooLarge, StoreUnavailable
+from lancewal_core.ids import LogId
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Task, Tasks
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.wal.bundle import Copy, encode_bundle
+from lancewal_core.wal.entry import Entry, kept_bytes
+from lancewal_core.wal.segment import Segment
+from lancewal_core.wal.writer import Durable, LogWriter
+
+SMALL_BYTES = 64 << 10
+"""A larger segment takes longer to fetch than to ask for, even far away."""
+LEAST = 8
+"""Of fewer copies a bundle saves a far reader less than its own request costs."""
+ROWS_BYTES_MAX = 8 << 20
+"""That a run keeps in memory; with so many it is full."""
+
+
+@dataclass(slots=True)
+class _Run:
+    copies: list[Copy] = field(default_factory=list)
+    nbytes: int = 0
+
+    def goes_on_with(self, log: LogId, durable: Durable) -> bool:
+        if not self.copies:
+            return True
+        last = self.copies[-1].segment
+        return (last.log, last.sequence + 1) == (log, durable.sequence)
+
+
+class Bundling:
+    """Called by the loop's thread only.  ``segments``: as many a bundle copies at most; 0: none is written."""
+
+    def __init__(self, store: ObjectStore, tasks: Tasks, schema: pa.Schema, segments: int) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._schema = schema
+        self._segments = segments
+        self._run = _Run()
+        self._due: _Run | None = None
+        self._writing = _Run()
+        self._task: Task[None] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """In memory; most of it the MemTables have too."""
+        return self._run.nbytes + self._writing.nbytes + (0 if self._due is None else self._due.nbytes)
+
+    def add(self, writer: LogWriter, durable: Durable, entries: Seq[Entry]) -> None:
+        """The next segment of the log."""
+        if not self._segments:
+            return
+        small = durable.etag is not None and durable.size <= SMALL_BYTES
+        if not small or not self._run.goes_on_with(writer.log, durable):
+            self._end_run()
+        if durable.etag is None or not small:
+            return
+        segment = Segment(writer.log, durable.sequence, writer.owner, tuple(entries), durable.written_at_ms)
+        self._run.copies.append(Copy(segment, durable.size, durable.etag))
+        self._run.nbytes += kept_bytes(entries)
+        if len(self._run.copies) >= self._segments or self._run.nbytes >= ROWS_BYTES_MAX:
+            self._end_run()
+
+    def advance(self) -> None:
+        """Begin to write what waits, unless a bundle is on its way."""
+        if self._task is not None and self._task.done():
+            task, self._task, self._writing = self._task, None, _Run()
+            task.result()
+        if self._task is None and self._due is not None:
+            run, self._due = self._due, None
+            self._writing = run
+            self._task = self._tasks.start(lambda: self._put(run.copies))
+
+    def drop(self) -> None:
+        """Let go of what is not on its way."""
+        self._run, self._due = _Run(), None
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, _Run()
+        if self._due is None and len(run.copies) >= min(LEAST, self._segments):
+            self._due = run
+
+    def _put(self, copies: Seq[Copy]) -> None:
+        first, last = copies[0].segment, copies[-1].segment
+        key = paths.wal_bundle(first.log, first.sequence, last.sequence)
+        try:
+            with point("bundle.put", object=key):
+                self._store.put_if_absent(key, encode_bundle(copies, self._schema))
+        except (StoreUnavailable, ObjectTooLarge):
+            return
