@@ -32,6 +32,7 @@ from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_pol
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.hybrid import SearchCaches, search
 from lancewal_reader.search.options import ASKED, Search, sought_of
+from lancewal_reader.search.private_views import PrivateViews
 from lancewal_reader.search.text_query import TextQuery
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     import polars
 
 CACHE_BYTES_MAX = 256 << 20
+SCRATCH_BYTES_MAX = 4 << 30
 Keys: TypeAlias = Iterable[Any] | pa.Table | pa.RecordBatch
 
 
@@ -50,6 +52,8 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     cache_bytes_max: int = CACHE_BYTES_MAX,
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
+    scratch_dir: str | None = None,
+    scratch_bytes_max: int = SCRATCH_BYTES_MAX,
     base_paths: BasePaths = "refuse",
     conflicts: OnConflict = "leave-out",
 ) -> Table:
@@ -58,7 +62,8 @@ def open_table(
     ``storage_options`` are Lance's.  ``cache_bytes_max``: most bytes of unmerged rows that are remembered between reads, half
     of them as they stand in the WAL, half as they were flushed; the last two states that were read are besides.
     ``unmerged_keys_max``: a read that meets more keys with unmerged records, whose rows it would hold in memory, is
-    ``TooManyUnmerged``.
+    ``TooManyUnmerged``.  ``scratch_dir``: a local folder in which searches may keep indexes of their own over very many
+    unmerged vectors, of at most ``scratch_bytes_max``; without one all are compared.
     ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone do, is refused
     (``BasePathsRefused``) unless this is ``allow``.  ``conflicts``: of keys that came through two partitions, which nothing
     orders, reads ``leave-out`` records and say so (``left_out_of``), or ``fail`` with ``RegionConflict``.
@@ -72,9 +77,14 @@ def open_table(
         raise InvalidInput(f"base_paths {base_paths!r} is unknown: use 'refuse' or 'allow'")
     if not is_whole(cache_bytes_max):
         raise InvalidInput(f"cache_bytes_max {cache_bytes_max!r}: expected a number of bytes from 0 on")
+    if scratch_dir is not None and not isinstance(scratch_dir, str):
+        raise InvalidInput(f"scratch_dir {scratch_dir!r}: expected the path of a local folder as text")
+    if not is_whole(scratch_bytes_max):
+        raise InvalidInput(f"scratch_bytes_max {scratch_bytes_max!r}: expected a number of bytes from 0 on")
     check_keys_max(unmerged_keys_max)
     opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(), SystemClock())
-    return table_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max)
+    reads = reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max)
+    return Table(reads, PrivateViews(scratch_dir, scratch_bytes_max))
 
 
 def table_of(
@@ -128,9 +138,9 @@ class Table:
     ``TooManyUnmerged`` beyond the ``unmerged_keys_max`` of ``open_table``.
     """
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: Reads, views: PrivateViews | None = None) -> None:
         self._reads = reads
-        self._searches = SearchCaches()
+        self._searches = SearchCaches(views or PrivateViews())
 
     @property
     def uri(self) -> str:

@@ -14,6 +14,7 @@ LEFT = {
     # What users call, by keyword: a promise.
     "lancewal_flusher.load.whole.load_files",
     "lancewal_flusher.load.dataframe.load_dataframe",
+    "lancewal_reader.table.open_table",
     # One field of what is stored each, all of them of single callers.
     "lancewal_core.region.transitions.seal",
     "lancewal_core.testing.memory_table.MemoryDataset.add",

@@ -68,5 +68,6 @@ def test_the_programs_of_the_page_about_texts_run(tmp_path: Path) -> None:
     lengths = [len(title) for title in names["short"].to_arrow()["title"].to_pylist()]
     assert (len(lengths), lengths) == (5, sorted(lengths))
     assert sorted(names["cheap"]["id"].to_pylist()) == [0, 1, 2]
-    assert count == 5
+    assert sorted(names["misspelt"].to_arrow()["id"].to_pylist()) == [0, 1, 2, 4]
+    assert count == 6
     made.close()

@@ -6,13 +6,14 @@ asked for twice counts twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
 
-from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of
+from lancewal_reader.search.text_query import Boolean, Boost, Match, Near, Phrase, TextQuery, columns_of
 from lancewal_reader.search.words import Scores, Texts, Tokenizer
 
 K1, B = 1.2, 0.75
@@ -44,19 +45,17 @@ def scores(query: TextQuery, columns: Mapping[str, Column]) -> Scores:
     """Of each row; NaN where it does not match.  The query names its columns."""
     match query:
         case Match(words, _, operator, boost):
-            best: Scores | None = None
-            for name in columns_of(query):
-                found = _words(words, operator == "and", columns[name])
-                best = found if best is None else np.fmax(best, found)
-            assert best is not None
-            return best * boost
+            by_column = {name: [[word] for word in columns[name].tokenizer.words(words)] for name in columns_of(query)}
+            return _best(by_column, operator == "and", columns) * boost
+        case Near(groups, _, operator, boost):
+            return _best(groups, operator == "and", columns) * boost
         case Phrase(words, _):
             (name,) = columns_of(query)
             column = columns[name]
             placed = column.tokenizer.placed(words)
             if not placed:
                 return np.full(len(column.texts), np.nan)
-            found = _words(words, True, column)
+            found = _words([[word] for word in column.tokenizer.words(words)], True, column)
             return np.where(column.texts.have_phrase(placed), found, np.nan)
         case Boolean(must, should, must_not):
             needed = [scores(clause, columns) for clause in must]
@@ -72,15 +71,29 @@ def scores(query: TextQuery, columns: Mapping[str, Column]) -> Scores:
             assert_never(query)
 
 
-def _words(words: str, every: bool, column: Column) -> Scores:
-    asked = column.tokenizer.words(words)
+def _best(groups: Mapping[str, Sequence[Sequence[str]]], every: bool, columns: Mapping[str, Column]) -> Scores:
+    best: Scores | None = None
+    for name, asked in groups.items():
+        found = _words(asked, every, columns[name])
+        best = found if best is None else np.fmax(best, found)
+    assert best is not None
+    return best
+
+
+def _words(groups: Sequence[Sequence[str]], every: bool, column: Column) -> Scores:
+    """A group is there where one of its words is."""
     texts, statistics = column.texts, column.statistics
     total, having = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
     relative = texts.lengths / statistics.average if statistics.average else np.ones(len(texts))
-    for word in dict.fromkeys(asked):
-        counts = texts.counts(word)
-        having += counts > 0
-        factor = statistics.weights.get(word, 0.0) * asked.count(word)
-        total += factor * counts * (K1 + 1) / (counts + K1 * (1 - B + B * relative))
-    wanted = len(set(asked)) if every else 1
+    for group, times in Counter(map(tuple, groups)).items():
+        there = np.zeros(len(texts), np.bool_)
+        for word in group:
+            counts = texts.counts(word)
+            if not counts.any():
+                continue
+            there |= counts > 0
+            factor = statistics.weights.get(word, 0.0) * times
+            total += factor * counts * (K1 + 1) / (counts + K1 * (1 - B + B * relative))
+        having += there
+    wanted = len(set(map(tuple, groups))) if every else 1
     return np.where((having >= wanted) & (having > 0), total, np.nan)

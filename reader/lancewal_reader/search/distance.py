@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_reader.search.options import Metric, Vectors
+from lancewal_reader.search.private_views import Float32s, Held, PrivateViews, View, hashed
 
 DISTANCE = "_distance"
 _DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
@@ -77,6 +78,49 @@ class KeptVectors:
         with np.errstate(over="ignore", invalid="ignore"):
             self._matrix = matrix(self._rows[column]).astype(np.float32)
             self._squares = np.einsum("ij,ij->i", self._matrix, self._matrix)
+        self._held: tuple[View, int, Held, KeptVectors] | None = None
+        """Of the view that was asked last, with so many vectors."""
+
+    def held(self, view: View) -> Held:
+        """Which of the rows a view holds."""
+        found = self._held
+        if found is None or found[0] is not view or found[1] != len(view.hashes):
+            held = Held(view, hashed(self._matrix))
+            rest = KeptVectors(self._rows.take(pa.array(held.rest)), self._column)
+            self._held = found = (view, len(view.hashes), held, rest)
+        return found[2]
+
+    def nearest_by(self, views: PrivateViews, query: Vectors, metric: Metric, limit: int) -> tuple[pa.Table, int]:
+        """The nearest, and of how many rows a view chose the candidates."""
+        view = views.get(self._column, metric)
+        held = None if view is None else self.held(view)
+        views.compared((self._column, metric), len(self if held is None else self._rest), self._usable, held)
+        if held is not None and len(held.places):
+            try:
+                places = held.nearest(query, limit)
+            except (OSError, RuntimeError, ValueError):  # it was removed meanwhile, by whomever
+                return self.nearest(query, metric, limit), 0
+            shown = nearest(self._rows.take(pa.array(places)), self._column, query, metric, limit)
+            found = pa.concat_tables([shown, self._rest.nearest(query, metric, limit)])
+            order = np.argsort(found[DISTANCE].to_numpy(), kind="stable")[:limit]
+            if len(order) == min(limit, len(self)):
+                return found.take(pa.array(order)), len(held.places)
+        return self.nearest(query, metric, limit), 0
+
+    def __len__(self) -> int:
+        return int(self._rows.num_rows)
+
+    @property
+    def _rest(self) -> KeptVectors:
+        assert self._held is not None
+        return self._held[3]
+
+    def _usable(self) -> Float32s:
+        """Vectors that no view holds, and that are near to something."""
+        held = self._held
+        rows = self if held is None else held[3]
+        usable: Float32s = rows._matrix[np.isfinite(rows._squares) & (rows._squares > _SQUARE_MIN)]
+        return usable
 
     def nearest(self, query: Vectors, metric: Metric, limit: int) -> pa.Table:
         """As the function ``nearest`` over the rows."""

@@ -16,7 +16,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.process.tasks import together
 from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.text_index import text_indexes
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Reads, Wanted
@@ -24,8 +26,9 @@ from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.indexed_texts import SCORE
 from lancewal_reader.search.options import RRF, Rerank, Sought
+from lancewal_reader.search.private_views import PrivateViews
 from lancewal_reader.search.sides import SidesCache, State
-from lancewal_reader.search.text import TextCache, text_rows
+from lancewal_reader.search.text import TextCache, text_rows, with_text_columns
 from lancewal_reader.search.vectors import vector_rows
 from lancewal_reader.unmerged import DeltaContext, FindAddresses
 
@@ -36,7 +39,8 @@ RELEVANCE = "_relevance_score"
 class SearchCaches:
     """What searches of an open table keep."""
 
-    def __init__(self) -> None:
+    def __init__(self, views: PrivateViews) -> None:
+        self.views = views
         self.sides = SidesCache()
         self.texts = TextCache()
 
@@ -54,14 +58,22 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
     ) -> SearchRows:
         assert isinstance(pinned, LancePinnedTable)
         state = State(context, find, pinned, plan, read, schema)
-        rows = [
-            *([] if deep.vector is None else [vector_rows(caches.sides, state, deep.vector, given)]),
-            *([] if deep.text is None else [text_rows((caches.sides, caches.texts), state, deep.text, given)]),
-        ]
-        if len(rows) == 1:
-            return rows[0]
-        fused = _fused(rows[0].to_arrow(), rows[1].to_arrow(), key, sought.fusion)
-        return SearchRows(fused, _both(rows[0].coverage, rows[1].coverage))
+        by_vector, by_text = deep.vector, None
+        if deep.text is not None:
+            by_text = with_text_columns(context.contract.rows, text_indexes(pinned), deep.text)
+        sides = caches.sides.get(state, () if by_text is None else by_text.columns)
+        if by_text is None:
+            assert by_vector is not None
+            return vector_rows(sides, caches.views, state, by_vector, given)
+        if by_vector is None:
+            return text_rows(sides, caches.texts, state, by_text, given)
+        near, told = together(
+            context.tasks,
+            lambda: vector_rows(sides, caches.views, state, by_vector, given),
+            lambda: text_rows(sides, caches.texts, state, by_text, given),
+        )
+        fused = _fused(near.to_arrow(), told.to_arrow(), key, sought.fusion)
+        return SearchRows(fused, _both(near.coverage, told.coverage))
 
     best = reads.at_once(read, lambda planned: reads.using(planned, lambda *state: found(planned.schema, *state)))
     rows = best.to_arrow()

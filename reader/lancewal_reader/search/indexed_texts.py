@@ -26,10 +26,11 @@ from lance.query import (
 
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths
+from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths, word_automata
+from lancewal_core.table.lance.word_automaton import WordAutomaton
 from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.search.bm25 import Column, Statistics, scores
-from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of, leaves
+from lancewal_reader.search.text_query import Boolean, Boost, Match, Near, Phrase, TextQuery, columns_of, leaves
 from lancewal_reader.search.words import Tokenizer
 
 SCORE = "_score"
@@ -46,6 +47,7 @@ class IndexedTexts:
         self._tokenizer = tokenizer
         self._having: dict[str, int] = {}
         self._weights: dict[str, float | None] = {}
+        self._near: dict[tuple[str, int, int], frozenset[str]] = {}
 
     @cached_property
     def _all(self) -> DocumentLengths:
@@ -59,6 +61,18 @@ class IndexedTexts:
             ).to_table()
         live = np.isin(self._all.row_ids, found[ROW_ID].to_numpy())
         return DocumentLengths(self._all.row_ids[live], self._all.words[live])
+
+    @cached_property
+    def _automata(self) -> Sequence[WordAutomaton]:
+        return word_automata(self._pinned, self.index)
+
+    def near(self, word: str, distance: int, prefix: int) -> frozenset[str]:
+        """Words of its documents, deleted ones too.  ``ValueError`` where Lance stores them as nobody here knows."""
+        asked = (word, distance, prefix)
+        if asked not in self._near:
+            parts = [automaton.near(*asked) for automaton in self._automata]
+            self._near[asked] = frozenset(found for part in parts for found in part)
+        return self._near[asked]
 
     @property
     def average(self) -> float:
@@ -168,6 +182,8 @@ def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
     Without ``positions`` a phrase is sought by all its words; what lowers a score is left out.
     """
     match query:
+        case Near():
+            return query.plain()
         case Phrase(words, column) if not positions:
             return Match(words, column, "and")
         case Boost(positive, _, _):
@@ -185,6 +201,8 @@ def _has_phrase(query: TextQuery) -> bool:
 def lance_query(query: TextQuery) -> FullTextQuery:
     """The same for pylance, of one without ``Boost``."""
     match query:
+        case Near():
+            return lance_query(query.plain())
         case Match(words, _, operator, boost):
             names, how = list(columns_of(query)), FullTextOperator(operator.upper())
             if len(names) > 1:

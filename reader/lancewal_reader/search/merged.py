@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.search.distance import DISTANCE, nearest
-from lancewal_reader.search.indexed_texts import ROW_ID
+from lancewal_reader.search.indexed_texts import ROW_ID, RowIds
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 
 FLAT_ROWS_MAX = 2_000
@@ -30,6 +31,10 @@ REFINE = 20
 REFINE_OF = {"IVF_RQ": 5, "IVF_SQ": 5, "IVF_HNSW_SQ": 5, "IVF_FLAT": 1, "IVF_HNSW_FLAT": 1}
 """The same of kinds that rank by distances nearer to the right ones, or by these: as good as 20 of PQ (own measurement)."""
 REFINE_MAX = REFINE * 4**3
+FEW = 0.2
+"""Share of the candidates that may be hidden without others being asked for."""
+NEAR_PROBES = 5
+"""Partitions in which it is looked how many they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,11 @@ class Merged:
     """One version under one mask, which hides so many rows."""
 
     def __init__(
-        self, pinned: LancePinnedTable, hidden_rows: int, mask: bytes | None, column: str, filter: str | None
+        self, pinned: LancePinnedTable, hidden: RowIds, mask: bytes | None, column: str, filter: str | None
     ) -> None:
-        self.hidden_rows = hidden_rows
+        """``hidden``: row ids, ascending; ``mask``: the same as Lance takes it."""
+        self.hidden_rows = len(hidden)
+        self._hidden = hidden
         self._pinned = pinned
         self._blocked = mask
         self._column = column
@@ -103,8 +110,8 @@ class Merged:
     def by_index(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
         """The nearest that the index shows, by exact distances; as many as there are.
 
-        What lies nearest may be hidden or not match, and then is found where an index's own distances differ little: it is
-        asked with more candidates until they show the same rows.
+        What lies nearest may be hidden or not match, and then is found where an index's own distances differ little: unless
+        few near rows are hidden, and all match, it is asked with more candidates until they show the same rows.
         """
         narrow = self._filter is not None and self.matching < NARROW * self.rows
         count = self._wanted(query)
@@ -114,10 +121,13 @@ class Merged:
             del asked["minimum_nprobes"]
         refine = query.refine_factor or self.refine_first
         before: list[int] | None = None
+        once = not (self._blocked or self._filter)
+        if self._filter is None and self._blocked and query.refine_factor is None:
+            once = self._few_hidden_near(vector, min(refine * count, self.rows), metric)
         while True:
             found = self._ask(columns, vector, {**asked, "refine_factor": min(refine, -(-self.rows // count))})
             ids = sorted(found[ROW_ID].to_pylist())
-            settled = ids == before or refine >= REFINE_MAX or not (self._blocked or self._filter)
+            settled = once or ids == before or refine >= REFINE_MAX
             if settled or query.refine_factor is not None:
                 break
             before, refine = ids, refine * 4
@@ -125,6 +135,22 @@ class Merged:
         if best.num_rows < count:
             return self.flat(columns, query, vector, metric)
         return best
+
+    def _few_hidden_near(self, vector: Vectors, candidates: int, metric: Metric) -> bool:
+        """Whether of so many rows that lie nearest by the index, hidden or not, few are hidden: then as many candidates show
+        as good rows as where none is hidden."""
+        kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
+        how = {"k": candidates, "minimum_nprobes": NEAR_PROBES, "metric": metric}
+        with self._reading():
+            found = self._pinned.dataset.scanner(
+                columns=[DISTANCE],
+                nearest={"column": self._column, "q": vector.astype(kind), **how},
+                fast_search=True,
+                with_row_id=True,
+            ).to_table()
+        near = found[ROW_ID].to_numpy()
+        at = np.minimum(np.searchsorted(self._hidden, near), len(self._hidden) - 1)
+        return len(near) >= candidates and float((self._hidden[at] == near).mean()) <= FEW
 
     def _ask(self, columns: Iterable[str], vector: Vectors, how: dict[str, Any]) -> pa.Table:
         kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()

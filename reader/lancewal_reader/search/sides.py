@@ -24,7 +24,7 @@ from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Wanted
 from lancewal_reader.scan import loaded_columns
 from lancewal_reader.search.distance import KeptVectors
-from lancewal_reader.search.indexed_texts import mask_of, row_ids
+from lancewal_reader.search.indexed_texts import RowIds, mask_of, row_ids
 from lancewal_reader.search.words import Numbers
 from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
 
@@ -63,13 +63,20 @@ class Sides:
         self.fresh = fresh
         self.filter = filter
         self._mask: bytes | None = None
+        self._hidden_ids: RowIds | None = None
         self._vectors: dict[str, KeptVectors] = {}
 
     def mask(self, pinned: LancePinnedTable) -> bytes | None:
         """The hidden rows as Lance takes them."""
         if self._mask is None and len(self.hidden):
-            self._mask = mask_of(row_ids(pinned, self.hidden))
+            self._mask = mask_of(self.hidden_ids(pinned))
         return self._mask
+
+    def hidden_ids(self, pinned: LancePinnedTable) -> RowIds:
+        """Row ids of the hidden rows, ascending."""
+        if self._hidden_ids is None:
+            self._hidden_ids = np.sort(row_ids(pinned, self.hidden))
+        return self._hidden_ids
 
     def vectors(self, column: str) -> KeptVectors:
         """Of the unmerged rows that pass the filter."""
@@ -137,7 +144,8 @@ class SidesCache:
             folded = load(context, plan.deltas, projected, plan.in_force.conflicts).folded
             hidden = self._hidden.get(rows_of, lambda: self._hidden_by(find, pinned, folded.keys(projected)))
             rows = complete_rows(folded, pinned, projected, find).cast(projected.table)
-            return Sides(np.unique(hidden.addresses), rows, filter)
+            # Some of them are taken by their places again and again, which is slow out of many pieces.
+            return Sides(np.unique(hidden.addresses), rows.combine_chunks(), filter)
 
         return self._sides.get((rows_of, columns, filter), made)
 

@@ -19,19 +19,21 @@ Steps
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import TextIndex, text_indexes
-from lancewal_core.table.protocol import ROW_ADDRESS, PinnedTable
+from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.search.bm25 import Column, Statistics, scores, weight
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.indexed_texts import (
@@ -45,9 +47,21 @@ from lancewal_reader.search.indexed_texts import (
     row_ids,
     shown_by_index,
 )
+from lancewal_reader.search.near_words import are_those, check_few, distance_of, near_among, piece_of
 from lancewal_reader.search.options import TextSought
-from lancewal_reader.search.sides import Kept, Sides, SidesCache, State
-from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery, columns_of, leaves, with_columns
+from lancewal_reader.search.sides import Kept, Sides, State
+from lancewal_reader.search.text_query import (
+    Boolean,
+    Boost,
+    Leaf,
+    Match,
+    Near,
+    Phrase,
+    TextQuery,
+    columns_of,
+    leaves,
+    with_columns,
+)
 from lancewal_reader.search.words import Scores, Texts, Tokenizer, single_words
 
 ASKED_MIN = 20
@@ -87,6 +101,14 @@ class _Others:
     """By column of those that its index has beside ``aside``: how many, and their words; worked out once."""
     having: dict[tuple[str, str], int] = field(default_factory=dict)
     """By column and word how many of them have it."""
+    words: dict[str, frozenset[str]] = field(default_factory=dict)
+    """By column those of ``flat_texts`` and ``fresh_texts``; worked out once."""
+
+    def words_of(self, name: str) -> frozenset[str]:
+        if name not in self.words:
+            texts = (self.flat_texts[name], self.fresh_texts[name])
+            self.words[name] = frozenset[str]().union(*(some.distinct() for some in texts))
+        return self.words[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +120,12 @@ class Ranked:
     places: RowIds
 
     def best(self, limit: int) -> Ranked:
-        order = np.lexsort((self.places, ~self.merged, -self.scores))[:limit]
-        return Ranked(self.scores[order], self.merged[order], self.places[order])
+        scores, merged, places = self.scores, self.merged, self.places
+        if len(scores) > limit:
+            high = scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit]
+            scores, merged, places = scores[high], merged[high], places[high]
+        order = np.lexsort((places, ~merged, -scores))[:limit]
+        return Ranked(scores[order], merged[order], places[order])
 
     def with_rows(self, other: Ranked) -> Ranked:
         return Ranked(
@@ -108,10 +134,11 @@ class Ranked:
             np.concatenate([self.places, other.places]),
         )
 
-    def rows(self, pinned: PinnedTable, sides: Sides, planned: pa.Schema, columns: Sequence[str]) -> pa.Table:
-        """These columns of them, and the score."""
+    def rows(self, shown: pa.Table, sides: Sides, planned: pa.Schema, columns: Sequence[str]) -> pa.Table:
+        """These columns of them, and the score; ``shown`` has the merged ones, with their addresses."""
         schema = pa.schema([*(planned.field(n) for n in columns), pa.field(SCORE, pa.float32())], planned.metadata)
-        merged = pinned.take(pa.array(self.places[self.merged]), list(columns))
+        at = pc.index_in(pa.array(self.places[self.merged]), shown[ROW_ADDRESS].combine_chunks())
+        merged = shown.select(list(columns)).take(at)
         fresh = sides.fresh.select(list(columns)).take(pa.array(self.places[~self.merged]))
         both = pa.concat_tables([merged.cast(fresh.schema), fresh])
         places = np.where(self.merged, np.cumsum(self.merged), merged.num_rows + np.cumsum(~self.merged)) - 1
@@ -124,23 +151,26 @@ def _ranked(found: Scores, merged: bool, places: RowIds) -> Ranked:
     return Ranked(found[matching], np.full(int(matching.sum()), merged), places[matching])
 
 
-def text_rows(
-    caches: tuple[SidesCache, TextCache], state: State, sought: TextSought, columns: tuple[str, ...]
-) -> SearchRows:
-    """``columns`` are those to be given."""
+def text_rows(sides: Sides, cache: TextCache, state: State, sought: TextSought, columns: tuple[str, ...]) -> SearchRows:
+    """``sides`` have the columns that ``sought`` names and ``columns``, which are those to be given."""
     pinned = state.pinned
-    named = with_text_columns(state.context.contract.rows, text_indexes(pinned), sought)
-    sides = caches[0].get(state, named.columns)
     # Versions of a branch have the numbers of the table's, and branches come and go: what is kept goes by numbers.
-    cache = caches[1] if state.plan.branch is None else TextCache()
-    ranked, coverage = TextSearch(pinned, sides, cache, named).found()
-    return SearchRows(ranked.rows(pinned, sides, state.schema, columns), coverage)
+    kept = cache if state.plan.branch is None else TextCache()
+    searched = TextSearch(pinned, sides, kept, sought, columns)
+    ranked, coverage = searched.found()
+    return SearchRows(ranked.rows(searched.shown(ranked), sides, state.schema, columns), coverage)
 
 
 class TextSearch:
     """One search of one state; see the module docstring."""
 
-    def __init__(self, pinned: LancePinnedTable, sides: Sides, cache: TextCache, sought: TextSought) -> None:
+    def __init__(
+        self, pinned: LancePinnedTable, sides: Sides, cache: TextCache, sought: TextSought, given: tuple[str, ...]
+    ) -> None:
+        self._given = given
+        """Columns that are wanted of what is found."""
+        self._shown: pa.Table | None = None
+        """Rows that the index showed first, with these columns."""
         self._pinned = pinned
         self._sides = sides
         self._cache = cache
@@ -150,11 +180,14 @@ class TextSearch:
         self._tokenizers = {
             name: cache.tokenizer(known[name].tokenizer if name in known else {}) for name in self._columns
         }
-        self._query = _with_words(sought.query, self._tokenizers)
-        self._pieces = {name: self._pieces_of(name) for name in self._columns}
         here = {name for name, index in known.items() if index.here}
-        usable = not sought.exact and self._pieces_known() and here.issuperset(self._columns)
+        usable = not sought.exact and here.issuperset(self._columns)
         self._indexed = [self._indexed_of(known[name]) for name in self._columns] if usable else []
+        query = _with_words(sought.query, self._tokenizers)
+        self._query = query if query is None else self._with_near(query)
+        self._pieces = {name: self._pieces_of(name) for name in self._columns}
+        if not self._pieces_known():
+            self._indexed = []
         self._positions = all(indexed.index.positions for indexed in self._indexed)
 
     def found(self) -> tuple[Ranked, SearchCoverage]:
@@ -166,7 +199,7 @@ class TextSearch:
         if self._query is None:
             return _ranked(np.zeros(0), True, _NONE), coverage
         # Step 1
-        others = self._cache.others.get((self._pinned.version, sides, self._columns, covered), self._others)
+        others = self._others_kept()
         # Step 2
         statistics = self._statistics(others)
         ranked = self._score_others(self._query, others, statistics)
@@ -175,21 +208,74 @@ class TextSearch:
             ranked = ranked.with_rows(self._ask(self._query, statistics, others, ranked))
         return ranked.best(self._sought.limit), coverage
 
+    def shown(self, ranked: Ranked) -> pa.Table:
+        """The merged ones of these rows, with their addresses; others may be there."""
+        addresses, known = ranked.places[ranked.merged], self._shown
+        if known is not None and np.isin(addresses, known[ROW_ADDRESS].to_numpy()).all():
+            return known
+        wanted = pa.array(addresses)
+        return self._pinned.take(wanted, list(self._given)).append_column(ROW_ADDRESS, wanted)
+
     @property
     def _covered(self) -> frozenset[int]:
         """Fragments that the indexes of all columns cover."""
         first, *more = [indexed.index.covered for indexed in self._indexed] or [frozenset[int]()]
         return first.intersection(*more)
 
+    def _with_near(self, query: TextQuery) -> TextQuery:
+        """``Near`` in the place of each fuzzy ``Match``."""
+        match query:
+            case Match() if query.fuzziness != 0:
+                groups = {name: self._near_words(query, name) for name in columns_of(query)}
+                pieces = {name: self._pieces_of_words(name, some) for name, some in groups.items()}
+                return Near(groups, pieces, query.operator, query.boost)
+            case Boost(positive, negative, negative_boost):
+                return Boost(self._with_near(positive), self._with_near(negative), negative_boost)
+            case Boolean(must, should, must_not):
+                return Boolean(*(tuple(map(self._with_near, some)) for some in (must, should, must_not)))
+        return query
+
+    def _near_words(self, query: Match, name: str) -> tuple[tuple[str, ...], ...]:
+        """For each word that is asked for those of all texts that are near to it, and itself."""
+        groups = []
+        for word in self._tokenizers[name].words(query.words):
+            how = (word, distance_of(word, query.fuzziness), query.prefix_length)
+            near = {word, *self._near_in_indexes(name, *how)}
+            near |= near_among(self._others_kept().words_of(name), *how)
+            check_few(query, word, near)
+            groups.append(tuple(sorted(near)))
+        return tuple(groups)
+
+    def _near_in_indexes(self, name: str, word: str, distance: int, prefix: int) -> frozenset[str]:
+        try:
+            return frozenset[str]().union(
+                *(i.near(word, distance, prefix) for i in self._indexed if i.index.column == name)
+            )
+        except ValueError:  # words that nobody here can read: no index is asked then
+            self._indexed = []
+            return frozenset()
+
+    def _pieces_of_words(self, name: str, groups: Sequence[Sequence[str]]) -> Mapping[str, str]:
+        tokenizer = self._tokenizers[name]
+        found = {word: piece_of(tokenizer, word) for word in sorted({word for group in groups for word in group})}
+        pieces = {word: piece for word, piece in found.items() if piece is not None}
+        return pieces if are_those(tokenizer, pieces) else {}
+
     def _pieces_of(self, name: str) -> Mapping[str, str]:
-        asked = [leaf.words for leaf in leaves(self._sought.query) if name in columns_of(leaf)]
-        return single_words(self._tokenizers[name], asked)
+        some = [] if self._query is None else [leaf for leaf in leaves(self._query) if name in columns_of(leaf)]
+        found = dict(single_words(self._tokenizers[name], [leaf.words for leaf in some if not isinstance(leaf, Near)]))
+        for leaf in some:
+            found |= leaf.pieces[name] if isinstance(leaf, Near) else {}
+        return found
 
     def _words_of(self, name: str) -> set[str]:
-        query, words = self._query, self._tokenizers[name].words
-        return set() if query is None else {
-            word for leaf in leaves(query) if name in columns_of(leaf) for word in words(leaf.words)
-        }  # fmt: skip
+        some = [] if self._query is None else [leaf for leaf in leaves(self._query) if name in columns_of(leaf)]
+        return {word for leaf in some for word in self._words_in(leaf, name)}
+
+    def _words_in(self, leaf: Leaf, name: str) -> Iterable[str]:
+        if isinstance(leaf, Near):
+            return chain.from_iterable(leaf.groups[name])
+        return self._tokenizers[name].words(leaf.words)
 
     def _pieces_known(self) -> bool:
         """Whether an index can be asked for each word by itself: some tokenizers make other words of a word again."""
@@ -198,6 +284,10 @@ class TextSearch:
     def _indexed_of(self, index: TextIndex) -> IndexedTexts:
         key = (self._pinned.version, index)
         return self._cache.indexed.get(key, lambda: IndexedTexts(self._pinned, index, self._tokenizers[index.column]))
+
+    def _others_kept(self) -> _Others:
+        made_of = (self._pinned.version, self._sides, self._columns, self._covered)
+        return self._cache.others.get(made_of, self._others)
 
     def _others(self) -> _Others:
         covered, sides = self._covered, self._sides
@@ -271,7 +361,10 @@ class TextSearch:
         limit, everything = self._sought.limit, sum(f.live_rows for f in self._pinned.fragments())
         asked = min(max(2 * limit, ASKED_MIN), everything)
         while True:
-            found = ask(self._pinned, lance_query(candidates), self._columns, asked, self._sides.filter, others.mask)
+            # Of the first rows, which mostly are enough, all that is wanted is read at once.
+            columns = tuple(dict.fromkeys((*self._columns, *(self._given if self._shown is None else ()))))
+            found = ask(self._pinned, lance_query(candidates), columns, asked, self._sides.filter, others.mask)
+            self._shown = found if self._shown is None else self._shown
             texts = {name: self._tokenizers[name].texts(found[name]) for name in self._columns}
             mine = scores(query, self._scored(texts, statistics))
             best = _ranked(mine, True, found[ROW_ADDRESS].to_numpy())
@@ -319,8 +412,8 @@ def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: Tex
     return replace(sought, query=query, text_columns=columns)
 
 
-def _unnamed(leaf: Match | Phrase) -> bool:
-    return (leaf.columns if isinstance(leaf, Match) else leaf.column) is None
+def _unnamed(leaf: Leaf) -> bool:
+    return (leaf.column if isinstance(leaf, Phrase) else getattr(leaf, "columns", ())) is None
 
 
 def _with_words(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> TextQuery | None:
@@ -329,6 +422,8 @@ def _with_words(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> TextQu
         case Match(words, _, _, _):
             columns = tuple(name for name in columns_of(query) if tokenizers[name].words(words))
             return replace(query, columns=columns) if columns else None
+        case Near():
+            return query
         case Phrase(words, _):
             return query if tokenizers[columns_of(query)[0]].words(words) else None
         case Boost(positive, negative, negative_boost):

@@ -6,13 +6,15 @@ of its words where the phrase stands, ``Boolean`` that of its clauses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from lancewal_core.errors import InvalidInput, SearchUnsupported
+from lancewal_core.store.json_object import is_whole
 
 Operator = Literal["or", "and"]
+FUZZINESS_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,11 @@ class Match:
     operator: Operator = "or"
     boost: float = 1.0
     """The score is multiplied by it."""
+    fuzziness: int | None = 0
+    """Words match too that differ by at most so many letters put in, left out or changed, up to 2; None: words of up to 2
+    letters by none, of up to 5 by one, longer ones by two."""
+    prefix_length: int = 0
+    """So many letters at the beginning of a word must be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +60,36 @@ class Boost:
     negative_boost: float = 0.5
 
 
-TextQuery: TypeAlias = Match | Phrase | Boolean | Boost
+@dataclass(frozen=True, slots=True)
+class Near:
+    """What a fuzzy ``Match`` becomes: any of several words for each one that it names, by column."""
+
+    groups: Mapping[str, tuple[tuple[str, ...], ...]]
+    pieces: Mapping[str, Mapping[str, str]]
+    """By column and word a text that is this word and no other."""
+    operator: Operator
+    boost: float
+
+    def plain(self) -> TextQuery:
+        """A query that finds the same rows, and by no lower scores: columns add up where the best one counts."""
+        of_columns: list[TextQuery] = []
+        for name, groups in self.groups.items():
+            texts = [" ".join(self.pieces[name][word] for word in group) for group in groups]
+            if self.operator == "or":
+                of_columns.append(Match(" ".join(texts), (name,), "or", self.boost))
+            else:
+                of_columns.append(Boolean(must=tuple(Match(text, (name,), "or", self.boost) for text in texts)))
+        return of_columns[0] if len(of_columns) == 1 else Boolean(should=tuple(of_columns))
+
+
+TextQuery: TypeAlias = Match | Phrase | Boolean | Boost | Near
+Leaf: TypeAlias = Match | Phrase | Near
 
 
 def text_query(text: object) -> TextQuery:
     """What a user gave, checked but for columns."""
     query = Match(text) if isinstance(text, str) else text
-    if not isinstance(query, TextQuery):
+    if not isinstance(query, Match | Phrase | Boolean | Boost):
         if type(query).__module__.startswith("lance"):
             raise SearchUnsupported(
                 f"text: of a {type(query).__name__} of pylance nobody can tell what it asks for, so that unmerged rows could "
@@ -74,8 +104,14 @@ def text_query(text: object) -> TextQuery:
 
 def _check(query: TextQuery) -> None:
     match query:
-        case Match(words, _, operator, boost):
+        case Match(words, _, operator, boost, fuzziness, prefix_length):
             _check_words(words)
+            if fuzziness is not None and not (is_whole(fuzziness) and fuzziness <= FUZZINESS_MAX):
+                raise InvalidInput(
+                    f"fuzziness {fuzziness!r}: expected 0, 1, 2, or None, which is by the length of a word"
+                )
+            if not is_whole(prefix_length):
+                raise InvalidInput(f"prefix_length {prefix_length!r}: expected a number of letters from 0 on")
             if operator not in ("or", "and"):
                 raise InvalidInput(f"operator {operator!r} is unknown: use 'or' or 'and'")
             _check_factor("boost", boost)
@@ -89,7 +125,7 @@ def _check(query: TextQuery) -> None:
             if not must and not should:
                 raise InvalidInput("Boolean: needs a clause in must or should, to find what must_not leaves out of")
     for clause in clauses(query):
-        if not isinstance(clause, TextQuery):
+        if isinstance(clause, Near) or not isinstance(clause, TextQuery):
             raise InvalidInput(f"{type(query).__name__}: expected other queries, not {clause!r}")
         _check(clause)
 
@@ -118,9 +154,9 @@ def clauses(query: TextQuery) -> Iterator[TextQuery]:
             yield from (positive, negative)
 
 
-def leaves(query: TextQuery) -> Iterator[Match | Phrase]:
+def leaves(query: TextQuery) -> Iterator[Leaf]:
     """The words and phrases."""
-    if isinstance(query, Match | Phrase):
+    if isinstance(query, Leaf):
         yield query
     for clause in clauses(query):
         yield from leaves(clause)
@@ -129,6 +165,8 @@ def leaves(query: TextQuery) -> Iterator[Match | Phrase]:
 def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
     """Every leaf names its columns, as a tuple; a phrase its one."""
     match query:
+        case Near():
+            return query
         case Match():
             return replace(query, columns=columns if query.columns is None else _names(query.columns))
         case Phrase():
@@ -143,8 +181,10 @@ def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
             return Boost(with_columns(positive, columns), with_columns(negative, columns), negative_boost)
 
 
-def columns_of(leaf: Match | Phrase) -> tuple[str, ...]:
+def columns_of(leaf: Leaf) -> tuple[str, ...]:
     """Of one with columns."""
+    if isinstance(leaf, Near):
+        return tuple(leaf.groups)
     named = leaf.columns if isinstance(leaf, Match) else leaf.column
     assert named is not None
     return _names(named)

@@ -39,7 +39,6 @@ class Texts:
     def __init__(self, texts: Sequence[_Text], vocabulary: Mapping[str, int]) -> None:
         self.lengths: Numbers = np.array([len(text.words) for text in texts], np.int64)
         self._vocabulary = vocabulary
-        self._starts = np.concatenate([[0], np.cumsum(self.lengths)])
         self._words = np.concatenate([np.zeros(0, np.int64), *(text.words for text in texts)])
         self._places = np.concatenate([np.zeros(0, np.int64), *(text.places for text in texts)])
         self._text_of = np.repeat(np.arange(len(texts)), self.lengths)
@@ -47,6 +46,12 @@ class Texts:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def distinct(self) -> Sequence[str]:
+        """Words that some text has."""
+        wanted = np.unique(self._words)
+        words = list(self._vocabulary)  # numbered as they came
+        return [words[number] for number in wanted.tolist()]
 
     def counts(self, word: str) -> Numbers:
         """How often each has it."""
@@ -62,17 +67,16 @@ class Texts:
 
     def have_phrase(self, phrase: Sequence[tuple[str, int]]) -> npt.NDArray[np.bool_]:
         """Which have these words, as far apart as these places are."""
-        found = np.ones(len(self), np.bool_)
-        for word, _ in phrase:
-            found &= self.counts(word) > 0
-        numbers = [(self._vocabulary.get(word), place - phrase[0][1]) for word, place in phrase]
-        for text in np.flatnonzero(found).tolist():
-            part = slice(self._starts[text], self._starts[text + 1])
-            words, places = self._words[part], self._places[part]
-            begins = places[words == numbers[0][0]]
-            for number, apart in numbers[1:]:
-                begins = begins[np.isin(begins + apart, places[words == number])]
-            found[text] = len(begins) > 0
+        found = np.zeros(len(self), np.bool_)
+        last = max(place for _, place in phrase)
+        size = int(self._places.max(initial=0)) + last + 1
+        begins: Numbers | None = None  # of each place where the phrase may begin: its text and the place, as one number
+        for word, place in phrase:
+            at = np.flatnonzero(self._words == self._vocabulary.get(word, -1))
+            here = self._text_of[at] * size + self._places[at] + (last - place)
+            begins = here if begins is None else begins[np.isin(begins, here)]
+        if begins is not None:
+            found[begins // size] = True
         return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from lancewal_core.store.object_store import Stored
 from lancewal_core.store.obstore import open_store
 from lancewal_reader.search import merged
-from lancewal_reader.search.text_query import Phrase
+from lancewal_reader.search.text_query import Match, Phrase
 from lancewal_reader.table import open_table
 from tests.reader.search.test_text import scatter
 from tests.support.indexed_tables import WIDTH, AllIndexes, build_indexes
@@ -54,6 +54,7 @@ def searches(store: SmallS3) -> dict[str, Callable[[], object]]:
         "read": lambda: opened.to_arrow(["id"]),
         "vector": lambda: opened.search(QUERY, vector_column="v_pq", columns=["id"]),
         "text": lambda: opened.search(text="alpha gen0", text_columns=["text"], columns=["id"]),
+        "fuzzy": lambda: opened.search(text=Match("alpho", "text", fuzziness=1), columns=["id"]),
         "phrase": lambda: opened.search(text=Phrase("alpha gen0", "text"), columns=["id"]),
         "both": lambda: opened.search(QUERY, "gen0", vector_column="v_pq", text_columns=["text"], columns=["id"]),
         "filter": lambda: opened.search(QUERY, vector_column="v_pq", columns=["id"], filter="num < 60000"),
@@ -86,10 +87,10 @@ def test_of_an_open_table_it_takes_few_rounds_more_than_a_read(far: SmallS3) -> 
         acts[name]()
         return rounds_of(far.take())
 
-    for name in ("read", "vector", "text"):
+    for name in acts:
         rounds(name)
     read = max(rounds("read") for _ in range(3))
-    for name in ("vector", "text"):
+    for name in ("vector", "text", "fuzzy", "both"):
         tried = [rounds(name)]
         while tried[-1] > read + MORE_ROUNDS_MAX and len(tried) < 10:
             tried.append(rounds(name))

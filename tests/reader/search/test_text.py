@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.rows.schema import Op
 from lancewal_flusher.snapshots.drop import drop_snapshot
 from lancewal_flusher.snapshots.make import make_snapshot
-from lancewal_reader.search import indexed_texts
+from lancewal_reader.search import indexed_texts, near_words
 from lancewal_reader.search import text as text_search
 from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery
 from lancewal_reader.table import Table, open_table, reads_of
@@ -67,12 +68,29 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 # -- the oracle ---------------------------------------------------------------------------------------------------
 
 
+@cache
+def edits(word: str, other: str) -> int:
+    """Letters put in, left out or changed, by the words of the definition."""
+    if not word or not other:
+        return len(word) + len(other)
+    changed = edits(word[1:], other[1:]) + (word[0] != other[0])
+    return min(changed, edits(word[1:], other) + 1, edits(word, other[1:]) + 1)
+
+
 class Documents:
     """Of one column, as a text book has it."""
 
     def __init__(self, texts: Mapping[int, str | None]) -> None:
         self.words = {id: text.split() for id, text in texts.items() if text}
         self.average = sum(map(len, self.words.values())) / max(len(self.words), 1)
+
+    def near(self, word: str, fuzziness: int | None, prefix: int) -> list[str]:
+        """As the documentation of fuzzy queries has it; word by word of all there are."""
+        most = (0 if len(word) <= 2 else 1 if len(word) <= 5 else 2) if fuzziness is None else fuzziness
+        if not most:
+            return [word]
+        known = {other for words in self.words.values() for other in words}
+        return [o for o in known if edits(word, o) <= most and o.startswith(word[:prefix])]
 
     def score(self, id: int, word: str) -> float:
         count = self.words.get(id, []).count(word)
@@ -95,12 +113,12 @@ def score(query: TextQuery, id: int, columns: Mapping[str, Documents]) -> float 
             if isinstance(query.columns, str)
             else query.columns
         )
-        words = query.words.split()
         totals = []
         for column in named:
-            have = [word in columns[column].words.get(id, []) for word in words]
+            groups = [columns[column].near(word, query.fuzziness, query.prefix_length) for word in query.words.split()]
+            have = [any(word in columns[column].words.get(id, []) for word in group) for group in groups]
             if all(have) if query.operator == "and" else any(have):
-                totals.append(columns[column].total(id, words))
+                totals.append(sum(columns[column].total(id, group) for group in groups))
         return max(totals) * query.boost if totals else None
     if isinstance(query, Phrase):
         documents, wanted = columns[query.column or "text"], query.words.split()
@@ -110,6 +128,7 @@ def score(query: TextQuery, id: int, columns: Mapping[str, Documents]) -> float 
     if isinstance(query, Boost):
         high, low = score(query.positive, id, columns), score(query.negative, id, columns)
         return None if high is None else high - query.negative_boost * (low or 0.0)
+    assert isinstance(query, Boolean)
     if any(score(clause, id, columns) is not None for clause in query.must_not):
         return None
     needed = [score(clause, id, columns) for clause in query.must]
@@ -145,6 +164,12 @@ QUERIES: list[TextQuery] = [
     Boost(Match("w2 w5"), Match("w1"), 0.8),
     Boolean(should=[Boost(Match("w9"), Match("w1")), Match("w2", boost=0.3)]),
     Match("nowhere"),
+    Match("w1", fuzziness=1, prefix_length=2),
+    Match("x12 w2", fuzziness=1),
+    Match("v3 w22", fuzziness=1, operator="and", boost=2.0),
+    Match("w123", ("text", "title"), fuzziness=None),
+    Boolean(must=[Match("x3", fuzziness=1)], must_not=[Match("w11", fuzziness=1, prefix_length=2)]),
+    Boost(Match("x4", fuzziness=1), Match("w1"), 0.5),
 ]
 
 
@@ -283,6 +308,32 @@ def test_an_index_whose_scores_are_not_as_its_statistics_say_is_asked_for_all(
     assert asked[-1] == made.dataset.count_rows()
 
 
+@pytest.mark.parametrize("unknown", ["texts of words", "form of the words"])
+def test_where_an_index_cannot_be_asked_for_near_words_texts_are_read(
+    made: Texts, monkeypatch: pytest.MonkeyPatch, unknown: str
+) -> None:
+    def no_words(*_: object) -> None:
+        raise ValueError("another form")
+
+    scatter(made, flush=False)
+    opened = open_table(made.uri)
+    query = Match("x12 w2", "text", fuzziness=1)
+    assert opened.search(text=query).coverage.indexed_rows
+    if unknown == "texts of words":
+        monkeypatch.setattr(text_search, "piece_of", lambda *_: None)
+    else:
+        monkeypatch.setattr(indexed_texts, "word_automata", no_words)
+    holds(made, open_table(made.uri), query)
+    assert not open_table(made.uri).search(text=query).coverage.indexed_rows
+
+
+def test_words_near_to_too_many_are_refused(made: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near_words, "NEAR_MAX", 5)
+    opened = open_table(made.uri)
+    with pytest.raises(SearchUnsupported, match=r"\d+ words are near to 'w1', more than 5: .* prefix_length"):
+        opened.search(text=Match("w1", "text", fuzziness=1))
+
+
 def test_words_are_those_of_the_index(tmp_path: Path) -> None:
     """Stems, stop words, accents and case as Lance has them; without an index its defaults."""
     for indexed in (False, True):
@@ -307,6 +358,9 @@ def test_words_are_those_of_the_index(tmp_path: Path) -> None:
         assert found(Phrase("foxes were run")) == [0]  # the gap of a stop word counts
         assert found(Boolean(must=[Match("foxes")], must_not=[Match("the")])) == [0, 1]
         assert found(Boolean(must=[Match("foxes"), Match("the")])) == []
+        assert found(Match("foyes", fuzziness=1)) == [0, 1]
+        assert found(Match("wader caffe", fuzziness=None)) == [1, 2]
+        assert found(Match("wader quick", fuzziness=1, operator="and")) == []
         made.close()
 
 
@@ -376,6 +430,8 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
         ({"text": 3}, "text: expected words"),
         ({"text": Match("w1", "text", "near")}, "operator 'near'"),  # type: ignore[arg-type]
         ({"text": Match("w1", "text", boost=0)}, "boost 0"),
+        ({"text": Match("w1", "text", fuzziness=3)}, "fuzziness 3: expected 0, 1, 2, or None"),
+        ({"text": Match("w1", "text", fuzziness=1, prefix_length=-1)}, "prefix_length -1"),
         ({"text": Match(3, "text")}, "words: expected a text"),  # type: ignore[arg-type] # what a user gives
         ({"text": Boolean(must_not=[Match("w1")])}, "needs a clause in must or should"),
         ({"text": Boolean(must=["w1"])}, "expected other queries"),  # type: ignore[list-item]

@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from lancewal_core.table.lance.index_build import TOKENIZER
 from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.word_automaton import WordAutomaton
 
 _INVERTED = "Inverted"
+_AUTOMATON = "_token_fst_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +82,17 @@ def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLeng
     row_ids = np.concatenate(ids)
     order = np.argsort(row_ids, kind="stable")
     return DocumentLengths(row_ids[order], np.concatenate(words)[order])
+
+
+def word_automata(pinned: LancePinnedTable, index: TextIndex) -> Sequence[WordAutomaton]:
+    """All words of an index, in parts; deleted rows' ones too.  ``ValueError`` where Lance stores them otherwise,
+    ``VersionGone`` where a clean-up was faster."""
+    found = []
+    for segment in index.segments:
+        told = pinned.index_file(f"{segment}/metadata.lance").metadata().schema.metadata
+        for partition in json.loads(told[b"partitions"]):
+            words = pinned.index_file(f"{segment}/part_{partition}_tokens.lance").read_all().to_table()
+            if words.num_rows != 1 or _AUTOMATON not in words.column_names:
+                raise ValueError(f"words of index {index.name} lie in columns {words.column_names}")
+            found.append(WordAutomaton(words[_AUTOMATON][0].as_py()))
+    return found

@@ -1,0 +1,70 @@
+"""Words near to others, of some texts: what a fuzzy query becomes.
+
+They are all words of the state's texts that are as near as that, however many: Lance takes 50 of them, of its index alone, and
+leaves out each row that the index does not cover.  Nearness is between words as the tokenizer makes them of a text and of the
+query alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lancewal_core.errors import SearchUnsupported
+from lancewal_core.table.lance.word_automaton import next_row
+from lancewal_reader.search.text_query import FUZZINESS_MAX, Match
+from lancewal_reader.search.words import Tokenizer
+
+NEAR_MAX = 1_000
+"""Words near to one that may be sought: an index is asked for each by itself."""
+_ENDINGS = ("", "e", "s", "y", "ing", "ed", "ly", "es")
+
+
+def distance_of(word: str, fuzziness: int | None) -> int:
+    """``fuzziness``, or by the length of the word as Lance documents it."""
+    if fuzziness is not None:
+        return fuzziness
+    return 0 if len(word) <= 2 else 1 if len(word) <= 5 else FUZZINESS_MAX
+
+
+def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> set[str]:
+    """Those that become ``word`` by so many letters put in, left out or changed, behind the first ``prefix``."""
+    letters, begin = set(word), word[:prefix]
+    return {
+        other
+        for other in words
+        if abs(len(other) - len(word)) <= distance
+        and other.startswith(begin)
+        and len(letters.symmetric_difference(other)) <= 2 * distance
+        and apart(word, other) <= distance
+    }
+
+
+def apart(word: str, other: str) -> int:
+    """Letters to put in, leave out or change."""
+    row: list[int] = list(range(len(word) + 1))
+    for letter in other:
+        row = next_row(row, word, letter)
+    return row[-1]
+
+
+def check_few(query: Match, word: str, near: set[str]) -> None:
+    """``SearchUnsupported`` where they are too many to be asked for one by one."""
+    if len(near) > NEAR_MAX:
+        raise SearchUnsupported(
+            f"text: {len(near):,} words are near to {word!r}, more than {NEAR_MAX:,}: ask with less than fuzziness "
+            f"{query.fuzziness}, or with a prefix_length"
+        )
+
+
+def piece_of(tokenizer: Tokenizer, word: str) -> str | None:
+    """A text that is this word and no other, if one is found: some tokenizers shorten what they have shortened once more."""
+    for ending in _ENDINGS:
+        for stem in dict.fromkeys((word, word[:-1] + "y" if word.endswith("i") else word)):
+            if tokenizer.words(stem + ending) == [word]:
+                return stem + ending
+    return None
+
+
+def are_those(tokenizer: Tokenizer, pieces: Mapping[str, str]) -> bool:
+    """Whether the pieces, one behind the other, are still these words."""
+    return tokenizer.words(" ".join(pieces.values())) == list(pieces)
