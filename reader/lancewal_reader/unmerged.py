@@ -105,10 +105,11 @@ _Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
 
 class LoadedCache:
     """The last deltas that were folded, the newest last: a reader that looks again often finds the same one, one with a
-    few more entries, or one of few columns.  Threads may share it."""
+    few more entries, or one of few columns.  Threads may share it.  ``bytes_max`` bounds what is kept; None: nothing does."""
 
-    def __init__(self, count_max: int = 2) -> None:
+    def __init__(self, count_max: int = 2, bytes_max: int | None = None) -> None:
         self._count_max = count_max
+        self._bytes_max = bytes_max
         self._found: tuple[tuple[_Known, Loaded], ...] = ()
         """Compared and not hashed: plans that follow one another share most of their sources, tens of thousands of them."""
         self._lock = Lock()
@@ -141,6 +142,11 @@ class LoadedCache:
         with self._lock:
             others = [found for found in self._found if found[0] != known]
             self._found = (*others, (known, loaded))[-self._count_max :]
+            while self._bytes_max is not None and self._found and self._nbytes() > self._bytes_max:
+                self._found = self._found[1:]
+
+    def _nbytes(self) -> int:
+        return sum(loaded.folded.nbytes for _, loaded in self._found)
 
 
 def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[RegionDelta] | None:
@@ -186,6 +192,8 @@ class Folding:
     """How deltas of several regions become one; as here where regions share no key (``canonical``)."""
 
     on_conflict: OnConflict = "leave-out"
+    by_regions = True
+    """What some regions' deltas fold to follows from them alone, whatever the others have."""
 
     def fold(
         self,
@@ -219,6 +227,8 @@ class SideBySide(Folding):
 
     Nothing goes on from what is remembered: that does not say which key came through which region.
     """
+
+    by_regions = False
 
     def __init__(self, on_conflict: OnConflict) -> None:
         self.on_conflict = on_conflict

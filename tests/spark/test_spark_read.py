@@ -10,6 +10,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from pyspark import SparkFiles
 from pyspark.errors import AnalysisException, PySparkException
 
 import lancewal.spark
@@ -235,6 +236,24 @@ def test_counts_give_as_many_as_there_are_rows_and_send_none(spark: LocalSpark, 
         assert lancewal.spark.count(spark.session, pipeline.uri, filter="ok", **read) == merged.count_rows("ok")
     with pytest.raises(AnalysisException, match="InvalidInput: filter 'no = 3'"):
         lancewal.spark.count(spark.session, pipeline.uri, filter="no = 3")
+
+
+def test_processes_of_an_executor_share_the_keys_of_one_cut(spark: LocalSpark, tmp_path: Path) -> None:
+    made = Pipeline(tmp_path, SMALL, seed=21)
+    for _ in range(4):
+        made.produce(60)
+        made.merge_all()
+    made.produce(60)
+    made.ingest()
+    folder = Path(SparkFiles.getRootDirectory())
+    before = set(folder.glob("lancewal-keys-*.arrow"))
+    spark.tasks()
+    for columns in ("id,region", "id,region,a,s", "id,region"):
+        found = spark.read(made.uri, columns=columns).toArrow()
+        assert {(row["region"], row["id"]) for row in found.to_pylist()} == set(made.oracle)
+    assert len({task.pid for task in spark.tasks() if task.kind == "base"}) >= 2
+    assert len(set(folder.glob("lancewal-keys-*.arrow")) - before) == 1
+    made.close()
 
 
 def test_a_view_is_one_state_under_a_name(spark: LocalSpark, pipeline: Pipeline) -> None:

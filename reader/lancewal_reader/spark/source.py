@@ -67,11 +67,15 @@ TASK_BYTES = 64 << 20
 TASKS_MIN = 4
 SPLIT_BYTES_MIN = 16 << 20
 """A task costs Spark some hundredths of a second, in which Lance reads about so much."""
+APART_BYTES_MIN = 8 << 20
+"""Less of unmerged rows is no task of its own: it would be the last one, which the others wait for."""
 COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
 """What tasks give that count."""
 _IO_THREADS = 8
 
 T = TypeVar("T")
+Group = tuple[Task | CountTask, ...]
+"""Read one behind the other by one of Spark's tasks."""
 
 
 def receipt_of_dataframe(df: DataFrame) -> Receipt:
@@ -200,36 +204,58 @@ class PinnedRead:
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of ``schema``: what ``schema()`` gave, or what the user did."""
         if self.options.count:
-            tasks: Sequence[Task | CountTask] = [CountTask()] if self.options.filter is None else self.tasks()
-            return CountReader(self.pinned_plan, tasks, schema, self.options.filter)
+            groups: Sequence[Group] = [(CountTask(),)] if self.options.filter is None else self.groups()
+            return CountReader(self.pinned_plan, groups, schema, self.options.filter)
         check_user_schema(schema, self.pinned_plan.contract.rows.table)
         if self.options.columns is not None and set(self.options.columns) != set(schema.names):
             raise InvalidInput(
                 f"option columns names {list(self.options.columns)}, the schema given has {schema.names}: give one of them"
             )
         kind = FilteringReader if in_pushdown_worker() else PlainReader
-        return kind(self.pinned_plan, self.tasks(), schema, self.options.filter)
+        return kind(self.pinned_plan, self.groups(), schema, self.options.filter)
+
+    def groups(self) -> list[Group]:
+        """What each of Spark's tasks reads: a base task, a delta task, or, where the delta is small, both."""
+        base = base_tasks(self.fragments)
+        delta = self._delta_tasks()
+        sizes = self._delta_sizes()
+        if not base or len(delta) != 1 or sum(size for _, size in sizes) > APART_BYTES_MIN:
+            return [*((task,) for task in base), *((task,) for task in delta)]
+        *others, lightest = sorted(base, key=self._bytes_of, reverse=True)
+        groups: list[Group] = [(task,) for task in others]
+        return [*groups, (lightest, *delta)]
 
     def tasks(self) -> list[Task]:
-        """Base tasks of about equal bytes, then delta tasks."""
-        base = base_tasks(self.fragments)
+        """Those of all groups."""
+        return [task for group in self.groups() for task in group if not isinstance(task, CountTask)]
+
+    def _bytes_of(self, task: BaseTask) -> float:
+        ids = set(task.fragment_ids)
+        whole = [f for f in self.fragments if f.fragment_id in ids]
+        return sum(f.nbytes * (1.0 if task.rows is None else len(task.rows) / f.rows) for f in whole)
+
+    def _delta_tasks(self) -> list[DeltaTask]:
+        sizes = self._delta_sizes()
+        # Each with patches scans the table's keys, so there are no more of them than size asks for.
+        count = -(-sum(size for _, size in sizes) // TASK_BYTES)
+        return [DeltaTask(tuple(sorted(places))) for places in balanced(sizes, count)]
+
+    def _delta_sizes(self) -> list[tuple[int, int]]:
+        """Places of deltas that have any record, each with about how many bytes."""
         width = row_bytes(self.pinned_plan.contract.rows.table)
         records = [sum(map(records_of, delta.sources)) for delta in self.pinned_plan.plan.deltas]
-        sizes = [(place, number * width) for place, number in enumerate(records) if number]
-        # Each delta task with patches scans the table's keys, so there are no more of them than size asks for.
-        delta_count = -(-sum(size for _, size in sizes) // TASK_BYTES)
-        return [*base, *(DeltaTask(tuple(sorted(places))) for places in balanced(sizes, delta_count))]
+        return [(place, number * width) for place, number in enumerate(records) if number]
 
 
 class PlainReader(DataSourceReader):
     """Reads a pinned state.  Spark refuses a reader that defines ``pushFilters`` unless its setting allows filters."""
 
     def __init__(
-        self, pinned_plan: PinnedPlan, tasks: Sequence[Task | CountTask], schema: StructType, filter: str | None = None
+        self, pinned_plan: PinnedPlan, groups: Sequence[Group], schema: StructType, filter: str | None = None
     ) -> None:
         self.filter = self._given = filter
         self._pinned_plan = pinned_plan
-        self._partitions = [TaskPartition(task) for task in tasks]
+        self._partitions = [TaskPartition(group) for group in groups]
         self._columns = list(schema.names)
         self._target = target_schema(schema)
 
@@ -238,11 +264,14 @@ class PlainReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes one of its own for a table without any task.
-        if isinstance(partition, TaskPartition) and not isinstance(partition.task, CountTask):
+        for task in partition.group if isinstance(partition, TaskPartition) else ():
             with plain_errors():
-                for batch in run_task(self._pinned_plan, partition.task, self._columns, self.filter):
+                for batch in () if isinstance(task, CountTask) else self._rows(task):
                     if batch.num_rows:
                         yield to_target(batch, self._target)
+
+    def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
+        return run_task(self._pinned_plan, task, self._columns, self.filter)
 
 
 class CountReader(PlainReader):
@@ -252,7 +281,7 @@ class CountReader(PlainReader):
         with plain_errors():
             rows = 0
             if isinstance(partition, TaskPartition):
-                rows = count_task(self._pinned_plan, partition.task, self.filter)
+                rows = sum(count_task(self._pinned_plan, task, self.filter) for task in partition.group)
             yield to_target(pa.record_batch([pa.array([rows], pa.int64())], COUNTED), self._target)
 
 
@@ -268,11 +297,11 @@ class FilteringReader(PlainReader):
 
 
 class TaskPartition(InputPartition):
-    """One task on its way to an executor."""
+    """What one of Spark's tasks reads, on its way to an executor."""
 
-    def __init__(self, task: Task | CountTask) -> None:
+    def __init__(self, group: Group) -> None:
         super().__init__(None)
-        self.task = task
+        self.group = group
 
 
 def base_tasks(fragments: Sequence[LiveFragment]) -> list[BaseTask]:

@@ -2,6 +2,10 @@
 
 A process keeps what belongs to a plan (the open table version, the mask) for the plan's other tasks; a plan never changes,
 so what was read stays true.  Nothing here depends on the newest state of anything.
+
+Deltas that were folded are kept for later plans too, ``KEPT_BYTES_MAX`` of them at most: a DataFrame of the same cut folds
+nothing, one of a later cut what is behind the cut before (``LoadedCache``).  One process of an executor loads the keys of a
+whole delta (``shared_keys``).
 """
 
 from __future__ import annotations
@@ -21,9 +25,10 @@ from lancewal_core.process import failpoints
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.rows.projection import project
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.executor import start_worker, storage_options
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.left_out import LeftOut, OnConflict
@@ -31,9 +36,13 @@ from lancewal_reader.lookup import KeyLookup, count_plan
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 from lancewal_reader.portions import UNMERGED_KEYS_MAX
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
+from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
 from lancewal_reader.unmerged import DeltaContext, Loaded, LoadedCache, SnapshotCache, folding_of, load
 
 _PLANS_KEPT = 2
+_DELTAS_KEPT = 6
+KEPT_BYTES_MAX = 128 << 20
+"""Of a process: there are as many as an executor has cores."""
 _IO_THREADS = 8
 
 
@@ -48,6 +57,10 @@ class PinnedPlan:
     base_paths: BasePaths = "refuse"
     on_conflict: OnConflict = "leave-out"
     unmerged_keys_max: int = UNMERGED_KEYS_MAX
+
+    @property
+    def has_delta(self) -> bool:
+        return any(delta.sources for delta in self.plan.deltas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +96,23 @@ class _Opened:
         opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
         keys_max = pinned_plan.unmerged_keys_max
         folding = folding_of(pinned_plan.contract, pinned_plan.on_conflict)
-        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), LoadedCache(1), folding, keys_max)
+        kept = _kept_of(pinned_plan) if folding.by_regions else LoadedCache(1)
+        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), kept, folding, keys_max)
         self.pinned: PinnedTable = pinned_plan.plan.pin(opened.table)
+        self._pinned_plan = pinned_plan
         self._plan = pinned_plan.plan
         self._keys: Loaded | None = None
 
     def keys(self) -> Loaded:
         """Keys of the whole delta."""
         if self._keys is None:
-            self._keys = delta_keys(self.context, self._plan)
+            conflicts, projected = self._plan.in_force.conflicts, project(self.context.contract.rows, ())
+            known = self.context.loaded.get(self._plan.deltas, projected.table.names, conflicts)
+            if known is None:
+                digest = digest_of(_loads_alike(self._pinned_plan), self._plan.deltas, conflicts)
+                known = shared(folder_of_executor(), digest, projected, lambda: delta_keys(self.context, self._plan))
+                self.context.loaded.add(self._plan.deltas, projected.table.names, known, conflicts)
+            self._keys = known
             LeftOut(0, self._keys.unmerged, self._keys.partitions).warn(self.context.contract.topic)
         return self._keys
 
@@ -103,6 +124,22 @@ class _Opened:
 
 
 _opened: OrderedDict[str, _Opened] = OrderedDict()
+_kept: tuple[object, LoadedCache] | None = None
+"""Of the table that was read last."""
+
+
+def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
+    """What beside the deltas decides what is loaded of them, or refused."""
+    contract = encode_contract(pinned_plan.contract)
+    return pinned_plan.uri, contract, pinned_plan.base_paths, pinned_plan.on_conflict, pinned_plan.unmerged_keys_max
+
+
+def _kept_of(pinned_plan: PinnedPlan) -> LoadedCache:
+    global _kept
+    wanted = _loads_alike(pinned_plan)
+    if _kept is None or _kept[0] != wanted:
+        _kept = wanted, LoadedCache(_DELTAS_KEPT, KEPT_BYTES_MAX)
+    return _kept[1]
 
 
 def count_task(pinned_plan: PinnedPlan, task: Task | CountTask, filter: str | None) -> int:
@@ -123,8 +160,9 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
         match task:
             case BaseTask(fragment_ids=ids, rows=some):
                 scan = partial(opened.pinned.scan, filter=filter, fragment_ids=ids, rows=some)
-                schema = pinned_plan.contract.rows
-                yield from base_batches(opened.context.tasks, scan, lambda: opened.keys().mask, schema, columns)
+                # Without a delta no key is looked for, and none is read.
+                mask = (lambda: opened.keys().mask) if pinned_plan.has_delta else None
+                yield from base_batches(opened.context.tasks, scan, mask, pinned_plan.contract.rows, columns)
             case DeltaTask(places=places):
                 # A key that is in another task's regions too is in conflict.
                 met = opened.context.folding.met(opened.keys)

@@ -42,7 +42,7 @@ from lancewal_core.errors import InvalidInput, InvalidSettings, PlanStale
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.point.at import At
-from lancewal_reader.spark import source
+from lancewal_reader.spark import source, task
 from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import COUNT, NOT_OF_A_COUNT, OPTIONS, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
@@ -353,17 +353,17 @@ def test_each_row_is_one_tasks_and_no_task_has_more_than_it_should(sizes: list[t
     total = sum(f.nbytes for f in fragments)
     share = min(TASK_BYTES, max(SPLIT_BYTES_MIN, -(-total // TASKS_MIN)))
     seen: dict[int, list[range]] = {f.fragment_id: [] for f in fragments}
-    for task in base_tasks(fragments):
-        assert task.fragment_ids
-        assert task.rows is None or len(task.fragment_ids) == 1
+    for cut in base_tasks(fragments):
+        assert cut.fragment_ids
+        assert cut.rows is None or len(cut.fragment_ids) == 1
         nbytes = 0.0
-        for fragment in (fragments[id] for id in task.fragment_ids):
-            rows = range(fragment.rows) if task.rows is None else task.rows
+        for fragment in (fragments[id] for id in cut.fragment_ids):
+            rows = range(fragment.rows) if cut.rows is None else cut.rows
             assert rows
             seen[fragment.fragment_id].append(rows)
             nbytes += fragment.nbytes * len(rows) / fragment.rows
-        largest = max(fragments[id].nbytes / fragments[id].rows for id in task.fragment_ids)
-        assert nbytes <= share + max(largest, share if task.rows is None else 0)
+        largest = max(fragments[id].nbytes / fragments[id].rows for id in cut.fragment_ids)
+        assert nbytes <= share + max(largest, share if cut.rows is None else 0)
     for fragment in fragments:
         ranges = sorted(seen[fragment.fragment_id], key=lambda rows: rows.start)
         assert [row for rows in ranges for row in rows] == list(range(fragment.rows))
@@ -420,8 +420,8 @@ def test_fragments_of_a_table_with_stable_row_ids_stay_whole(tmp_path: Path, mon
 def rows_of(read: PinnedRead, columns: list[str], filter: str | None = None) -> pa.Table:
     """All tasks' rows, each from a copy of the plan as an executor gets it."""
     batches: list[pa.RecordBatch] = []
-    for task in read.tasks():
-        batches += run_task(pickle.loads(pickle.dumps(read.pinned_plan)), task, columns, filter)
+    for one in read.tasks():
+        batches += run_task(pickle.loads(pickle.dumps(read.pinned_plan)), one, columns, filter)
     return pa.Table.from_batches(batches, pa.schema([EVERY_TYPE.field(name) for name in columns]))
 
 
@@ -433,6 +433,58 @@ def test_tasks_together_give_the_table(pipeline: Pipeline) -> None:
     kinds = [type(task) for task in read.tasks()]
     assert kinds.count(BaseTask) >= 2
     assert kinds.count(DeltaTask) == 1
+
+
+def test_a_small_delta_is_read_behind_the_lightest_task_of_the_table(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = pin_read({"table": pipeline.uri})
+    *others, (lightest, delta) = read.groups()
+    assert all(len(group) == 1 and isinstance(group[0], BaseTask) for group in others)
+    assert isinstance(lightest, BaseTask)
+    assert isinstance(delta, DeltaTask)
+    reader = read.reader(read.schema())
+    batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    found = pa.Table.from_batches(batches)
+    assert {(row["region"], row["id"]) for row in found.to_pylist()} == set(pipeline.oracle)
+    assert found.num_rows == len(pipeline.oracle)
+    monkeypatch.setattr(source, "APART_BYTES_MIN", 0)
+    assert [len(group) for group in read.groups()] == [1] * (len(others) + 2)
+
+
+def test_without_a_delta_no_key_is_read(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    scan = LancePinnedTable.scan
+
+    def seen(self: LancePinnedTable, columns: list[str], **more: Any) -> Iterator[pa.RecordBatch]:
+        asked.append(list(columns))
+        return scan(self, columns, **more)
+
+    monkeypatch.setattr(LancePinnedTable, "scan", seen)
+    rows_of(pin_read({"table": pipeline.uri, "consistency": "eventual", "columns": "a"}), ["a"])
+    pipeline.merge_all()
+    rows_of(pin_read({"table": pipeline.uri, "columns": "a"}), ["a"])
+    assert asked
+    assert all(columns == ["a"] for columns in asked)
+
+
+def test_a_dataframe_of_the_same_cut_folds_nothing_again(pipeline: Pipeline) -> None:
+    first, second = (pin_read({"table": pipeline.uri}) for _ in range(2))
+    assert first.pinned_plan.plan_id != second.pinned_plan.plan_id
+    found = by_key(rows_of(first, EVERY_TYPE.names))
+    for segment in (Path(pipeline.uri) / "_lancewal" / "wal").rglob("*"):
+        if segment.is_file():
+            segment.unlink()
+    assert by_key(rows_of(second, EVERY_TYPE.names)) == found == pipeline.oracle
+
+
+def test_what_is_kept_of_deltas_has_a_bound(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task, "KEPT_BYTES_MAX", 1000)
+    monkeypatch.setattr(task, "_kept", None)
+    read = pin_read({"table": pipeline.uri})
+    assert by_key(rows_of(read, EVERY_TYPE.names)) == pipeline.oracle
+    assert task._kept is not None
+    assert task._kept[1]._nbytes() <= 1000
 
 
 def test_a_pinned_read_does_not_move(pipeline: Pipeline) -> None:
@@ -468,7 +520,7 @@ def test_the_filter_of_an_option_and_those_that_spark_offers(pipeline: Pipeline)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     wanted = {k: r for k, r in pipeline.oracle.items() if r["a"] is not None and (r["a"] > 2 or r["a"] < 0)}
     assert set(by_key(pa.Table.from_batches(batches))) == set(wanted)
-    taking = FilteringReader(read.pinned_plan, read.tasks(), read.schema(), read.options.filter)
+    taking = FilteringReader(read.pinned_plan, read.groups(), read.schema(), read.options.filter)
     assert list(taking.pushFilters([ds.EqualTo(("ok",), True)])) == []
     assert taking.filter == "(a > 2 OR a < 0) AND ((`ok` = true))"
     batches = [batch for partition in taking.partitions() for batch in taking.read(partition)]
