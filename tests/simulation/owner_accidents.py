@@ -9,6 +9,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, RetentionLost
 from lancewal_core.ids import OwnerId, Sequence
 from lancewal_core.region.end_region import end_region
+from lancewal_core.region.index import State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page, encode_page
 from lancewal_core.testing.faults import PutFault
@@ -322,6 +323,34 @@ def region_is_handed_over_beside_a_seal() -> None:
         stage.check()
 
 
+def member_stops_beside_a_silent_page() -> None:
+    """The seal of a region, or its hand-over, has no verdict for as long as A may take: what lies in the other page is handed
+    over and flushed all the same, and what is left behind its next owner finds in the log."""
+    for sealing in (True, False):
+        stage = Stage(partitions=4)
+        a, b = stage.member("a", 0, 1, 2, 3), stage.member("b")
+        for partition in range(4):
+            stage.append(a, partition)
+        prefix = paths.page_prefix(stage.page(0))
+        a.script.puts += [(prefix, PutFault.NEVER_ARRIVED)] * 4000
+        if sealing:
+            a.worker._sealing._policy = ALWAYS
+            stage.step(a)
+            require(a.worker._sealing.unsettled == {0, 1}, "the other page has a verdict:", a.worker._sealing.unsettled)
+        require(not a.worker.drain(2.0), "all is handed over")
+        a.script.clear()
+        indexes = stage.checker.indexes.read(stage.contract.regions)
+        states = {region.partition: [r.state for r in index.generations] for region, index in indexes.items()}
+        handed_over = [State.FLUSHED, State.FLUSHED] if sealing else [State.FLUSHED]
+        left = [State.OPEN]
+        require(states == {0: left, 1: left, 2: handed_over, 3: handed_over}, "handed over:", states)
+        stage.take_over(a, b, 0, 1, 2, 3)
+        stage.step(b, 4)
+        for partition in range(4):
+            stage.append(b, partition)
+        stage.check()
+
+
 def member_drains_behind_a_rebalance() -> None:
     """A has handed a region over and leaves; B has gone on with it: what A tells the group last is no older position."""
     stage = Stage()
@@ -519,6 +548,7 @@ ACCIDENTS: list[Callable[[], None]] = [
     seal_lands_and_nobody_says_so,
     region_is_claimed_beside_a_seal,
     region_is_handed_over_beside_a_seal,
+    member_stops_beside_a_silent_page,
     member_drains_behind_a_rebalance,
     partition_takes_long_to_open,
 ]

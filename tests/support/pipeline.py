@@ -336,7 +336,7 @@ class Pipeline:
     def settle(self) -> None:
         """Wait until what was sealed is flushed, also by workers that have crashed: nothing is written from then on."""
         for worker in self._workers:
-            for task in (worker._sealing._task, worker._flushes._task):
+            for task in (*(page.task for page in worker._sealing._pages.values()), worker._flushes._task):
                 if task is not None:
                     task.wait(240)
         end = time.monotonic() + 240

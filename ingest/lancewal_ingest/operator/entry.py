@@ -27,7 +27,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.open import open_region
-from lancewal_ingest.regions.seal import hand_over
+from lancewal_ingest.regions.seal import hand_over, to_seal
 
 _SETTLE_S = 30.0
 _RETRY_S = 0.5
@@ -54,7 +54,7 @@ def write_entry(
     finally:
         # Step 3
         if writer.settled:
-            or_raised(hand_over(context, writer, [memtable])[region])
+            or_raised(hand_over(context, to_seal(context, writer, [memtable]))[region])
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:

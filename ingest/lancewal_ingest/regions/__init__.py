@@ -1,7 +1,7 @@
 """The regions of one process, from taking over to handing over.
 
 ``partitions`` are assigned, ``open`` takes one over, ``memtable`` holds its rows, ``policy`` says when to ``seal``, and
-``sealing`` asks it, ``flush_queue`` makes snapshots, ``offset_commits`` tells the group how far that is.
+``sealing`` asks it, ``leaving`` gives up, ``flush_queue`` makes snapshots, ``offset_commits`` tells the group how far that is.
 
 May import: append, context, glibc_heap, kafka, observer, retention.
 """

@@ -2,7 +2,7 @@
 
 ::
 
-    assign --> waiting --open_due--> open --hand_over--> ours no more
+    assign --> waiting --open_due--> open --'leaving'--> ours no more
                   ^  |                | |
       not now: it '--'                | '--drop: another owner has claimed its region--> waiting, or ours no more, or stopped
       waits on                        '--stop: its records go no further--> open and stopped
@@ -39,7 +39,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.open import Opened, open_regions
-from lancewal_ingest.regions.seal import hand_over
+from lancewal_ingest.regions.seal import Answer
 
 AT_ONCE = 256
 """Partitions that are opened together: between two turns the consumer polls and the loop shows that it lives."""
@@ -255,10 +255,8 @@ class Partitions:
             if region is not None:
                 region.pending = None
 
-    def hand_over(self, partitions: Iterable[int], writer: LogWriter) -> bool:
-        """Give up open regions, all at once; False if some are left as they are: the next owner fences."""
-        memtables = [self.open.pop(partition).memtable for partition in partitions]
-        answers = hand_over(self._context, writer, memtables)
+    def handed_over(self, memtables: Iterable[MemTable], answers: Mapping[Region, Answer]) -> bool:
+        """What became of regions that are open no more; False if some are left as they are: the next owner fences."""
         failed: list[LancewalError] = []
         for memtable in memtables:
             match answers[memtable.region]:

@@ -85,9 +85,9 @@ def seal_and_reanchor(
     return _swap(context, full, empty, hand_over=False)
 
 
-def hand_over(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> dict[Region, Answer]:
-    """Seal their generations, with entries or not, and open none."""
-    return _swap(context, to_seal(context, writer, memtables), (), hand_over=True)
+def hand_over(context: IngestContext, fixed: Collection[Fixed]) -> dict[Region, Answer]:
+    """Step 2: seal these generations, with entries or not, and open none."""
+    return _swap(context, fixed, (), hand_over=True)
 
 
 def _swap(

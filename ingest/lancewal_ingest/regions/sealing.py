@@ -5,7 +5,8 @@ into that of the following generation (``seal``).
 
 Guarantees
  1. ``advance`` is called while no segment is unsettled: what a generation ends with is fixed then.
- 2. What is due in a turn goes to the store at once, each page in one swap; what falls due meanwhile is in the next one.
+ 2. What is due in a turn goes to the store at once, each page in one swap; what falls due meanwhile is in the next one.  Each
+    page is a task of its own: one that is silent holds up no region of another.
  3. A seal without a verdict is tried again as it is, and until it has one, that region is neither sealed further nor handed
     over.  What was to be moved only is forgotten, and decided anew; so is a seal of a region that was given up meanwhile, for
     whoever opens that makes one generation of what was put aside and what came behind it.
@@ -15,12 +16,11 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
-from lancewal_core.ids import Region
+from lancewal_core.ids import Page, Region
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
@@ -34,6 +34,8 @@ from lancewal_ingest.regions.seal import Answer, Fixed, seal_and_reanchor, to_mo
 _SEALING_MAX_S = 5.0
 """Longer than any seal that is merely slow."""
 _AGAIN_S = 0.1
+_LITTLE_S = 0.01
+"""Of several pages any may be the next to have a verdict."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +50,24 @@ class _Ending:
     @property
     def region(self) -> Region:
         return self.fixed.memtable.region
+
+
+@dataclass(slots=True, eq=False)
+class _OfPage:
+    """What is under way of one page."""
+
+    endings: list[_Ending] = field(default_factory=list)
+    """Sent, or to be tried again."""
+    trying: bool = False
+    """Also while ``start`` has not returned yet: it may run the whole call, and more turns meanwhile."""
+    task: Task[dict[Region, Answer]] | None = None
+    again_at: float = float("-inf")
+    since: float | None = None
+    """Since when something should be sealed, or re-anchored; a try alone may take half a minute."""
+
+    def takes_more(self, now: float) -> bool:
+        """What falls due now can go out with the next try."""
+        return not self.trying and (not self.endings or now >= self.again_at)
 
 
 class Sealing:
@@ -68,15 +88,10 @@ class Sealing:
         self._flushes = flushes
         self._policy = policy
         self._memory = memory
+        self._pages: dict[Page, _OfPage] = {}
+        """Those that something was under way of."""
         self._since: float | None = None
-        """Since when something should be sealed, or re-anchored; a try alone may take half a minute."""
-
-        self._endings: list[_Ending] = []
-        """Under way, or to be tried again."""
-        self._trying = False
-        """Also while ``start`` has not returned yet: it may run the whole call, and more turns meanwhile."""
-        self._task: Task[dict[Region, Answer]] | None = None
-        self._again_at = float("-inf")
+        """The earliest among theirs."""
 
     @property
     def late(self) -> bool:
@@ -87,76 +102,87 @@ class Sealing:
     @property
     def busy(self) -> bool:
         """Something has no verdict yet."""
-        return bool(self._endings)
+        return any(page.endings for page in self._pages.values())
 
     @property
     def running(self) -> bool:
         """Not while it only waits to be tried again."""
-        return self._trying
+        return any(page.trying for page in self._pages.values())
+
+    @property
+    def unsettled(self) -> set[int]:
+        """Partitions that something has no verdict of."""
+        return {ending.region.partition for page in self._pages.values() for ending in page.endings}
 
     @property
     def nbytes(self) -> int:
         """Of MemTables that are put aside."""
-        return sum(ending.fixed.memtable.nbytes for ending in self._endings if ending.sealed)
+        endings = (ending for page in self._pages.values() for ending in page.endings)
+        return sum(ending.fixed.memtable.nbytes for ending in endings if ending.sealed)
 
     def advance(self, writer: LogWriter) -> None:
         """One turn over the open regions, whose entries go to ``writer``."""
         self.settle()
-        if self._trying or (self._endings and self._now() < self._again_at):
-            return
         self._begin(writer)
-        if not self._endings:
-            self._since = None
-            return
-        if self._since is None:
-            self._since = self._now()
-        self._try()
+        self._try_due()
+
+    def go_on(self) -> None:
+        """A turn that begins nothing new."""
+        self.settle()
+        self._try_due()
 
     def settle(self) -> None:
         """Take the verdicts, if they are there."""
-        if self._task is None:
+        for page in list(self._pages.values()):
+            self._settle(page)
+        self._note_since()
+
+    def wait(self, timeout_s: float) -> None:
+        """Let up to that much time pass, no more than until there are verdicts or it is time to try again."""
+        pages = list(self._pages.values())
+        running = [page.task for page in pages if page.task is not None]
+        again_at = [page.again_at for page in pages if page.endings and not page.trying]
+        if again_at or not running:
+            timeout_s = min(timeout_s, max(min(again_at, default=0.0) - self._now(), _LITTLE_S))
+        if not running:
+            self._context.clock.sleep(timeout_s)
+        else:
+            running[0].wait(timeout_s if len(running) == 1 else min(timeout_s, _LITTLE_S))
+
+    def _settle(self, page: _OfPage) -> None:
+        if page.task is None:
             # What was given up while it waits to be tried again is part of what the next opening finds, be it ours.
-            self._endings = [ending for ending in self._endings if self._is_open(ending)]
+            page.endings = [ending for ending in page.endings if self._is_open(ending)]
             return
-        if not self._task.done():
+        if not page.task.done():
             return
-        task, self._task, self._trying = self._task, None, False
-        endings, self._endings = self._endings, []
+        task, page.task, page.trying = page.task, None, False
+        endings, page.endings = page.endings, []
         answers = task.result()
-        failed = [error for ending in endings if (error := self._take(ending, answers[ending.region])) is not None]
-        for error in dict.fromkeys(failed):  # one may be that of a whole page
+        failed: list[LancewalError] = []
+        for ending in endings:
+            error = self._take(ending, answers[ending.region])
+            if error is not None:
+                failed.append(error)
+                if ending.sealed and isinstance(error, Refresh | Retry):
+                    page.endings.append(ending)
+        for error in dict.fromkeys(failed):  # one may be that of the whole page
             if not isinstance(error, Refresh | Retry):
                 raise error
             self._observer.failed("seal", error)
         if failed:
-            self._again_at = self._now() + _AGAIN_S
+            page.again_at = self._now() + _AGAIN_S
         if not any(isinstance(error, Retry) for error in failed):
-            self._since = None
-
-    def wait(self, timeout_s: float) -> None:
-        """Let up to that much time pass, no more than until there are verdicts or it is time to try again."""
-        if self._task is not None:
-            self._task.wait(timeout_s)
-        else:
-            self._context.clock.sleep(min(max(self._again_at - self._now(), _AGAIN_S / 10), timeout_s))
-
-    def finish(self, partitions: Collection[int], until: float) -> set[int]:
-        """Wait until these have verdicts, and begin nothing new; those that have none by then."""
-        while True:
-            self.settle()
-            left = {p for ending in self._endings if (p := ending.region.partition) in partitions}
-            if not left or self._now() >= until:
-                return left
-            if not self._trying and self._now() >= self._again_at:
-                self._try()
-            else:
-                self.wait(until - self._now())
+            page.since = None
 
     def _begin(self, writer: LogWriter) -> None:
-        """Put aside what is due."""
+        """Put aside what is due, of pages that take it."""
+        now = self._now()
+        full_up = {page.number for page, under_way in self._pages.items() if not under_way.takes_more(now)}
         open_ = [region for region in self._partitions.open.values() if region.sealing is None]
-        largest = max(open_, key=lambda r: r.memtable.nbytes, default=None)
         total = sum(r.memtable.nbytes for r in open_)
+        open_ = [r for r in open_ if not full_up or self._page_of(r.memtable.region).number not in full_up]
+        largest = max(open_, key=lambda r: r.memtable.nbytes, default=None)
         early = largest if largest is not None and self._memory.seal_largest(total) else None
         due: dict[SealDecision, list[OpenRegion]] = {decision: [] for decision in SealDecision}
         for region in open_:
@@ -166,15 +192,39 @@ class Sealing:
         moved = to_move(self._context, writer, [region.memtable for region in empty])
         for region, fixed in zip(full, sealed, strict=True):
             region.sealing, region.memtable = fixed.memtable, fixed.following(self._now())
-            self._endings.append(_Ending(region, fixed, sealed=True))
-        self._endings += [_Ending(region, fixed, sealed=False) for region, fixed in zip(empty, moved, strict=True)]
+            self._put_aside(_Ending(region, fixed, sealed=True))
+        for region, fixed in zip(empty, moved, strict=True):
+            self._put_aside(_Ending(region, fixed, sealed=False))
 
-    def _try(self) -> None:
-        full = [ending.fixed for ending in self._endings if ending.sealed]
-        empty = [ending.fixed for ending in self._endings if not ending.sealed]
-        self._trying = True
-        self._task = self._context.tasks.start(partial(seal_and_reanchor, self._context, full, empty))
+    def _put_aside(self, ending: _Ending) -> None:
+        self._pages.setdefault(self._page_of(ending.region), _OfPage()).endings.append(ending)
+
+    def _try_due(self) -> None:
+        """All that can go out, the pages side by side."""
+        now = self._now()
+        due = [page for page in self._pages.values() if page.takes_more(now)]
+        for page in due:
+            if not page.endings:
+                page.since = None
+            elif page.since is None:
+                page.since = now
+        self._note_since()
+        for page in due:
+            if page.endings and not page.trying:
+                self._try(page)
         self.settle()
+
+    def _try(self, page: _OfPage) -> None:
+        full = [ending.fixed for ending in page.endings if ending.sealed]
+        empty = [ending.fixed for ending in page.endings if not ending.sealed]
+        page.trying = True
+        page.task = self._context.tasks.start(partial(seal_and_reanchor, self._context, full, empty))
+
+    def _note_since(self) -> None:
+        self._since = min((page.since for page in self._pages.values() if page.since is not None), default=None)
+
+    def _page_of(self, region: Region) -> Page:
+        return Page.of(region, self._context.contract.regions_per_page)
 
     def _take(self, ending: _Ending, answer: Answer) -> LancewalError | None:
         """What is left to say of it."""
@@ -193,8 +243,6 @@ class Sealing:
             case Corrupt() as error:
                 self._partitions.put_off(partition, error)
             case error:
-                if ending.sealed:
-                    self._endings.append(ending)
                 return error
         return None
 

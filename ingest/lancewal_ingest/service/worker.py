@@ -38,6 +38,7 @@ from lancewal_ingest.glibc_heap import use_own_pages
 from lancewal_ingest.kafka.source import KafkaSource, Polled, check_topic
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.leaving import Leaving
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.partitions import Partitions
@@ -86,7 +87,7 @@ class WorkerLimits:
     damaged_s: float = 10.0
     """Until a partition is tried again of which something stored is lost or damaged: a person has to act first."""
     settle_s: float = 10.0
-    """How long a revoked partition may wait for the segment in flight."""
+    """How long a revoked partition may wait for the segment in flight, and then for its hand-over."""
     open_s: float = 1.0
     """A turn begins to open no further partitions after so long: between turns the consumer polls and the loop shows that
     it lives."""
@@ -137,6 +138,7 @@ class IngestWorker:
         self._sealing = Sealing(
             context, observer, self._partitions, self._flushes, seal_policy or SealPolicy(), self._memory_policy
         )
+        self._leaving = Leaving(context, observer, self._partitions, self._sealing)
         self._writer = self._new_log()
         self._flight = SegmentInFlight(
             context.tasks, context.clock, self._limits.retry_s, lambda cause: observer.failed("append", cause)
@@ -322,16 +324,13 @@ class IngestWorker:
             if self._fenced:
                 return False
             self._start_job(now=True)
-        undecided = self._sealing.finish(self._partitions.open.keys(), end)
         self._handed_over = sorted(self._partitions.open)
-        handed_over = self._now() < end and self._partitions.hand_over(
-            [p for p in self._handed_over if p not in undecided], self._writer
-        )
+        handed_over = self._leaving.give_up(self._handed_over, self._writer, end, self._flushes.advance)
         while len(self._flushes) and self._now() < end:
             self._flushes.advance()
             self._flushes.wait(end - self._now())
             self._flushes.advance()
-        return handed_over and not undecided and not len(self._flushes)
+        return handed_over and not len(self._flushes)
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
 
@@ -353,17 +352,14 @@ class IngestWorker:
         leaving = [p for p in partitions if p in self._partitions.open]
         if not leaving:
             return
-        until = self._now() + self._limits.settle_s
-        settled = self._wait_job(until)
-        undecided = self._sealing.finish(leaving, until)
+        settled = self._wait_job(self._now() + self._limits.settle_s)
         for partition in leaving:
             self._partitions.stopped.pop(partition, None)  # the segment waited for may have stopped it
         leaving = [p for p in leaving if p in self._partitions.open]
-        decided = [p for p in leaving if p not in undecided] if settled and not self._fenced else []
-        if decided:
-            self._partitions.hand_over(decided, self._writer)
-        for partition in set(leaving) - set(decided):  # do not hand over; the next owner fences
-            del self._partitions.open[partition]
+        if settled and not self._fenced:
+            self._leaving.give_up(leaving, self._writer, self._now() + self._limits.settle_s)
+        for partition in leaving:  # those that were not handed over: the next owner fences
+            self._partitions.open.pop(partition, None)
 
     # -- consuming -----------------------------------------------------------------------------------------------
 

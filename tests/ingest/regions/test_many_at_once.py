@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections import Counter
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from threading import Event
 
 import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import KafkaUnavailable
 from lancewal_core.ids import Page, Region, Sequence
+from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.index import State
 from lancewal_core.region.indexes import page_family
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
+from lancewal_core.store.object_store import PutOutcome
+from lancewal_core.testing.memory_store import MemoryBucket
 from lancewal_core.wal.segment import Trailer, decode_trailer
+from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.observer import Claim
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
-from tests.ingest.service.test_worker import Place
+from tests.ingest.service.test_worker import Place, Store
 from tests.support.silent_observer import SilentObserver
 
 NOT_YET = SealPolicy(rows=10**9, age_s=1e9, log_distance=10**9)
@@ -146,7 +157,7 @@ def test_a_store_that_fails_for_a_page_is_told_once_and_the_other_page_is_sealed
     place.store.silent = None
     assert states(place) == {0: [State.OPEN], 1: [State.OPEN], 2: sealed, 3: sealed}
     assert [act for act, _ in told.failures] == ["seal"]
-    worker._sealing._again_at = 0.0
+    place.clock.sleep(1.0)
     worker._sealing.advance(worker._writer)
     assert states(place) == dict.fromkeys(range(4), sealed)
     assert {m.generation for m in worker.memtables.values()} == {2}
@@ -174,6 +185,75 @@ def test_a_page_that_fails_leaves_its_regions_to_their_next_owner() -> None:
     place.store.silent = None
     assert states(place) == {0: [State.OPEN], 1: [State.OPEN], 2: [State.FLUSHED], 3: [State.FLUSHED]}
     assert [act for act, _ in told.failures] == ["hand-over"]
+
+
+class HeldStore(Store):
+    """Puts of keys with the prefix ``held`` wait until they are let go."""
+
+    held: str | None = None
+
+    def __init__(self, clock: Clock, bucket: MemoryBucket) -> None:
+        super().__init__(clock, bucket)
+        self.came, self.go = Event(), Event()
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        if self.held is not None and key.startswith(self.held):
+            self.came.set()
+            assert self.go.wait(60)
+        return super().put_if_absent(key, data)
+
+
+@pytest.fixture
+def beside() -> Iterator[tuple[Place, HeldStore]]:
+    """A place whose tasks are threads."""
+    place = Place(4, regions_per_page=2)
+    store = HeldStore(place.clock, place.bucket)
+    tasks = ThreadTasks(workers=8)
+    opened = OpenedTable.over(store, place.table, place.contract, tasks, SystemClock())
+    place.context = IngestContext(*opened.parts, lambda: uuid.uuid4().hex)
+    yield place, store
+    store.go.set()
+    tasks.close()
+
+
+def durable_in_all(place: Place) -> IngestWorker:
+    worker = place.worker(NOT_YET, WorkerLimits(linger_s=0.0, idle_position_s=1e9))
+    worker.assigned(range(4))
+    worker.step()
+    place.source.coming = [place.records(0, 1, partition) for partition in range(4)]
+    await_(lambda: worker.durable == dict.fromkeys(range(4), 1), lambda: worker.step(0.01))
+    return worker
+
+
+def await_(condition: Callable[[], bool], turn: Callable[[], None] = lambda: time.sleep(0.001)) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        turn()
+
+
+@pytest.mark.parametrize("sealing", [False, True], ids=["at rest", "beside a seal"])
+def test_who_stops_hands_over_what_answers_while_a_page_is_silent(
+    beside: tuple[Place, HeldStore], *, sealing: bool
+) -> None:
+    """Nobody waits for the deadline: the rest follows as soon as the page answers."""
+    place, store = beside
+    worker = durable_in_all(place)
+    store.held = paths.page_prefix(Page.of(place.region(0), 2))
+    if sealing:
+        worker._sealing._policy = AT_ONCE
+        worker._sealing.advance(worker._writer)
+        await_(lambda: worker._sealing.unsettled == {0, 1}, worker._sealing.settle)
+    with ThreadPoolExecutor(1) as loop:
+        drained = loop.submit(worker.drain, 60.0)
+        await_(lambda: {2, 3} <= {p for p, found in states(place).items() if State.OPEN not in found})
+        await_(lambda: all(found[0] is State.FLUSHED for p, found in states(place).items() if p in (2, 3)))
+        assert not drained.done()
+        assert states(place)[0] == states(place)[1] == [State.OPEN]
+        store.go.set()
+        assert drained.result(60)
+    assert {found[0] for found in states(place).values()} == {State.FLUSHED}
+    assert State.OPEN not in {found[-1] for found in states(place).values()}
 
 
 def test_a_flush_that_fails_holds_up_none_beside_it() -> None:

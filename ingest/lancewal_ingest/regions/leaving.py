@@ -1,0 +1,102 @@
+"""Gives up open regions by handing them over, each page for itself, as soon as the seals of its regions have verdicts.
+
+Guarantees
+ 1. A page that is silent costs its own regions alone: those of pages that answer are handed over meanwhile, each page in one
+    swap beside the caller, and what that makes SEALED goes to be flushed.
+ 2. What is not handed over in time is left as it is, and its next owner fences.  A hand-over that is still under way then may
+    land all the same: it changes nothing of a region that somebody has claimed since, be it this process.
+
+The caller has settled the log, and appends nothing until this returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+
+from lancewal_core.errors import StoreUnavailable
+from lancewal_core.ids import Page, Region
+from lancewal_core.process.tasks import Task
+from lancewal_core.wal.writer import LogWriter
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.observer import Observer
+from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.partitions import Partitions
+from lancewal_ingest.regions.seal import Answer, hand_over, to_seal
+from lancewal_ingest.regions.sealing import Sealing
+
+_LITTLE_S = 0.01
+"""Any of several pages may be the next to answer, and so may a flush."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _HandOver:
+    """That of a page, under way."""
+
+    memtables: list[MemTable]
+    task: Task[dict[Region, Answer]]
+
+
+class Leaving:
+    """See the module docstring."""
+
+    def __init__(self, context: IngestContext, observer: Observer, partitions: Partitions, sealing: Sealing) -> None:
+        self._context = context
+        self._observer = observer
+        self._partitions = partitions
+        self._sealing = sealing
+
+    def give_up(
+        self,
+        partitions: Collection[int],
+        writer: LogWriter,
+        until: float,
+        beside: Callable[[], object] = lambda: None,
+    ) -> bool:
+        """None of them is open then; False if some are left as they are.  ``beside`` is called again and again meanwhile."""
+        waiting: dict[Page, list[int]] = {}
+        for partition in partitions:
+            waiting.setdefault(self._page_of(partition), []).append(partition)
+        under_way: list[_HandOver] = []
+        all_done = True
+        while True:
+            self._sealing.go_on()
+            unsettled = self._sealing.unsettled
+            for page in [page for page, of_page in waiting.items() if unsettled.isdisjoint(of_page)]:
+                # Of some a seal may have found that another owner has them.
+                under_way += self._begin([p for p in waiting.pop(page) if p in self._partitions.open], writer)
+            for done in [one for one in under_way if one.task.done()]:
+                under_way.remove(done)
+                all_done &= self._partitions.handed_over(done.memtables, done.task.result())
+            beside()
+            if not (waiting or under_way):
+                return all_done
+            if self._now() >= until:
+                break
+            self._wait([one.task for one in under_way], until - self._now())
+        left = [p for of_page in waiting.values() for p in of_page if self._partitions.open.pop(p, None) is not None]
+        left += [memtable.region.partition for one in under_way for memtable in one.memtables]
+        if left:
+            self._observer.failed("hand-over", StoreUnavailable(f"partitions {sorted(left)}: no verdict in time"))
+        return all_done and not left
+
+    def _begin(self, partitions: Collection[int], writer: LogWriter) -> list[_HandOver]:
+        if not partitions:
+            return []
+        memtables = [self._partitions.open.pop(partition).memtable for partition in partitions]
+        fixed = to_seal(self._context, writer, memtables)
+        return [_HandOver(memtables, self._context.tasks.start(partial(hand_over, self._context, fixed)))]
+
+    def _wait(self, under_way: list[Task[dict[Region, Answer]]], timeout_s: float) -> None:
+        timeout_s = min(timeout_s, _LITTLE_S)
+        if under_way:
+            under_way[0].wait(timeout_s)
+        else:
+            self._sealing.wait(timeout_s)
+
+    def _page_of(self, partition: int) -> Page:
+        return Page.of(self._partitions.regions[partition], self._context.contract.regions_per_page)
+
+    def _now(self) -> float:
+        return self._context.clock.monotonic()
