@@ -390,40 +390,37 @@ def parse_loss_record(key: str) -> tuple[Region, Position, int] | None:
     return found[0], Position(found[1]), int(match[5] or 1)
 
 
-class SnapshotFile(Enum):
-    """Files of a snapshot's folder."""
+# -- flushes ---------------------------------------------------------------------------------------------------
 
-    MANIFEST = "snapshot.json"
+
+class FlushFile(Enum):
+    """Objects of a flush's folder."""
+
+    MANIFEST = "manifest.json"
     DELETES = "deletes.arrow"
     PATCHES = "patches.arrow"
 
 
-def snapshots_prefix(region: Region) -> str:
-    return f"{region_prefix(region)}memtables/"
+def flushes_prefix() -> str:
+    """Folder of all flushes."""
+    return f"{ROOT}flushes/"
 
 
-def snapshot_prefix(region: Region, generation: Generation, attempt: str) -> str:
-    """Folder of one attempt to flush a generation; ``attempt`` is 8 lower-case hex digits, new for each attempt."""
-    if not re.fullmatch("[0-9a-f]{8}", attempt):
-        raise InvalidInput(f"attempt {attempt!r} of a flush is not 8 lower-case hex digits")
-    return f"{snapshots_prefix(region)}{_digits_20('generation', generation)}-{attempt}/"
+def flush_prefix(name: str) -> str:
+    """Folder of one attempt to flush generations; ``name`` is new for each attempt."""
+    return f"{flushes_prefix()}{_word('flush', name)}/"
 
 
-def snapshot_file(region: Region, generation: Generation, attempt: str, file: SnapshotFile) -> str:
-    return f"{snapshot_prefix(region, generation, attempt)}{file.value}"
+def flush_file(name: str, file: FlushFile) -> str:
+    return f"{flush_prefix(name)}{file.value}"
 
 
-_SNAPSHOT_FILE = re.compile(
-    rf"{_REGION}memtables/({_DIGITS_20})-([0-9a-f]{{8}})/({'|'.join(re.escape(file.value) for file in SnapshotFile)})"
-)
+_FLUSH_FILE = re.compile(rf"{ROOT}flushes/({_WORD})/({'|'.join(re.escape(file.value) for file in FlushFile)})")
 
 
-def parse_snapshot_file(key: str) -> tuple[Region, Generation, str, SnapshotFile] | None:
-    match = _SNAPSHOT_FILE.fullmatch(key)
-    found = _numbered(match)
-    if match is None or found is None:
-        return None
-    return found[0], Generation(found[1]), match[5], SnapshotFile(match[6])
+def parse_flush_file(key: str) -> tuple[str, FlushFile] | None:
+    match = _FLUSH_FILE.fullmatch(key)
+    return (match[1], FlushFile(match[2])) if match and is_word(match[1]) else None
 
 
 # -- parts of keys ---------------------------------------------------------------------------------------------

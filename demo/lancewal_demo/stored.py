@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lancewal_core import paths
+from lancewal_core.region.flushes.manifest import decode_flush
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,9 @@ def look_at(table: Path) -> Stored:
             nbytes["data"] += size
         else:
             nbytes["other"] += size
-        snapshot = paths.parse_snapshot_file(key)
-        if snapshot is not None and snapshot[3] is paths.SnapshotFile.MANIFEST:
-            counts["generation"] += 1
+        flush = paths.parse_flush_file(key)
+        if flush is not None and flush[1] is paths.FlushFile.MANIFEST:
+            counts["generation"] += len(decode_flush(file.read_bytes(), key).parts)
         if paths.parse_merge_record(key) is not None and json.loads(file.read_text())["kind"] == "merge":
             counts["merge"] += 1
     return Stored(

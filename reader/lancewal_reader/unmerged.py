@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Protocol
 
@@ -28,10 +28,11 @@ import pyarrow.compute as pc
 
 from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
-from lancewal_core.ids import Position, Region
+from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.keys.scan import find_keys
+from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Snapshot, read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.region.snapshot import read_gone, read_partials, read_rows
 from lancewal_core.rows.fold import Folded, complete, extend, fold, fold_onto, side_by_side
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows
@@ -47,24 +48,27 @@ from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
 from lancewal_reader.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
 
+FlushedPart = tuple[str, Region, Generation]
+"""The manifest of a flush, and which of its generations."""
+
 
 class SnapshotCache:
-    """Folded snapshots by key and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it."""
+    """Folded snapshots by what they are of and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._found: OrderedDict[tuple[str, tuple[str, ...]], Folded] = OrderedDict()
+        self._found: OrderedDict[tuple[FlushedPart, tuple[str, ...]], Folded] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: str, columns: tuple[str, ...]) -> Folded | None:
+    def get(self, key: FlushedPart, columns: tuple[str, ...]) -> Folded | None:
         with self._lock:
             found = self._found.get((key, columns))
             if found is not None:
                 self._found.move_to_end((key, columns))
             return found
 
-    def add(self, key: str, columns: tuple[str, ...], folded: Folded) -> None:
+    def add(self, key: FlushedPart, columns: tuple[str, ...], folded: Folded) -> None:
         with self._lock:
             if (key, columns) in self._found:
                 return
@@ -121,13 +125,13 @@ class LoadedCache:
         return next((loaded for known, loaded in self._found if known == wanted), None)
 
     def begun(
-        self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[SnapshotRef], bool]
+        self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[Region, SnapshotRef], bool]
     ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
         """The newest that ``deltas`` go on from, and what of them comes behind it."""
         for (known, known_columns, _), loaded in reversed(self._found):
             if known_columns == tuple(columns):
                 behind = _behind(deltas, known)
-                if behind is not None and not any(repaired(ref) for ref in _made_since(deltas, known)):
+                if behind is not None and not any(repaired(*made) for made in _made_since(deltas, known)):
                     return loaded, behind
         return None
 
@@ -166,10 +170,10 @@ def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list
     return behind
 
 
-def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[SnapshotRef]:
+def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[tuple[Region, SnapshotRef]]:
     """Snapshots before the cuts of ``known`` that are not in it."""
     return [
-        source
+        (delta.region, source)
         for delta, before in zip(deltas, known, strict=True)
         for source in delta.sources
         if isinstance(source, SnapshotRef) and source.first < before.cut and source not in before.sources
@@ -204,7 +208,7 @@ class Folding:
         met: pa.Table | None,
     ) -> Loaded:
         """As ``load``, of what is not remembered; it may go on from what is."""
-        begun = context.loaded.begun(deltas, projected.table.names, lambda ref: _repaired(context, ref))
+        begun = context.loaded.begun(deltas, projected.table.names, partial(_repaired, context))
         if begun is None:
             (folded,) = _folds(context, [deltas], projected)
         else:
@@ -282,10 +286,10 @@ def load(
     return known
 
 
-def _repaired(context: DeltaContext, ref: SnapshotRef) -> bool:
+def _repaired(context: DeltaContext, region: Region, ref: SnapshotRef) -> bool:
     """Whether a repair made it; also where that cannot be read: then what can is folded anew."""
     try:
-        return read_snapshot(context.store, ref.key).repaired
+        return read_snapshot(context.store, ref.key, region, ref.generation).repaired
     except Corrupt:
         return True
 
@@ -408,14 +412,15 @@ def _below(entry: Entry, next_: Position) -> pa.RecordBatch:
 
 def _snapshot(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:
     columns = tuple(projected.table.names)
-    cached = context.snapshots.get(ref.key, columns)
+    of = ref.key, region, ref.generation
+    cached = context.snapshots.get(of, columns)
     if cached is not None:
         return cached
     try:
-        folded = _read(context, read_snapshot(context.store, ref.key), projected)
+        folded = _read(context, read_snapshot(context.store, *of), projected)
     except ObjectMissing:
         folded = _from_log(context, region, ref, projected)
-    context.snapshots.add(ref.key, columns, folded)
+    context.snapshots.add(of, columns, folded)
     return folded
 
 

@@ -35,8 +35,7 @@ hostile = st.one_of(
     ),
     st.text(max_size=8).filter(lambda text: not re.fullmatch("[a-zA-Z0-9._-]+", text)),
 )
-files = st.sampled_from(paths.SnapshotFile)
-hexes = st.text("0123456789abcdef", min_size=8, max_size=8)
+files = st.sampled_from(paths.FlushFile)
 
 REGION = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
 PAGE = Page("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
@@ -57,9 +56,8 @@ def test_the_keys_are_those_of_the_format() -> None:
     folder = "_lancewal/pages/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00003/"
     assert paths.page_version(PAGE, 1) == folder + "18446744073709551614.binpb"
     assert paths.history_page(REGION, Generation(9)) == FOLDER + "history/00000000000000000009.binpb"
-    snapshot = paths.snapshot_file(REGION, Generation(9), "0badcafe", paths.SnapshotFile.MANIFEST)
-    assert snapshot == FOLDER + "memtables/00000000000000000009-0badcafe/snapshot.json"
-    assert {file.value for file in paths.SnapshotFile} == {"snapshot.json", "deletes.arrow", "patches.arrow"}
+    assert paths.flush_file("a1", paths.FlushFile.MANIFEST) == "_lancewal/flushes/a1/manifest.json"
+    assert {file.value for file in paths.FlushFile} == {"manifest.json", "deletes.arrow", "patches.arrow"}
 
 
 def test_keys_lie_under_their_prefixes() -> None:
@@ -72,7 +70,7 @@ def test_keys_lie_under_their_prefixes() -> None:
         (paths.page_version(PAGE, 1), paths.page_prefix(PAGE)),
         (paths.page_prefix(PAGE), paths.pages_prefix()),
         (paths.history_page(REGION, Generation(1)), paths.history_prefix(REGION)),
-        (paths.snapshot_prefix(REGION, Generation(1), "00000000"), paths.snapshots_prefix(REGION)),
+        (paths.flush_prefix("a"), paths.flushes_prefix()),
         (paths.history_prefix(REGION), paths.region_prefix(REGION)),
     ]
     for key, prefix in pairs:
@@ -111,17 +109,21 @@ def test_bundle_keys_come_back_and_lie_behind_the_last_segment(log: LogId, one: 
     assert last == 2**64 - 1 or key < paths.wal_segment(log, Sequence(last + 1))
 
 
-@given(regions, u64, hexes, files)
-def test_region_keys_come_back(region: Region, number: int, attempt: str, file: paths.SnapshotFile) -> None:
+@given(regions, u64)
+def test_region_keys_come_back(region: Region, number: int) -> None:
     generation = Generation(number)
     page = Page.of(region, 7)
     assert paths.parse_page_version(paths.page_version(page, number)) == (page, number)
     assert paths.parse_history_page(paths.history_page(region, generation)) == (region, generation)
     assert paths.parse_loss_record(paths.loss_record(region, Position(number))) == (region, number, 1)
     assert paths.parse_loss_record(paths.loss_record(region, Position(number), 17)) == (region, number, 17)
-    key = paths.snapshot_file(region, generation, attempt, file)
-    assert paths.parse_snapshot_file(key) == (region, generation, attempt, file)
-    assert key.startswith(paths.snapshot_prefix(region, generation, attempt))
+
+
+@given(words, files)
+def test_keys_of_flushes_come_back(name: str, file: paths.FlushFile) -> None:
+    key = paths.flush_file(name, file)
+    assert paths.parse_flush_file(key) == (name, file)
+    assert key.startswith(paths.flush_prefix(name))
 
 
 PARSERS = [
@@ -136,7 +138,7 @@ PARSERS = [
     paths.parse_page_version,
     paths.parse_history_page,
     paths.parse_loss_record,
-    paths.parse_snapshot_file,
+    paths.parse_flush_file,
     paths.parse_probe,
     paths.parse_store_proof,
     paths.parse_load_record,
@@ -153,7 +155,7 @@ ONE_OF_EACH = [
     paths.page_version(PAGE, 1),
     paths.history_page(REGION, Generation(1)),
     paths.loss_record(REGION, Position(1), 2),
-    paths.snapshot_file(REGION, Generation(1), "00000000", paths.SnapshotFile.DELETES),
+    paths.flush_file("a", paths.FlushFile.DELETES),
     paths.probe("a"),
     paths.store_proof("0" * 64),
     paths.load_record("a"),
@@ -173,7 +175,7 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
     bundle = paths.parse_wal_bundle(changed)
     states = paths.parse_page_version(changed)
     page = paths.parse_history_page(changed)
-    snapshot = paths.parse_snapshot_file(changed)
+    flush = paths.parse_flush_file(changed)
     contract = paths.parse_contract_version(changed)
     assert wal is None or paths.wal_segment(*wal) == changed
     assert bundle is None or paths.wal_bundle(*bundle) == changed
@@ -181,7 +183,7 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
     assert page is None or paths.history_page(*page) == changed
     loss = paths.parse_loss_record(changed)
     assert loss is None or paths.loss_record(*loss) == changed
-    assert snapshot is None or paths.snapshot_file(*snapshot) == changed
+    assert flush is None or paths.flush_file(*flush) == changed
     assert contract is None or paths.contract_version(contract) == changed
 
 
@@ -203,8 +205,9 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
         "_lancewal/regions/t/id/00001/losses/00000000000000000001-1.json",
         "_lancewal/regions/t/id/00001/losses/00000000000000000001-02.json",
         "_lancewal/regions/t/id/00001/losses/00000000000000000001-10000.json",
-        "_lancewal/regions/t/id/00001/memtables/99999999999999999999-00000000/snapshot.json",
-        "_lancewal/regions/t/id/00001/memtables/00000000000000000001-00000000/snapshot.json\n",
+        "_lancewal/flushes/../manifest.json",
+        "_lancewal/flushes/a/manifest.json\n",
+        "_lancewal/flushes/a/other.json",
         "x/_lancewal/wal/a/00000000000000000001.arrow",
     ],
 )
@@ -225,7 +228,7 @@ def test_hostile_names_are_refused(text: str) -> None:
         lambda: paths.probe(text),
         lambda: paths.store_proof(text),
         lambda: paths.load_record(text),
-        lambda: paths.snapshot_prefix(REGION, Generation(1), text),
+        lambda: paths.flush_prefix(text),
     )
     for build in builds:
         with pytest.raises(InvalidInput):

@@ -25,9 +25,9 @@ from lancewal_core.errors import (
     StoreUnavailable,
 )
 from lancewal_core.ids import Sequence
+from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import RegionIndexes
-from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
@@ -112,10 +112,11 @@ def segments(pipeline: Pipeline, state: State) -> list[Path]:
 
 def snapshot(pipeline: Pipeline) -> Snapshot:
     """The newest one that is not merged and has rows, deletes and patches."""
-    index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
+    region = pipeline.contract.regions[0]
+    index = newest_index(pipeline.store, pipeline.clock, region)
     assert index is not None
-    waiting = [r.snapshot for r in index.generations if r.state is State.FLUSHED and r.snapshot is not None]
-    found = [read_snapshot(pipeline.store, key) for key in waiting]
+    waiting = [(r.snapshot, region, r.generation) for r in index.generations if r.state is State.FLUSHED and r.snapshot]
+    found = [read_snapshot(pipeline.store, *of) for of in waiting]
     return next(s for s in reversed(found) if s.fragments and s.deletes and s.patches)
 
 
@@ -162,7 +163,7 @@ OBJECTS: Mapping[str, Finder] = {
     "a segment of a SEALED generation": lambda p: segments(p, State.SEALED)[0],
     "a fence": lambda p: segments(p, State.SEALED)[-1],
     "the newest state page": lambda p: newest(p, "/pages/"),
-    "a snapshot's manifest": lambda p: snapshot_file(p, "snapshot.json"),
+    "a snapshot's manifest": lambda p: snapshot_file(p, "manifest.json"),
     "a snapshot's deletes": lambda p: snapshot_file(p, "deletes.arrow"),
     "a snapshot's patches": lambda p: snapshot_file(p, "patches.arrow"),
     "a snapshot's data file": data_file,
@@ -294,7 +295,7 @@ def check_status(world: World, of_the_reader: str) -> None:
     except LancewalError as error:
         found = [str(error)]
     if of_the_reader in (RIGHT, PREFIX):
-        assert all("snapshot.json is missing" in problem for problem in found), found
+        assert all("manifest.json is missing" in problem for problem in found), found
     else:
         assert any(world.damaged.name in problem or of_the_reader == NotALancewalTable.kind for problem in found), found
 

@@ -24,12 +24,13 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.region.snapshot import Snapshot, read_snapshot
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.service.service import run_once
 from lancewal_reader.table import open_table
+from tests.support.flushes import snapshots_of
 from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline
 
 FLIPS = 60
@@ -158,8 +159,8 @@ def data_file(pipeline: Pipeline) -> Path:
 
 
 def newest_snapshot(pipeline: Pipeline) -> Snapshot:
-    newest = max(pipeline.objects("snapshot.json"))
-    return read_snapshot(pipeline.store, newest.relative_to(pipeline.uri).as_posix())
+    found = [s for region in pipeline.contract.regions for s in snapshots_of(pipeline.store, region)]
+    return max(found, key=lambda one: (Path(pipeline.uri) / one.key).stat().st_mtime_ns)
 
 
 def flip(path: Path, whole: bytes, rng: random.Random) -> tuple[int, int]:

@@ -27,12 +27,13 @@ from lancewal_core.keys.code import CodedKeys
 from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import Entries, decode_part, encode_part
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
+from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
-from lancewal_core.region.snapshot import decode_snapshot, side_rows
+from lancewal_core.region.snapshot import side_rows
 from lancewal_core.store import object_kinds
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
@@ -71,13 +72,13 @@ def plain(content: Any) -> bytes:
     return json.dumps(content).encode()
 
 
-def snapshot(content: Any) -> bytes:
+def flush(content: Any) -> bytes:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-    return plain({"snapshot": content, "crc32c": google_crc32c.value(canonical)})
+    return plain({"flush": content, "crc32c": google_crc32c.value(canonical)})
 
 
-SNAPSHOT_KEY = paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.MANIFEST)
-SIDE_KEY = paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.DELETES)
+FLUSH_KEY = paths.flush_file("0badcafe", FlushFile.MANIFEST)
+SIDE_KEY = paths.flush_file("0badcafe", FlushFile.DELETES)
 LOSS_KEY = paths.loss_record(REGION, Position(5))
 DRAIN_KEY = paths.drain_version(1)
 MERGE_KEY = paths.merge_record(TableVersion(7))
@@ -93,7 +94,7 @@ KINDS: dict[str, Kind] = {
         ("drain", DRAIN_KEY, lambda d: decode_drain(d, DRAIN_KEY), plain),
         ("merge", MERGE_KEY, lambda d: decode_merge_record(d, MERGE_KEY), plain),
         ("way", WAY_KEY, lambda d: decode_way(d, WAY_KEY), plain),
-        ("snapshot", SNAPSHOT_KEY, lambda d: decode_snapshot(d, SNAPSHOT_KEY), snapshot),
+        ("flush", FLUSH_KEY, lambda d: decode_flush(d, FLUSH_KEY), flush),
     )
 }  # fmt: skip
 MEMBERS: dict[str, tuple[str, ...]] = {
@@ -105,8 +106,12 @@ MEMBERS: dict[str, tuple[str, ...]] = {
     "merge": ("watermarks", "merge", "kind"),
     "drain": ("to", "new"),
     "way": ("endpoint",),
-    "snapshot": ("fragments", "deletes"),
+    "flush": ("fragments", "parts"),
 }
+PART = {
+    "region": REGION.name, "generation": 4, "first": 10, "next": 25, "rows": 0, "deletes": None, "patches": None,
+    "keys_crc32c": 0, "wal_entries": "CgA=", "sealed_at_ms": None, "record_time_min_ms": None, "record_time_max_ms": None,
+}  # fmt: skip
 COLUMN = {"name": "k", "type": "int64", "field_ids": [0]}
 FILE = {"path": "a.lance", "fields": [0], "column_indices": [0], "file_size_bytes": 1}
 
@@ -124,6 +129,7 @@ REPEATED: dict[str, Callable[[int], Any]] = {
     "columns": lambda n: [COLUMN] * n,
     "wide column": lambda n: [{**COLUMN, "field_ids": [0] * n, "type": wide(n // 2)}],
     "fragments": lambda n: [{"id": 0, "physical_rows": 1, "files": [FILE]}] * (n // 8),
+    "parts": lambda n: [{**PART, "generation": i} for i in range(1, n // 16 + 2)],
     "runs": lambda n: [{"name": "r", "files": [{"name": "f", "rows": 1}] * n, "parts": []}],
     "regions": lambda n: {Region("t", TopicId("i"), i).name: {"generation": 1, "next": 1} for i in range(n)},
 }  # fmt: skip
@@ -139,11 +145,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "merge": {"format": "1", "set_by": 6, "merge": "m", "kind": "checkpoint", "watermarks": {}},
     "drain": {"contract_version": 1, "partitions": 2, "to": [0], "write_id": "w"},
     "way": {"format": 1, "endpoint": "https://s3", "bucket": "b", "addressing": "path"},
-    "snapshot": {
-        "format": 1, "region": REGION.name, "generation": 4, "first": 10, "next": 25, "contract_version": 1,
-        "fragments": [], "rows": 0, "rows_bytes": 0, "deletes": None, "patches": None, "keys_crc32c": 0,
-        "wal_entries": "CgA=", "sealed_at_ms": None, "record_time_min_ms": None, "record_time_max_ms": None,
-    },
+    "flush": {"format": 1, "name": "0badcafe", "contract_version": 1, "fragments": [], "parts": [PART]},
 }  # fmt: skip
 
 
@@ -326,7 +328,7 @@ def test_keys_in_conflict() -> None:
 
 TESTED = {
     "contract": "contract", "control": "control", "key catalog": "catalog", "beginning of a load": "load",
-    "accepted loss": "loss", "merge record": "merge", "flush": "snapshot", "drain": "drain",
+    "accepted loss": "loss", "merge record": "merge", "flush": "flush", "drain": "drain",
     "store proof": "way",
     "state page": test_state_pages, "history page": test_indexes, "segment": test_segments, "bundle": test_bundles,
     "deleted keys": test_side_files,

@@ -22,7 +22,7 @@ from lancewal_core import paths
 from lancewal_core.cli.inspect import as_json, as_text
 from lancewal_core.cli.stored_object import inspect_object
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_kinds import KINDS, ObjectKind
@@ -66,7 +66,7 @@ def snapshot_of(content: bytes) -> bytes:
         canonical = json.dumps(json.loads(content), sort_keys=True, separators=(",", ":")).encode()
     except (ValueError, RecursionError):
         canonical = content
-    return b'{"snapshot": %s, "crc32c": %d}' % (content, google_crc32c.value(canonical))
+    return b'{"flush": %s, "crc32c": %d}' % (content, google_crc32c.value(canonical))
 
 
 Sealing = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
@@ -76,7 +76,7 @@ SEALED: dict[str, Sealing] = {
     "segment": (lambda data: data[:-28], segment_of),
     "bundle": (lambda data: data[:-28], partial(segment_of, kind="bundle")),
     "key catalog": (lambda data: data[: data.rindex(b',"crc32c"')], catalog_of),
-    "flush": (lambda data: json.dumps(json.loads(data)["snapshot"]).encode(), snapshot_of),
+    "flush": (lambda data: json.dumps(json.loads(data)["flush"]).encode(), snapshot_of),
 }
 """Kinds with a checksum inside: what it is made of, and the object with one that matches."""
 NOT_DECODED = {
@@ -136,9 +136,9 @@ def test_damaged_objects(kind: ObjectKind) -> None:
 def test_a_side_file_beside_a_damaged_manifest(name: str) -> None:
     """What it is compared with may be anything, too."""
     sound, manifest = SOUND[name], SOUND["flush"]
-    where = paths.parse_snapshot_file(sound.key)
+    where = paths.parse_flush_file(sound.key)
     assert where is not None
-    key = paths.snapshot_file(*where[:3], SnapshotFile.MANIFEST)
+    key = paths.flush_file(where[0], FlushFile.MANIFEST)
     unsealed, sealed = SEALED["flush"]
 
     @fuzz(30)

@@ -1,4 +1,4 @@
-"""Contracts, snapshot.json, merge records, watermarks and receipts: a value that comes back as it is, or a named error."""
+"""Contracts, flushes, merge records, watermarks and receipts: a value that comes back as it is, or a named error."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, ObjectCorrupt
 from lancewal_core.ids import Generation, Page, Position, Region, TableUuid, TableVersion, TopicId
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
+from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, decode_flush, encode_flush
+from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
-from lancewal_core.region.snapshot import SideFile, Snapshot, decode_snapshot, encode_snapshot
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, decode_contract, encode_contract
-from lancewal_core.table.protocol import TransactionInfo
+from lancewal_core.table.protocol import TransactionInfo, fragment_rows
 from lancewal_core.table.watermarks import (
     InForce,
     Watermark,
@@ -42,7 +42,7 @@ from tests.support.fuzzing import MESSAGE_MAX, damaged, fuzz, memory_bound, outc
 MIB = 1 << 20
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
 CONTRACT_KEY = paths.contract_version(1)
-SNAPSHOT_KEY = paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.MANIFEST)
+FLUSH_KEY = paths.flush_file("0badcafe", FlushFile.MANIFEST)
 LOSS_KEY = paths.loss_record(REGION, Position(5))
 MERGE_KEY = paths.merge_record(TableVersion(7))
 
@@ -60,22 +60,24 @@ CONTRACT = Contract(
         Column(name="words", type="list<struct<a: int32, b: string>>", field_ids=(2, 3, 4, 5)),
     ),
 )
-SNAPSHOT = Snapshot(
-    key=SNAPSHOT_KEY,
+_PART = FlushPart(
     region=REGION,
     generation=Generation(4),
     first=Position(10),
     next=Position(25),
-    contract_version=3,
-    fragments=('{"id": 0, "files": [{"path": "a.lance", "fields": [0, 1]}], "physical_rows": 3}',),
-    rows=3,
-    rows_bytes=700,
-    deletes=SideFile(paths.snapshot_file(REGION, Generation(4), "0badcafe", SnapshotFile.DELETES), 2, 300, 17),
+    rows=2,
+    deletes=Stretch(2, 300, 17),
     patches=None,
     keys_crc32c=12345,
     wal_entries=U64Segment.of((10, 11, 20)),
     sealed_at_ms=1_700_000_000_000,
     record_times=RecordTimes(-1, 1_700_000_000_000),
+)
+FLUSH = Flush(
+    FLUSH_KEY,
+    3,
+    ('{"id": 0, "files": [{"path": "a.lance", "fields": [0, 1]}], "physical_rows": 3}',),
+    (_PART, replace(_PART, region=Region("orders", REGION.topic_id, 9), rows=1, patches=Stretch(1, 70, 3))),
 )
 MARKS = {
     REGION: Watermark(Generation(4), Position(25)),
@@ -164,8 +166,8 @@ def canonical(content: object) -> bytes:
 
 
 def summed(content: object) -> bytes:
-    """A snapshot.json with this content and a checksum that matches."""
-    return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(canonical(content))}).encode()
+    """A manifest of a flush with this content and a checksum that matches."""
+    return json.dumps({"flush": content, "crc32c": google_crc32c.value(canonical(content))}).encode()
 
 
 # -- what must hold of each ----------------------------------------------------------------------------------------
@@ -183,18 +185,25 @@ def judge_contract(data: bytes) -> Contract | None:
     return read
 
 
-def judge_snapshot(data: bytes) -> Snapshot | None:
+def judge_flush(data: bytes) -> Flush | None:
     with memory_bound(64 * MIB):
-        read = outcome(lambda: decode_snapshot(data, SNAPSHOT_KEY), SNAPSHOT_KEY)
+        read = outcome(lambda: decode_flush(data, FLUSH_KEY), FLUSH_KEY)
     if read is not None:
-        assert decode_snapshot(encode_snapshot(read), SNAPSHOT_KEY) == read
-        assert (read.region, read.generation) == (REGION, 4)
-        assert 0 <= read.first <= read.next
-        folder = paths.snapshot_prefix(REGION, Generation(4), "0badcafe")
-        for side in (read.deletes, read.patches):
-            assert side is None or (side.key.startswith(folder) and ".." not in side.key)
-            assert side is None or min(side.rows, side.size, side.crc32c) >= 0
-        assert min(read.rows, read.rows_bytes, read.contract_version, read.changes, read.nbytes) >= 0
+        assert decode_flush(encode_flush(read), FLUSH_KEY) == read
+        assert len({(part.region, part.generation) for part in read.parts}) == len(read.parts) > 0
+        rows, ends = 0, dict.fromkeys(FlushFile, 0)
+        for found in read.snapshots:
+            assert 0 <= found.first <= found.next
+            assert found.rows_from == rows
+            rows += found.rows
+            for file, side in ((FlushFile.DELETES, found.deletes), (FlushFile.PATCHES, found.patches)):
+                if side is not None:
+                    assert (side.key, side.start) == (paths.flush_file("0badcafe", file), ends[file])
+                    assert min(side.rows, side.size) > 0
+                    ends[file] += side.size
+            assert min(found.rows, found.rows_bytes, found.contract_version, found.changes, found.nbytes) >= 0
+        assert rows == sum(map(fragment_rows, read.fragments))
+        assert max(ends.values()) <= 1 << 30
     return read
 
 
@@ -285,7 +294,7 @@ def judge_facts(data: bytes) -> MergeFacts | None:
 
 GOOD: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "contract": (judge_contract, encode_contract(CONTRACT)),
-    "snapshot": (judge_snapshot, encode_snapshot(SNAPSHOT)),
+    "flush": (judge_flush, encode_flush(FLUSH)),
     "merge": (judge_merge, encode_merge_record(MERGE, "merge")),
     "merge with conflicts": (judge_merge, encode_merge_record(MERGE_WITH_CONFLICTS, "merge")),
     "settled": (judge_facts, Settled(REGION, 2, {REGION: 1}, CONFLICTS).to_json().encode()),
@@ -324,8 +333,8 @@ def test_damaged_objects(kind: str, draw: st.DataObject) -> None:
 def test_other_values_in_its_members(kind: str, draw: st.DataObject) -> None:
     judge, data = GOOD[kind]
     content = json.loads(data)
-    if kind == "snapshot":
-        judge(summed(draw.draw(changed(content["snapshot"]))))
+    if kind == "flush":
+        judge(summed(draw.draw(changed(content["flush"]))))
     else:
         judge(json.dumps(draw.draw(changed(content))).encode())
 
@@ -343,15 +352,9 @@ def test_deep_and_long_values(kind: str, deep: bytes) -> None:
 
 
 def test_an_object_is_only_taken_under_its_own_key() -> None:
-    other = Region("orders", REGION.topic_id, 4)
-    for key in (
-        paths.snapshot_file(other, Generation(4), "0badcafe", SnapshotFile.MANIFEST),
-        paths.snapshot_file(REGION, Generation(5), "0badcafe", SnapshotFile.MANIFEST),
-        paths.snapshot_file(REGION, Generation(4), "0badcaff", SnapshotFile.MANIFEST),
-        "x",
-    ):
+    for key in (paths.flush_file("0badcaff", FlushFile.MANIFEST), paths.flush_file("0badcafe", FlushFile.DELETES), "x"):
         with pytest.raises(ObjectCorrupt, match=key):
-            decode_snapshot(GOOD["snapshot"][1], key)
+            decode_flush(GOOD["flush"][1], key)
     with pytest.raises(ObjectCorrupt, match="version 1"):
         decode_contract(GOOD["contract"][1], paths.contract_version(2))
 
@@ -367,9 +370,9 @@ def test_later_formats_are_named() -> None:
             lambda d: decode_merge_record(d, MERGE_KEY),
             GOOD["merge"][1].replace(b'"format": "1"', b'"format": "9"'),
         ),
-        "snapshot": (
-            lambda d: decode_snapshot(d, SNAPSHOT_KEY),
-            summed({**json.loads(GOOD["snapshot"][1])["snapshot"], "format": 9, "rows": "of another kind"}),
+        "flush": (
+            lambda d: decode_flush(d, FLUSH_KEY),
+            summed({**json.loads(GOOD["flush"][1])["flush"], "format": 9, "parts": "of another kind"}),
         ),
     }
     for read, data in later.values():

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.proto import mem_wal_pb2, rowids_pb2
+from lancewal_core.region.flushes.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
 from lancewal_core.region.index import (
     Before,
     GenerationRecord,
@@ -30,7 +31,6 @@ from lancewal_core.region.index import (
     encode_history,
     encode_index,
 )
-from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
 from lancewal_core.rows.record_times import RecordTimes
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 
@@ -44,7 +44,7 @@ CHECKSUM_SIZE = 6
 def record(generation: int, state: State) -> GenerationRecord:
     begin = 100 * generation
     sealed, flushed, merged = (state.value >= s.value for s in (State.SEALED, State.FLUSHED, State.MERGED))
-    snapshot = paths.snapshot_file(REGION, Generation(generation), "0badcafe", SnapshotFile.MANIFEST)
+    snapshot = paths.flush_file(f"0badcafe-{generation}", FlushFile.MANIFEST)
     return GenerationRecord(
         Generation(generation),
         state,
@@ -96,9 +96,9 @@ def judge(data: bytes) -> tuple[RegionIndex | None, HistoryPage | None]:
 def inside_its_folder(generation: GenerationRecord) -> None:
     """Whatever a reader fetches because of the record lies where the record's own objects lie."""
     if generation.snapshot is not None:
-        found = paths.parse_snapshot_file(generation.snapshot)
+        found = paths.parse_flush_file(generation.snapshot)
         assert found is not None
-        assert (found[0], found[1], found[3]) == (REGION, generation.generation, SnapshotFile.MANIFEST)
+        assert found[1] is FlushFile.MANIFEST
     for sequence in {generation.first_sequence, generation.end_sequence} - {None}:
         assert paths.wal_segment(generation.log, Sequence(sequence or 0)).startswith(paths.wal_prefix())
 

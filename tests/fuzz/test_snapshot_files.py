@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.ids import Generation, Position, Region, TopicId
-from lancewal_core.paths import SnapshotFile
-from lancewal_core.region.snapshot import SideFile, Snapshot, read_gone, read_partials
-from lancewal_core.region.u64_segment import U64Segment
+from lancewal_core.paths import FlushFile
+from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch
+from lancewal_core.region.flushes.u64_segment import U64Segment
+from lancewal_core.region.snapshot import read_gone, read_partials
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.rows.schema import RowSchema
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
@@ -26,10 +27,8 @@ REGION = Region("orders", TopicId("t"), 0)
 ROWS = RowSchema(
     pa.schema([("id", pa.int64()), ("k", pa.string()), ("words", pa.list_(pa.string()))]), ("id", "k"), ("k",)
 )
-DELETES, PATCHES = (
-    paths.snapshot_file(REGION, Generation(1), "0badcafe", file)
-    for file in (SnapshotFile.DELETES, SnapshotFile.PATCHES)
-)
+MANIFEST = paths.flush_file("0badcafe", FlushFile.MANIFEST)
+DELETES, PATCHES = (paths.flush_file("0badcafe", file) for file in (FlushFile.DELETES, FlushFile.PATCHES))
 
 
 def stream(table: pa.Table, codec: str = "lz4") -> bytes:
@@ -48,26 +47,14 @@ FILES = [stream(GONE), stream(PARTIAL), stream(GONE, "zstd"), stream(PARTIAL.sli
 
 
 def judge(data: bytes, rows: int) -> list[pa.Table | None]:
-    """Read ``data`` as both files of a snapshot that names it with its size and checksum."""
-    side = SideFile("", rows, len(data), google_crc32c.value(data))
-    snapshot = Snapshot(
-        "",
-        REGION,
-        Generation(1),
-        Position(0),
-        Position(9),
-        1,
-        (),
-        0,
-        0,
-        replace(side, key=DELETES),
-        replace(side, key=PATCHES),
-        0,
-        U64Segment.of((0,)),
-    )
+    """Read ``data`` as what a generation has of both files, behind another, which says so with its size and checksum."""
+    side = Stretch(rows, len(data), google_crc32c.value(data))
+    part = FlushPart(REGION, Generation(1), Position(0), Position(9), 0, side, side, 0, U64Segment.of((0,)))
+    before = replace(part, generation=Generation(2), deletes=Stretch(1, 3, 0), patches=Stretch(1, 3, 0))
+    snapshot = Flush(MANIFEST, 1, (), (before, part)).snapshot(REGION, Generation(1))
     store = ScriptedStore(ManualClock())
     for key in (DELETES, PATCHES):
-        store.bucket.put(key, data, 0)
+        store.bucket.put(key, b"abc" + data + b"d", 0)
     with memory_bound(64 * MIB):
         gone = outcome(lambda: read_gone(store, snapshot, ROWS), DELETES)
         partials = outcome(lambda: read_partials(store, snapshot, ROWS), PATCHES)

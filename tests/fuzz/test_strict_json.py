@@ -17,8 +17,8 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt
 from lancewal_core.ids import Generation, Position, TableVersion
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.loss_record import decode_loss
-from lancewal_core.region.snapshot import decode_snapshot
 from lancewal_core.table.conflicts_ref import ConflictsRef, decode_ref
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
@@ -89,8 +89,8 @@ STORED: dict[str, Stored] = {
     "load": of_kind("beginning of a load", decode_load),
     "catalog": of_catalog(0),
     "catalog with regions": of_catalog(1),
-    "snapshot": of_kind("flush", decode_snapshot),
-    "snapshot, repaired": of_kind("flush", decode_snapshot, at=1),
+    "snapshot": of_kind("flush", decode_flush),
+    "snapshot, repaired": of_kind("flush", decode_flush, at=1),
     "merge record": of_kind("merge record", decode_merge_record),
     "receipt": Stored(Receipt.from_json, texts.RECEIPT_LEFT_OUT.to_json().encode()),
     "left out": Stored(

@@ -167,7 +167,7 @@ def _generation(
 
 
 def _snapshot(generation: int, region: Region = NORTH) -> str:
-    return paths.snapshot_file(region, Generation(generation), "0badcafe", paths.SnapshotFile.MANIFEST)
+    return paths.flush_file(f"0badcafe-{region.partition}-{generation}", paths.FlushFile.MANIFEST)
 
 
 _TIMES = (1_709_207_990_123, 1_709_207_991_456, -1, 1_709_207_989_000)

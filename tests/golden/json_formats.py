@@ -9,11 +9,11 @@ from pathlib import Path
 from lancewal_core import paths
 from lancewal_core.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
 from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, RunRegion, encode_catalog
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, encode_flush
+from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.loss_record import LossRecord, encode_loss
-from lancewal_core.region.snapshot import SideFile, Snapshot, encode_snapshot
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Column, Contract, encode_contract
@@ -53,25 +53,23 @@ CONTRACT_OF_A_PLACE = CONTRACT.model_copy(update={"place": "s3://bucket/tables/o
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
 )
-SNAPSHOT_KEY = paths.snapshot_file(NORTH, Generation(7), "0a1b2c3d", SnapshotFile.MANIFEST)
-SNAPSHOT = Snapshot(
-    key=SNAPSHOT_KEY,
+FLUSH_KEY = paths.flush_file("0a1b2c3d", FlushFile.MANIFEST)
+_NORTH = FlushPart(
     region=NORTH,
     generation=Generation(7),
     first=Position(1000),
     next=Position(1010),
-    contract_version=1,
-    fragments=(_FRAGMENT,),
-    rows=3,
-    rows_bytes=2048,
-    deletes=SideFile(paths.snapshot_file(NORTH, Generation(7), "0a1b2c3d", SnapshotFile.DELETES), 2, 400, 12345),
+    rows=2,
+    deletes=Stretch(2, 400, 12345),
     patches=None,
     keys_crc32c=3_735_928_559,
     wal_entries=U64Segment.of((1000, 1003, 1009)),
     sealed_at_ms=1_767_225_600_000,
     record_times=RecordTimes(-1, 1_767_225_599_000),
 )
-REPAIRED = replace(SNAPSHOT, repaired=True, sealed_at_ms=None, record_times=None)
+_SOUTH = replace(_NORTH, region=SOUTH, rows=1, deletes=Stretch(1, 300, 9), patches=Stretch(4, 500, 7))
+FLUSH = Flush(FLUSH_KEY, 1, (_FRAGMENT,), (_NORTH, _SOUTH))
+REPAIRED = replace(FLUSH, parts=(replace(_NORTH, rows=3, repaired=True, sealed_at_ms=None, record_times=None),))
 IN_FORCE = InForce(
     TableVersion(9),
     "fedcba9876543210fedcba9876543210",
@@ -139,8 +137,8 @@ def encoded() -> dict[str, bytes]:
         "contract_1.json": encode_contract(CONTRACT),
         "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
-        "snapshot_1.json": encode_snapshot(SNAPSHOT),
-        "snapshot_1_repaired.json": encode_snapshot(REPAIRED),
+        "flush_1.json": encode_flush(FLUSH),
+        "flush_1_repaired.json": encode_flush(REPAIRED),
         "merge_record_1.json": record or b"",
         "merge_record_2.json": encode_merge_record(IN_FORCE_WITH_CONFLICTS, "checkpoint"),
         "loss_record_1.json": encode_loss(LOSS),

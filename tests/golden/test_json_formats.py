@@ -11,8 +11,8 @@ from lancewal_core.ids import Position, TableVersion
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.flushes.manifest import Flush, read_flush
 from lancewal_core.region.loss_record import read_losses
-from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -44,12 +44,12 @@ def test_the_contract_of_a_place_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("snapshot_1.json", golden.SNAPSHOT), ("snapshot_1_repaired.json", golden.REPAIRED)]
+    ("name", "expected"), [("flush_1.json", golden.FLUSH), ("flush_1_repaired.json", golden.REPAIRED)]
 )
-def test_the_snapshot_is_read(name: str, expected: Snapshot) -> None:
+def test_the_flush_is_read(name: str, expected: Flush) -> None:
     store = MemoryStore(SystemClock())
-    store.put_if_absent(golden.SNAPSHOT_KEY, stored(name))
-    assert read_snapshot(store, golden.SNAPSHOT_KEY) == expected
+    store.put_if_absent(golden.FLUSH_KEY, stored(name))
+    assert read_flush(store, golden.FLUSH_KEY) == expected
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
     ResourceType,
 )
 
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
@@ -47,7 +47,7 @@ TOPIC = "watched"
 LETTERS = f"{TOPIC}.dead-letters"
 KEYED = "keyed"
 """Topic of the other table, and what the names of its services begin with."""
-FLUSHES = "memtables/"
+FLUSHES = "flushes/"
 """In the path of what is stored of a flush."""
 _ACLS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -261,7 +261,7 @@ class Stage:
 
     @property
     def _manifests(self) -> set[Path]:
-        return {file for file in self.store.directory.rglob(SnapshotFile.MANIFEST.value) if file.is_file()}
+        return {file for file in self.store.directory.rglob(FlushFile.MANIFEST.value) if file.is_file()}
 
     def mend_flushes(self) -> None:
         for file, content in self.spoilt.items():

@@ -20,7 +20,7 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.region.snapshot import read_snapshot
+from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.protocol import fragment_files
@@ -49,9 +49,9 @@ def unmerged_snapshots(pipeline: Pipeline) -> list[Path]:
     """Manifests of snapshots that the table does not contain yet."""
     in_force = Watermarks(pipeline.store, pipeline.table).at(pipeline.table.newest().version)
     found = []
-    for path in pipeline.objects("snapshot.json"):
-        snapshot = read_snapshot(pipeline.store, path.relative_to(pipeline.uri).as_posix())
-        if snapshot.generation > in_force.generation(snapshot.region):
+    for path in pipeline.objects("manifest.json"):
+        parts = read_flush(pipeline.store, path.relative_to(pipeline.uri).as_posix()).parts
+        if any(part.generation > in_force.generation(part.region) for part in parts):
             found.append(path)
     assert found
     return found
@@ -60,14 +60,13 @@ def unmerged_snapshots(pipeline: Pipeline) -> list[Path]:
 @pytest.mark.parametrize("what", ["manifest", "data files", "side files", "everything"])
 def test_a_lost_snapshot_is_read_from_the_log(pipeline: Pipeline, what: str) -> None:
     for manifest in unmerged_snapshots(pipeline):
-        snapshot = read_snapshot(pipeline.store, manifest.relative_to(pipeline.uri).as_posix())
+        flush = read_flush(pipeline.store, manifest.relative_to(pipeline.uri).as_posix())
         if what in ("data files", "everything"):
-            for name in (n for f in snapshot.fragments for n in fragment_files(f)):
+            for name in (n for f in flush.fragments for n in fragment_files(f)):
                 (Path(pipeline.uri) / "data" / name).unlink()
         if what in ("side files", "everything"):
-            for side in (snapshot.deletes, snapshot.patches):
-                if side is not None:
-                    (Path(pipeline.uri) / side.key).unlink()
+            for side in manifest.parent.glob("*.arrow"):
+                side.unlink()
         if what in ("manifest", "everything"):
             manifest.unlink()
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle

@@ -39,7 +39,7 @@ def loaded() -> Loaded:
 KNOWN = (delta(NORTH, 8, entry(3, 5), entry(5, 8)), delta(SOUTH, 4))
 
 
-def nobody(ref: SnapshotRef) -> bool:
+def nobody(_: Region, ref: SnapshotRef) -> bool:
     """No snapshot was made by a repair."""
     return False
 
@@ -94,7 +94,7 @@ def test_a_fold_is_not_gone_on_with_where_a_repair_has_made_a_snapshot_since() -
     now = (delta(NORTH, 9, made, entry(8, 9)),)
     asked: list[Source] = []
 
-    def repaired(ref: SnapshotRef) -> bool:
+    def repaired(_: Region, ref: SnapshotRef) -> bool:
         asked.append(ref)
         return True
 

@@ -29,8 +29,12 @@ BESIDE = 300 * MIB
 
 def waiting(uri: str, partition: int, name: str) -> Path:
     """The first file of that name in the snapshots of a partition that have rows."""
-    found = Path(uri).glob(f"_lancewal/regions/*/*/{partition:05d}/memtables/*/{name}")
-    return min(p for p in found if json.loads(p.with_name("snapshot.json").read_bytes())["snapshot"]["fragments"])
+    found = Path(uri).glob(f"_lancewal/flushes/*/{name}")
+    return min(path for path in found if _has_rows(json.loads(path.with_name("manifest.json").read_bytes()), partition))
+
+
+def _has_rows(manifest: dict[str, dict[str, list[dict[str, str]]]], partition: int) -> bool:
+    return any(part["rows"] and part["region"].endswith(f"/{partition}") for part in manifest["flush"]["parts"])
 
 
 def test_the_flusher_merges_all_regions_but_those_and_names_them(
@@ -52,7 +56,7 @@ def test_the_flusher_merges_all_regions_but_those_and_names_them(
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
     ingest.stop()  # it has flushed all that it had
-    path, bomb = waiting(world.uri, 0, "snapshot.json"), waiting(world.uri, 1, "deletes.arrow")
+    path, bomb = waiting(world.uri, 0, "manifest.json"), waiting(world.uri, 1, "deletes.arrow")
     changed = [Changed("", "", p, p.relative_to(world.uri).as_posix(), p.read_bytes()) for p in (path, bomb)]
     put(path, led_elsewhere(path.read_bytes(), other))
     put(bomb, zeros("zstd"))

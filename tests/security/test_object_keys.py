@@ -11,7 +11,7 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, LancewalError, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Page, Region, Sequence, TopicId
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import decode_contract
 
@@ -26,7 +26,7 @@ BUILDERS: dict[str, Callable[[str], str]] = {
     "topic": lambda name: paths.page_version(Page(name, TopicId("t"), 0), 1),
     "topic id": lambda name: paths.history_page(Region("t", TopicId(name), 0), Generation(1)),
     "log": lambda name: paths.wal_segment(LogId(name), Sequence(0)),
-    "attempt": lambda name: paths.snapshot_file(ORDINARY, Generation(1), name, SnapshotFile.MANIFEST),
+    "flush": lambda name: paths.flush_file(name, FlushFile.MANIFEST),
     "probe": paths.probe,
 }
 
@@ -34,7 +34,7 @@ BUILDERS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("part", BUILDERS)
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_a_hostile_name_is_in_no_key(part: str, name: str) -> None:
-    if (part, name) in {("topic id", "x" * 250), ("log", "x" * 250), ("probe", "x" * 250)}:
+    if (part, name) in {("topic id", "x" * 250), ("log", "x" * 250), ("probe", "x" * 250), ("flush", "x" * 250)}:
         # Long names stay below their folder; whether it takes them is for the store to say.
         assert BUILDERS[part](name).startswith(paths.ROOT)
         return

@@ -24,10 +24,9 @@ from obstore.store import S3Store
 from lancewal_core import paths
 from lancewal_core.cli.stored_object import inspect_object
 from lancewal_core.errors import BasePathsRefused, InvalidSettings, ObjectCorrupt
-from lancewal_core.paths import SnapshotFile
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.key_checksum import key_sum
-from lancewal_core.region.snapshot import decode_snapshot
+from lancewal_core.region.flushes.key_checksum import key_sum
+from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.rows.schema import COLUMNS_MAX
 from lancewal_core.settings.load import Settings, load_settings
 from lancewal_core.settings.sections import TableSettings
@@ -46,7 +45,7 @@ from lancewal_reader.spark.source import pin_read
 from lancewal_reader.table import open_table
 from tests.fuzz.test_segments import KEY as SEGMENT_KEY
 from tests.fuzz.test_segments import bomb
-from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, upserts
+from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, upserts
 from tests.support.fuzzing import memory_bound
 
 MIB = 1 << 20
@@ -76,19 +75,19 @@ def other(tmp_path: Path, table: FlusherTable) -> Any:
 
 
 def sealed(content: Mapping[str, Any]) -> bytes:
-    """A ``snapshot.json`` with a checksum that matches."""
+    """A manifest with a checksum that matches."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-    return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(canonical)}).encode()
+    return json.dumps({"flush": content, "crc32c": google_crc32c.value(canonical)}).encode()
 
 
 def led_elsewhere(table: FlusherTable, other: Any) -> str:
     """The snapshot of region 0 that waits names the other table's file, with every sum made anew; its key."""
     snapshot = table.snapshot(0, 2)
-    content = json.loads(table.store.get(snapshot.key) or b"")["snapshot"]
+    content = json.loads(table.store.get(snapshot.key) or b"")["flush"]
     (name,) = [Path(file.path).name for file in other.get_fragments()[0].metadata.files]
     keys = other.to_table(columns=["region", "id"]).cast(table.contract.rows.key)
     content["fragments"][0]["files"][0]["path"] = f"../../other/data/{name}"
-    content["keys_crc32c"] = key_sum(keys)
+    content["parts"][0]["keys_crc32c"] = key_sum(keys)
     (Path(table.uri) / snapshot.key).write_bytes(sealed(content))
     return snapshot.key
 
@@ -151,19 +150,19 @@ HOSTILE_FRAGMENTS: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("how", HOSTILE_FRAGMENTS)
 def test_a_fragment_is_one_file_of_the_table(table: FlusherTable, how: str) -> None:
     key = table.snapshot(0, 2).key
-    content = json.loads(table.store.get(key) or b"")["snapshot"]
-    assert decode_snapshot(sealed(content), key) == table.snapshot(0, 2)
+    content = json.loads(table.store.get(key) or b"")["flush"]
+    assert decode_flush(sealed(content), key).snapshots == (table.snapshot(0, 2),)
     HOSTILE_FRAGMENTS[how](content["fragments"][0])
     with pytest.raises(ObjectCorrupt):
-        decode_snapshot(sealed(content), key)
+        decode_flush(sealed(content), key)
 
 
 def test_a_snapshot_has_the_sum_of_its_keys(table: FlusherTable) -> None:
     key = table.snapshot(0, 2).key
-    content = json.loads(table.store.get(key) or b"")["snapshot"]
-    del content["keys_crc32c"]
+    content = json.loads(table.store.get(key) or b"")["flush"]
+    del content["parts"][0]["keys_crc32c"]
     with pytest.raises(ObjectCorrupt, match="keys_crc32c"):
-        decode_snapshot(sealed(content), key)
+        decode_flush(sealed(content), key)
 
 
 def test_a_data_file_with_other_columns_is_damage_of_its_region(table: FlusherTable, tmp_path: Path) -> None:
@@ -295,13 +294,18 @@ def zeros(codec: str) -> bytes:
 
 
 def test_inspecting_a_side_file_unpacks_no_bomb(table: FlusherTable) -> None:
-    region = table.regions[0]
-    key = paths.snapshot_file(region, table.snapshot(0, 2).generation, "0badcafe", SnapshotFile.DELETES)
+    table.generation(0, [delete(1)])
+    deletes = table.snapshot(0, 3).deletes
+    assert deletes is not None
+    key = deletes.key
     path = Path(table.uri) / key
-    path.parent.mkdir(parents=True)
     data = zeros("zstd")
     assert len(data) < MIB
     path.write_bytes(data)
+    manifest = path.with_name("manifest.json")
+    content = json.loads(manifest.read_bytes())["flush"]
+    content["parts"][0]["deletes"] = {"rows": 1, "size": len(data), "crc32c": google_crc32c.value(data)}
+    manifest.write_bytes(sealed(content))
     with memory_bound(32 * MIB), pytest.raises(ObjectCorrupt, match="bytes declare"):
         inspect_object(table.store, key)
 

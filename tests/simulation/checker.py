@@ -23,11 +23,12 @@ from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import Generation, OwnerId, Page, Region, Sequence
 from lancewal_core.process import failpoints
 from lancewal_core.region.flush import entries_of
+from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page
-from lancewal_core.region.snapshot import read_folded, read_snapshot
+from lancewal_core.region.snapshot import read_folded
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT, TIMESTAMP
 from lancewal_core.table.contract import Contract
@@ -242,7 +243,7 @@ class Checker:
             seen.entries.add(record.generation)
         if record.snapshot is not None and record.snapshot not in seen.snapshots and record.state is State.FLUSHED:
             try:
-                snapshot = read_snapshot(self.store, record.snapshot)
+                snapshot = read_snapshot(self.store, record.snapshot, region, record.generation)
                 folded = read_folded(self.store, self.table, snapshot, self._contract.rows)
             except ObjectMissing:
                 return  # a user's clean-up took its files: the merge rebuilds it

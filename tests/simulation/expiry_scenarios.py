@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lancewal_core.errors import SnapshotMissing, VersionGone
+from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import State
-from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.testing.faults import PutFault
@@ -134,7 +134,7 @@ def _flushed_files(stage: Stage, partition: int) -> list[str]:
     """Data files of the partition's flushes that the index knows."""
     index = stage.process("audience").indexes.read([stage.region(partition)])[stage.region(partition)]
     flushes = [record.snapshot for record in index.generations if record.snapshot and record.state is not State.OPEN]
-    fragments = [f for key in flushes for f in read_snapshot(stage.checker.store, key).fragments]
+    fragments = [f for key in flushes for f in read_flush(stage.checker.store, key).fragments]
     return [name for fragment in fragments for name in fragment_files(fragment)]
 
 

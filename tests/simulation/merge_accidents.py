@@ -32,6 +32,7 @@ from tests.simulation.mutations import compare_with_what_exists
 from tests.simulation.oracle import Record
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Stage
+from tests.support.flushes import flush_objects
 
 
 def version_is_cleaned_up_under_a_plan() -> None:
@@ -116,8 +117,7 @@ def merge_waits_for_more() -> None:
 
 
 def snapshot_files(stage: Stage, partition: int) -> list[str]:
-    prefix = paths.snapshots_prefix(stage.region(partition))
-    return [info.key for info in stage.bucket.listing(prefix)]
+    return flush_objects(stage.checker.store, stage.region(partition))
 
 
 def snapshots_are_lost() -> None:
@@ -162,7 +162,7 @@ def snapshot_and_log_are_lost() -> None:
 
 def snapshot_is_damaged() -> None:
     """Its description, or the keys that it deletes: its region is left, the other one merged; once repaired, all goes on."""
-    for name in ("snapshot.json", "deletes.arrow"):
+    for name in ("manifest.json", "deletes.arrow"):
         _one_damaged(name)
 
 

@@ -15,6 +15,8 @@ from lancewal_core.errors import (
     ObjectMissing,
     PartitionCountChanged,
 )
+from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
+from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.index import State
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
@@ -226,8 +228,19 @@ def attempts_that_lost_are_garbage() -> None:
     index = stage.checker.indexes.read([stage.region(0)]).get(stage.region(0))
     assert index is not None
     sealed = next(r for r in index.generations if r.state is State.SEALED)
-    attempt = f"{paths.snapshot_prefix(stage.region(0), sealed.generation, 'f' * 8)}snapshot.json"
-    stage.bucket.put(attempt, b"{}", 0)
+    attempt = paths.flush_file("f" * 8, paths.FlushFile.MANIFEST)
+    part = FlushPart(
+        stage.region(0),
+        sealed.generation,
+        sealed.first,
+        sealed.next or sealed.first,
+        0,
+        None,
+        None,
+        0,
+        U64Segment.of(()),
+    )
+    stage.bucket.put(attempt, encode_flush(Flush(attempt, 1, (), (part,))), 0)
     state = GarbageState()
     for _ in range(2):
         collect_garbage(f, state)

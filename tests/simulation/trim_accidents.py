@@ -69,7 +69,7 @@ def region_lives_long() -> None:
     collect_garbage(f, GarbageState())
     (page,) = [info.key for info in stage.bucket.listing(paths.history_prefix(region))]
     stage.bucket.put(f"{paths.history_prefix(region)}note.txt", b"of an operator", 0)
-    stage.bucket.put(f"{paths.snapshots_prefix(region)}note.txt", b"of an operator", 0)
+    stage.bucket.put(f"{paths.flushes_prefix()}note.txt", b"of an operator", 0)
     stage.scripts["f"].listings["/history/"] = ListFault.PARTIAL
     with stops(StoreInconsistent):
         collect_garbage(f, GarbageState())

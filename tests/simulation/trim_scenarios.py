@@ -43,8 +43,8 @@ def generation_opens_while_garbage_is_collected() -> None:
         stage.append(b, 0)
 
     state = GarbageState()
-    # The second listing of regions is that of history pages, behind the indexes.
-    stage.scripts["f"].before("list", paths.topic_regions_prefix(stage.region(0)), hand_over, passing=2)
+    # The listing of regions is that of history pages, behind the indexes.
+    stage.scripts["f"].before("list", paths.topic_regions_prefix(stage.region(0)), hand_over)
     collect_garbage(f, state)
     stage.scheduler.now += 10
     collect_garbage(f, state)

@@ -6,8 +6,8 @@ from random import Random
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, VersionGone
+from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import State
-from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import TABLE_UUID
 from tests.simulation.draws import drawn_s
@@ -84,10 +84,10 @@ def _lose_files(world: World, rng: Random) -> None:
         for record in () if index is None else index.generations:
             if record.state is State.FLUSHED and record.snapshot is not None and rng.random() < 0.5:
                 try:
-                    snapshot = read_snapshot(world.checker.store, record.snapshot)
+                    flush = read_flush(world.checker.store, record.snapshot)
                 except ObjectMissing:  # named so late, behind the grace period, that it was deleted: merges rebuild it
                     continue
-                names = {name for fragment in snapshot.fragments for name in fragment_files(fragment)}
+                names = {name for fragment in flush.fragments for name in fragment_files(fragment)}
                 if not names & referred:
                     for name in names:
                         dataset.files.pop(name, None)

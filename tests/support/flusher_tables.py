@@ -20,15 +20,15 @@ import lance
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.ids import LogId, OwnerId, Position, Region
+from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_from_log
+from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.region.transitions import Claimant, claim, first_claim, seal
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import Op
@@ -329,7 +329,7 @@ class FlusherTable:
     def snapshot(self, partition: int, generation: int) -> Snapshot:
         key = self.record(partition, generation).snapshot
         assert key is not None
-        return read_snapshot(self.store, key)
+        return read_snapshot(self.store, key, self.regions[partition], Generation(generation))
 
     def finished(self) -> list[int]:
         """Versions whose merge is marked as finished, oldest first."""

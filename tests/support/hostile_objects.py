@@ -24,9 +24,9 @@ KINDS: Mapping[str, str] = {
     "a segment": "wal/*/*.arrow",
     "a region's index": "pages/*/*/*/*.binpb",
     "a history page": "regions/*/*/*/history/*.binpb",
-    "a snapshot": "regions/*/*/*/memtables/*/snapshot.json",
-    "a snapshot's deletes": "regions/*/*/*/memtables/*/deletes.arrow",
-    "a snapshot's patches": "regions/*/*/*/memtables/*/patches.arrow",
+    "a snapshot": "flushes/*/manifest.json",
+    "a snapshot's deletes": "flushes/*/deletes.arrow",
+    "a snapshot's patches": "flushes/*/patches.arrow",
     "the contract": "contract/*.json",
     "a merge's record": "merges/*.json",
     "the key catalog": "keys/catalog/*.json",
@@ -149,7 +149,7 @@ def change(root: Path, other: Path, what: str, how: str, rng: random.Random) -> 
         if how == HUGE:
             _huge(path, data)
         elif how == LED_ELSEWHERE:
-            if what != "a snapshot" or not json.loads(data)["snapshot"]["fragments"]:
+            if what != "a snapshot" or not json.loads(data)["flush"]["fragments"]:
                 return None
             put(path, led_elsewhere(data, other))
         else:
@@ -160,14 +160,14 @@ def change(root: Path, other: Path, what: str, how: str, rng: random.Random) -> 
 
 
 def led_elsewhere(data: bytes, other: Path) -> bytes:
-    """A ``snapshot.json`` that names a data file of the table at ``other``."""
-    content = json.loads(data)["snapshot"]
+    """A manifest of a flush that names a data file of the table at ``other``."""
+    content = json.loads(data)["flush"]
     name = min(path.name for path in (other / "data").iterdir())
     for fragment in content["fragments"]:
         for file in fragment["files"]:
             file["path"] = f"../../{other.name}/data/{name}"
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-    return json.dumps({"snapshot": content, "crc32c": google_crc32c.value(canonical)}).encode()
+    return json.dumps({"flush": content, "crc32c": google_crc32c.value(canonical)}).encode()
 
 
 def _huge(path: Path, data: bytes) -> None:

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.ids import Generation, Position, TableVersion
+from lancewal_core.ids import Position, TableVersion
 from lancewal_core.keys.catalog import encode_catalog
 from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
+from lancewal_core.region.flushes.manifest import encode_flush
 from lancewal_core.region.index import encode_history
 from lancewal_core.region.loss_record import encode_loss
 from lancewal_core.region.pages.state_page import encode_page
-from lancewal_core.region.snapshot import encode_snapshot
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.control import encode_control
@@ -51,8 +51,8 @@ def stream(table: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _side_key(file: SnapshotFile) -> str:
-    return paths.snapshot_file(core.NORTH, Generation(7), "0badcafe", file)
+def _side_key(file: FlushFile) -> str:
+    return paths.flush_file("0badcafe", file)
 
 
 _GONE = pa.Table.from_pylist([{"id": i, "country": "k" * i} for i in range(30)], core.ROWS.key)
@@ -68,9 +68,9 @@ _CONFLICTS = Conflicts.none(texts.CONTRACT.rows).with_owner(
 SOUND: dict[str, Sound] = {
     "segment": Sound(core.SEGMENT_KEY, (encode_segment(core.SEGMENT, core.ROWS.wal),)),
     "bundle": Sound(core.BUNDLE.key, (encode_bundle(core.BUNDLE.copies, core.ROWS.wal),)),
-    "flush": Sound(texts.SNAPSHOT_KEY, (encode_snapshot(texts.SNAPSHOT), encode_snapshot(texts.REPAIRED))),
-    "deleted keys": Sound(_side_key(SnapshotFile.DELETES), (stream(_GONE),)),
-    "patches": Sound(_side_key(SnapshotFile.PATCHES), (stream(_PARTIAL),)),
+    "flush": Sound(texts.FLUSH_KEY, (encode_flush(texts.FLUSH), encode_flush(texts.REPAIRED))),
+    "deleted keys": Sound(_side_key(FlushFile.DELETES), (stream(_GONE),)),
+    "patches": Sound(_side_key(FlushFile.PATCHES), (stream(_PARTIAL),)),
     "part of a key run": Sound(
         paths.key_part("2233"), (encode_part(core.KEY_ENTRIES), encode_part(core.KEY_ENTRIES_WITH_REGIONS))
     ),

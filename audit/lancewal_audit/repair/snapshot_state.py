@@ -15,8 +15,9 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, PlanStale
 from lancewal_core.ids import Region
 from lancewal_core.region.flush import entries_of
+from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import read_folded, read_snapshot
+from lancewal_core.region.snapshot import read_folded
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.row_text import row_texts
 
@@ -37,16 +38,16 @@ class SnapshotState:
 
 def snapshot_state(context: RepairContext, region: Region, record: GenerationRecord) -> SnapshotState:
     """Look at the snapshot of a generation that is FLUSHED or later.  ``StoreUnavailable`` if the store is silent."""
-    stored, problem = _stored(context, record)
+    stored, problem = _stored(context, region, record)
     expected, log_problem = _expected(context, region, record)
     if stored is not None and expected is not None and not same_rows(stored, expected, context.contract.primary_key):
         problem = f"{record.snapshot} reads as other rows than the generation's log"
     return SnapshotState(record, problem, log_problem)
 
 
-def _stored(context: RepairContext, record: GenerationRecord) -> tuple[Folded | None, str | None]:
+def _stored(context: RepairContext, region: Region, record: GenerationRecord) -> tuple[Folded | None, str | None]:
     try:
-        snapshot = read_snapshot(context.store, record.snapshot or "")
+        snapshot = read_snapshot(context.store, record.snapshot or "", region, record.generation)
     except Corrupt as error:
         return None, str(error)
     if (snapshot.first, snapshot.next) != (record.first, record.next):

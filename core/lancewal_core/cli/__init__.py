@@ -5,5 +5,5 @@ they had, ``options`` the options that they share, ``named`` the partition or re
 print what comes from outside, ``logs`` what they log, and ``unused_imports`` what they keep from being loaded; then
 ``config``, ``pause``, ``estimate``, and ``inspect``, which shows what ``stored_object`` makes of an object.
 
-May import: errors, ids, keys, paths, process, region, region.pages, settings, store, table, wal.
+May import: errors, ids, keys, paths, process, region, region.flushes, region.pages, settings, store, table, wal.
 """

@@ -27,14 +27,15 @@ from lancewal_core.ids import Page, Region
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import NO_REGION, decode_part
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.flushes.manifest import Flush, FlushPart, SideFile, Snapshot, decode_flush, flush_name
 from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.page_chain import newest
 from lancewal_core.region.pages.state_page import Record, decode_page
-from lancewal_core.region.snapshot import Snapshot, read_snapshot, side_rows
+from lancewal_core.region.snapshot import side_rows
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import decode_contract, read_contract
@@ -241,7 +242,7 @@ def _generation(record: GenerationRecord) -> Content:
     }
 
 
-def _record_times(of: EntryHeader | GenerationRecord | Snapshot) -> Content:
+def _record_times(of: EntryHeader | GenerationRecord | FlushPart) -> Content:
     low, high = of.record_times or (None, None)
     return {"record_time_min_ms": low, "record_time_max_ms": high}
 
@@ -274,51 +275,68 @@ def show_key_part(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_snapshot(stored: Stored) -> tuple[str, Content]:
-    _, generation, attempt, _ = _known(paths.parse_snapshot_file(stored.key))
-    found = read_snapshot(stored.store, stored.key)
-    sides = (("deletes", found.deletes), ("patches", found.patches))
+def show_flush(stored: Stored) -> tuple[str, Content]:
+    found = decode_flush(stored.data, stored.key)
     return "flush", {
-        "region": found.region.name,
-        "generation": generation,
-        "attempt": attempt,
-        "first": found.first,
-        "next": found.next,
+        "flush": flush_name(stored.key),
         "contract_version": found.contract_version,
-        **({"repaired": True} if found.repaired else {}),
-        "rows": found.rows,
-        "rows_bytes": found.rows_bytes,
-        "entries": len(found.wal_entries),
-        "sealed_at_ms": found.sealed_at_ms,
-        **_record_times(found),
         "data_files": [file for fragment in found.fragments for file in fragment_files(fragment)],
-        "side_files": [{"holds": name, **asdict(side)} for name, side in sides if side is not None],
+        "generations": [
+            {
+                "region": part.region.name,
+                "generation": part.generation,
+                "first": part.first,
+                "next": part.next,
+                "rows": part.rows,
+                "deletes": part.deletes.rows if part.deletes else 0,
+                "patches": part.patches.rows if part.patches else 0,
+                "entries": len(part.wal_entries),
+                "sealed_at_ms": part.sealed_at_ms,
+                **_record_times(part),
+                "repaired": part.repaired,
+            }
+            for part in found.parts
+        ],
     }
 
 
 def show_side_file(stored: Stored) -> tuple[str, Content]:
-    """Keys that are Gone, or Partial rows: checked against what ``snapshot.json`` beside it says, if there is one."""
-    region, generation, attempt, file = _known(paths.parse_snapshot_file(stored.key))
-    manifest = paths.snapshot_file(region, generation, attempt, SnapshotFile.MANIFEST)
-    checksum = google_crc32c.value(stored.data)
-    finished = stored.store.get(manifest) is not None
-    if finished:
-        snapshot = read_snapshot(stored.store, manifest)
-        said = snapshot.deletes if file is SnapshotFile.DELETES else snapshot.patches
-        if said is None or (said.size, said.crc32c) != (len(stored.data), checksum):
+    """Keys that are Gone, or Partial rows: checked against what the manifest beside it says, if there is one."""
+    name, file = _known(paths.parse_flush_file(stored.key))
+    manifest = paths.flush_file(name, FlushFile.MANIFEST)
+    written = stored.store.get(manifest)
+    shown: list[Content] = []
+    if written is not None:
+        shown = [_stretch(stored, manifest, side, of) for side, of in _sides(decode_flush(written, manifest), file)]
+        if sum(of["bytes"] for of in shown) != len(stored.data):
             raise ObjectCorrupt(f"{stored.key} is corrupt: {manifest} says other bytes", object=stored.key)
+    return "deleted keys" if file is FlushFile.DELETES else "patches", {
+        "flush": name,
+        "finished_attempt": written is not None,
+        "crc32c": google_crc32c.value(stored.data),
+        "generations": shown,
+    }
+
+
+def _sides(flush: Flush, file: FlushFile) -> list[tuple[SideFile, Snapshot]]:
+    found = [(s.deletes if file is FlushFile.DELETES else s.patches, s) for s in flush.snapshots]
+    return [(side, snapshot) for side, snapshot in found if side is not None]
+
+
+def _stretch(stored: Stored, manifest: str, side: SideFile, of: Snapshot) -> Content:
+    data = stored.data[side.start : side.start + side.size]
+    if (len(data), google_crc32c.value(data)) != (side.size, side.crc32c):
+        raise ObjectCorrupt(f"{stored.key} is corrupt: {manifest} says other bytes", object=stored.key)
     try:
-        rows = side_rows(stored.data)
+        rows = side_rows(data, side.rows)
     except (ObjectCorrupt, pa.ArrowException, OSError, ValueError) as error:
         raise ObjectCorrupt(f"{stored.key} is corrupt: {str(error)[:300]}", object=stored.key) from error
-    return "deleted keys" if file is SnapshotFile.DELETES else "patches", {
-        "region": region.name,
-        "generation": generation,
-        "attempt": attempt,
-        "finished_attempt": finished,
+    return {
+        "region": of.region.name,
+        "generation": of.generation,
         "rows": rows.num_rows,
-        "crc32c": checksum,
-        "columns": [{"name": field.name, "type": str(field.type)} for field in rows.schema],
+        "bytes": side.size,
+        "columns": [f"{field.name} {field.type}" for field in rows.schema],
     }
 
 

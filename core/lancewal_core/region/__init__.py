@@ -3,9 +3,8 @@
 ``index`` is the value, ``transitions`` say how it may change, ``indexes`` read and swap it, many at a call; the bytes of all
 lie in ``pages``; ``history`` has what an index left behind.
 ``opened_table`` bundles all that a table's protocols use.
-``flush`` makes a ``snapshot`` of a generation (of it a merge may take a ``snapshot_fragment`` as it stands);
+``flush`` makes a ``snapshot`` of a generation; what a flush says of itself is in ``flushes``;
 ``durable_position`` and ``loss_record`` say from where ingest goes on, ``end_region`` ends what its owner has open.
-``u64_segment`` and ``key_checksum`` are parts of what is stored.
 
-May import: errors, ids, paths, process, proto, region.pages, rows, store, table, wal, words.
+May import: errors, ids, paths, process, proto, region.flushes, region.pages, rows, store, table, wal, words.
 """

@@ -10,7 +10,7 @@ Guarantees
 
 Steps
  1. Gather the generation's entries (from memory, or by ``kept_entries`` from its log) and fold them.
- 2. Write the snapshot into a folder of its own.
+ 2. Write the snapshots into a folder of their own.
  3. Compare-and-swap SEALED -> FLUSHED.
 """
 
@@ -18,17 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from typing import TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, LancewalError, ObjectMissing, PlanStale, or_raised
 from lancewal_core.ids import Region, Sequence
 from lancewal_core.process.failpoints import points
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import Decide
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content, Snapshot, write_snapshot
+from lancewal_core.region.snapshot import Content, Flushable, write_flush
 from lancewal_core.region.transitions import flushed, refreshed
 from lancewal_core.rows.fold import fold
 from lancewal_core.wal.entry import Described, Entry, is_chain
@@ -91,15 +91,6 @@ def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) 
         raise ObjectMissing(f"{error}. {LOG_LOST}", region=region.name, log=record.log) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Flushable:
-    """A SEALED generation and what it comes to."""
-
-    region: Region
-    record: GenerationRecord
-    content: Content
-
-
 def flush_generation(
     opened: OpenedTable,
     region: Region,
@@ -122,7 +113,7 @@ def flush_generations(
 
     def write(one: Flushable) -> Snapshot | LancewalError:
         try:
-            return write_snapshot(opened, one.region, one.record, one.content, new_id()[:8])
+            return write_flush(opened, [one], new_id()).snapshots[0]
         except LancewalError as error:
             return error
 
@@ -203,7 +194,7 @@ def replace_snapshot(
     old = record.snapshot
     if old is None:
         raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")
-    snapshot = write_snapshot(opened, region, record, content, new_id()[:8])
+    (snapshot,) = write_flush(opened, [Flushable(region, record, content)], new_id()).snapshots
 
     def decide(index: RegionIndex | None) -> RegionIndex | None:
         return index and refreshed(index, record.generation, old, snapshot.key, new_id())

@@ -28,7 +28,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, Corrupt, FormatUnknown, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
-from lancewal_core.region.u64_segment import U64Segment, encode_u64_segment
+from lancewal_core.region.flushes.u64_segment import U64Segment, encode_u64_segment
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.words import FORM, is_word
 
@@ -84,7 +84,7 @@ class GenerationRecord:
     end_sequence: Sequence | None
     """Segments ``[first_sequence, end_sequence)`` of ``log`` may hold its entries; ``None`` while OPEN."""
     snapshot: str | None
-    """Object key of its snapshot.json, in the region's own folder, from FLUSHED on."""
+    """Object key of the manifest of its flush, from FLUSHED on."""
     merged_version: TableVersion | None
     """The table version that merged it, once MERGED."""
     merged_at_ms: int | None
@@ -242,9 +242,9 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], soun
             record.check()
         except ObjectCorrupt as error:
             raise _broken(region, str(error)) from error
-        if record.snapshot is not None and not _is_snapshot_of(region, record.generation, record.snapshot):
+        if record.snapshot is not None and not _is_manifest(record.snapshot):
             # A key from outside would be read, or replaced, wherever it leads.
-            raise _broken(region, f"generation {record.generation} names {record.snapshot!r}, which is no flush of it")
+            raise _broken(region, f"generation {record.generation} names {record.snapshot!r}, which is no flush")
     for earlier, later in pairwise(generations):
         pair = f"generations {earlier.generation} and {later.generation}"
         if later.generation != earlier.generation + 1:
@@ -257,12 +257,9 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], soun
             raise _broken(region, f"{pair}: the later starts at {later.first}, the earlier ends at {earlier.next}")
 
 
-def _is_snapshot_of(region: Region, generation: Generation, key: str) -> bool:
-    match paths.parse_snapshot_file(key):
-        case (of_region, of_generation, _, paths.SnapshotFile.MANIFEST):
-            return (of_region, of_generation) == (region, generation)
-        case _:
-            return False
+def _is_manifest(key: str) -> bool:
+    parsed = paths.parse_flush_file(key)
+    return parsed is not None and parsed[1] is paths.FlushFile.MANIFEST
 
 
 def _broken(region: Region, problem: str) -> ObjectCorrupt:

@@ -17,7 +17,7 @@ from typing import Any
 
 from lancewal_core import paths
 from lancewal_core.ids import Page, Region
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 
 _MIB = 1 << 20
 SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
@@ -29,7 +29,7 @@ BUNDLE_BYTES_MAX = 64 * _MIB
 BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
 """The same, unpacked."""
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
-"""Rows of a side file of a snapshot, unpacked: twice what ``ingest.seal_bytes`` allows."""
+"""Rows of a side file of a flush, unpacked: twice what ``ingest.seal_bytes`` allows."""
 CONFLICTS_BYTES_MAX = 64 * _MIB
 """Keys in conflict: 10,000 of them with rows of some KB."""
 CONFLICTS_ROWS_BYTES_MAX = 256 * _MIB
@@ -91,9 +91,9 @@ class ObjectKind:
         return found
 
 
-def _snapshot_file(file: SnapshotFile, key: str) -> tuple[Any, ...] | None:
-    parsed = paths.parse_snapshot_file(key)
-    return parsed if parsed is not None and parsed[3] is file else None
+def _flush_file(file: FlushFile, key: str) -> tuple[Any, ...] | None:
+    parsed = paths.parse_flush_file(key)
+    return parsed if parsed is not None and parsed[1] is file else None
 
 
 KINDS: tuple[ObjectKind, ...] = (
@@ -106,15 +106,15 @@ KINDS: tuple[ObjectKind, ...] = (
         Collected.WHEN_FREE, "show_bundle",
     ),
     ObjectKind(
-        "flush", "files of flushes", partial(_snapshot_file, SnapshotFile.MANIFEST), 16 * _MIB, None,
-        Collected.WHEN_FREE, "show_snapshot",
+        "flush", "files of flushes", partial(_flush_file, FlushFile.MANIFEST), 16 * _MIB, None,
+        Collected.WHEN_FREE, "show_flush",
     ),
     ObjectKind(
-        "deleted keys", "files of flushes", partial(_snapshot_file, SnapshotFile.DELETES), 1024 * _MIB,
+        "deleted keys", "files of flushes", partial(_flush_file, FlushFile.DELETES), 1024 * _MIB,
         SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_side_file",
     ),
     ObjectKind(
-        "patches", "files of flushes", partial(_snapshot_file, SnapshotFile.PATCHES), 1024 * _MIB,
+        "patches", "files of flushes", partial(_flush_file, FlushFile.PATCHES), 1024 * _MIB,
         SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_side_file",
     ),
     ObjectKind(

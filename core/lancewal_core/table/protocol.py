@@ -99,6 +99,18 @@ def fragment_rows(fragment_json: str) -> int:
     return int(json.loads(fragment_json)["physical_rows"])
 
 
+def rows_of_fragments(fragments: Iterable[str], rows: range | None) -> Iterator[tuple[str, range | None]]:
+    """What ``rows`` has of each of these fragments, one behind the other, but for those that it has nothing of; None: all."""
+    begin = 0
+    for fragment in fragments:
+        end = begin + fragment_rows(fragment)
+        if rows is None or (rows.start <= begin and end <= rows.stop and begin < end):
+            yield fragment, None
+        elif max(begin, rows.start) < min(end, rows.stop):
+            yield fragment, range(max(begin, rows.start) - begin, min(end, rows.stop) - begin)
+        begin = end
+
+
 def fragment_live_rows(fragment_json: str) -> int:
     """Rows of a fragment that its deletion vector leaves."""
     deletion = hidden_by(fragment_json)
@@ -381,8 +393,11 @@ class Table(Protocol):
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
         """Those of the named data files that are not in the data folder."""
 
-    def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Rows of fragments that ``write_rows`` wrote and no version refers to.  ``ObjectMissing`` names a lost file."""
+    def read_unadopted(
+        self, fragments: Sequence[str], columns: Sequence[str], rows: range | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of fragments that ``write_rows`` wrote and no version refers to; of all that they have, one fragment behind the
+        other, those in ``rows``.  ``ObjectMissing`` names a lost file."""
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
         """Sizes of the named data files; ``VersionGone`` if one is not there."""

@@ -59,6 +59,7 @@ from lancewal_core.table.protocol import (
     TransactionResult,
     TransactionUnreadable,
     fragment_files,
+    rows_of_fragments,
 )
 from lancewal_core.testing.faults import CommitFault, Faultless, Faults
 from lancewal_core.testing.scheduler import Switch, no_switch
@@ -576,14 +577,17 @@ class MemoryTable:
         self.begin("files missing")
         return [name for name in files if name not in self.dataset.files]
 
-    def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for fragment in fragments:
+    def read_unadopted(
+        self, fragments: Sequence[str], columns: Sequence[str], rows: range | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        for fragment, own in rows_of_fragments(fragments, rows):
             self.begin("read unadopted")
             (name,) = fragment_files(fragment)
-            rows = self.dataset.files.get(name)
-            if rows is None:
+            found = self.dataset.files.get(name)
+            if found is None:
                 raise ObjectMissing(f"data file {name} of an unmerged flush is missing", file=name)
-            yield from rows.select(list(columns)).to_batches()
+            part = found if own is None else found.slice(own.start, len(own))
+            yield from part.select(list(columns)).to_batches()
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
         self.begin("file bytes")

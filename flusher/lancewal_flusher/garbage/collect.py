@@ -19,8 +19,8 @@ Guarantees
     go oldest first, each once the one before is gone (``page_chain``).
 
 Steps of ``collect_garbage``
- 1. List the candidates: WAL segments and their bundles, snapshot files, parts of key runs, keys in conflict.  Before the
-    indexes: a generation opened later begins behind every segment listed here, or behind where the one before it begins, in
+ 1. List the candidates: WAL segments and their bundles, objects of flushes, parts of key runs, keys in conflict.  Before
+    the indexes: a generation opened later begins behind every segment listed here, or behind where the one before it begins, in
     the same log.  Most of what the round before has found needed is passed over.
  2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of every
     region; regions come from the contract, never from a listing.  After a restore, or where W is unknown, that is an error:
@@ -28,8 +28,9 @@ Steps of ``collect_garbage``
  3. Per region: long indexes leave their oldest MERGED generations to a history page; generations whose history window is
     over, and that W holds, go behind the trimmed boundary.  Each by compare-and-swap.
  4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
-    (all, where none is kept), and bundles that copy no later one; snapshot files of trimmed generations and of attempts that
-    lost; parts that the newest key catalog does not name; keys in conflict that the commit of no version still there names.
+    (all, where none is kept), and bundles that copy no later one; flushes whose generations are trimmed or were flushed
+    otherwise (``flushes``); parts that the newest key catalog does not name; keys in conflict that the commit of no version
+    still there names.
  5. Find the old versions of pages (the newest is an hour younger, or they are over seven days old; not among the newest
     hundred, never version 1), the old key catalogs (over an hour, the same), the history pages below the boundary, and
     parcels of tasks that are older than a day.
@@ -57,6 +58,7 @@ from lancewal_core.store.object_store import Done, put_new
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
+from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions, is_time
 from lancewal_flusher.snapshots.drop import drop_overdue
 
@@ -67,6 +69,7 @@ class GarbageState:
 
     free_since: dict[str, float] = field(default_factory=dict)
     pages: KnownPages = field(default_factory=KnownPages)
+    flushes: KnownFlushes = field(default_factory=KnownFlushes)
     versions: VersionsSeen = field(default_factory=VersionsSeen)
     needed: Mapping[LogId, Sequence] = field(default_factory=dict)
     """By log the first segment that the round before has found needed; empty: not known."""
@@ -106,11 +109,12 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     kept = replace(kept, of={**kept.of, **changed})
     trimmed = {region: history.index.trimmed_generation for region, history in changed.items()}
     # Step 4, 5
-    found = find_garbage(context, candidates, kept, now)
+    found = find_garbage(context, candidates, kept, now, state.flushes)
     state.needed = found.needed
     # Step 6
     monotonic = context.clock.monotonic()
-    due = sorted(k for k in found.free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)
+    free = (k for k in found.free if monotonic - state.free_since.get(k, float("inf")) >= context.contract.grace_s)
+    due = sorted(free, key=lambda key: (_is_manifest(key), key))  # else nobody knows why the rest is free
     state.free_since = {key: state.free_since.get(key, monotonic) for key in found.free}
     _delete(context, due)
     for key in due:
@@ -175,6 +179,11 @@ def _put_page(
     """
     outcome = put_new(context.store, key, encode_history(region, contract_version, page))
     return page if isinstance(outcome, Done) else decode_history(outcome.found, key).generations
+
+
+def _is_manifest(key: str) -> bool:
+    parsed = paths.parse_flush_file(key)
+    return parsed is not None and parsed[1] is paths.FlushFile.MANIFEST
 
 
 def _delete(context: FlusherContext, keys: Seq[str]) -> None:

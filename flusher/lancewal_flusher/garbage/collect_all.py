@@ -27,6 +27,7 @@ from lancewal_core.table.control import ControlReader, Service, until_text
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_candidates, shortened
+from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
 from lancewal_flusher.garbage.table_versions import find_due
 from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
@@ -77,7 +78,7 @@ def look(context: FlusherContext) -> GarbageSummary:
     window_ms = context.contract.history_window_s * 1000
     after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.of.items()}
     kept = replace(before, of={region: history for region, (history, _) in after.items()})
-    found = find_garbage(context, candidates, kept, now, _swaps(context, after))
+    found = find_garbage(context, candidates, kept, now, KnownFlushes(), _swaps(context, after))
     trimmed = _moved(_boundaries(before), _boundaries(kept))
     looked = _summary(context, listed, (found.old, found.free), trimmed, kept)
     expired = find_due(context, in_force, before, now)

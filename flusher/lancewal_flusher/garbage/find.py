@@ -4,8 +4,8 @@ Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``l
 
 Rounds of requests, whatever the number of regions: one of listings for step 1; for step 2 the newest version and its W beside
 the contract, the indexes, the history pages that no round before has read; one for steps 4 and 5, and one more for what
-looks into what it has listed.  All regions together are one listing (``region_listing``), or one more round where they have
-more objects than one answer takes.  Listings of logs are as many answers as there are segments that may be free, and one
+looks into what it has listed.  Flushes of all regions are one listing.
+Listings of logs are as many answers as there are segments that may be free, and one
 for each long log: what a round before has found needed is passed over (``list_segments``).
 """
 
@@ -26,12 +26,12 @@ from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.transitions import trim
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
-from lancewal_core.store.region_listing import list_regions
 from lancewal_core.store.versioned import FIRST_VERSION, Family
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Fence, decode_segment
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.conflicts import free_conflicts
+from lancewal_flusher.garbage.flushes import KnownFlushes, free_flushes
 
 FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
 PAGES_KEPT_MS = 3600 * 1000
@@ -58,7 +58,7 @@ class Candidates:
     segments: Seq[ObjectInfo]
     key_parts: Seq[ObjectInfo]
     conflicts: Seq[ObjectInfo]
-    snapshots: Seq[ObjectInfo]
+    flushes: Seq[ObjectInfo]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,9 @@ def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | 
         lambda: list_segments(context.store, needed or {}),
         lambda: context.store.list(paths.key_parts_prefix()),
         lambda: context.store.list(paths.conflicts_prefix()),
+        lambda: context.store.list(paths.flushes_prefix()),
     ]
-    (segments, key_parts, conflicts), of_regions = together(
-        context.tasks,
-        lambda: context.tasks.map(lambda listed: listed(), lists),
-        lambda: list_regions(context.store, context.tasks, context.contract.regions, paths.snapshots_prefix),
-    )
-    return Candidates(segments, key_parts, conflicts, [info for listed in of_regions.values() for info in listed])
+    return Candidates(*context.tasks.map(lambda listed: listed(), lists))
 
 
 def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[ObjectInfo]:
@@ -123,16 +119,17 @@ def find_garbage(
     candidates: Candidates,
     kept_by: SoundHistories,
     now: int,
+    known: KnownFlushes,
     swaps: Mapping[Page, int] | None = None,
 ) -> Garbage:
-    """Steps 4 and 5.  ``swaps``: versions of a page that step 3 would still have made."""
+    """Steps 4 and 5.  ``known``: of the last round; ``swaps``: versions of a page that step 3 would still have made."""
     swaps, histories = swaps or {}, kept_by.of
     needed = _needed_segments(histories)
     per_page = context.contract.regions_per_page
     # Step 4
     looks: list[Callable[[], Collection[str]]] = [
         lambda: () if kept_by.damaged else _free_segments(context, candidates.segments, needed, now),
-        lambda: _free_snapshots(candidates.snapshots, histories),
+        lambda: free_flushes(context, candidates.flushes, histories, known, now),
         lambda: _free_key_parts(context, candidates.key_parts),
         lambda: free_conflicts(context, candidates.conflicts),
     ]
@@ -228,25 +225,6 @@ def _is_fence(context: FlusherContext, key: str) -> bool:
         return data is not None and isinstance(decode_segment(data, key, ()), Fence)
     except ObjectCorrupt:
         return True  # it may have been one: kept as long as that
-
-
-def _free_snapshots(snapshots: Seq[ObjectInfo], histories: Mapping[Region, History]) -> set[str]:
-    free: set[str] = set()
-    for info in snapshots:
-        parsed = paths.parse_snapshot_file(info.key)
-        if parsed is None or parsed[0] not in histories:
-            continue
-        region, generation, attempt, _ = parsed
-        history = histories[region]
-        if generation <= history.index.trimmed_generation:
-            free.add(info.key)
-            continue
-        record = next((r for r in history.generations if r.generation == generation), None)
-        if record is None or record.snapshot is None:
-            continue  # still SEALED: the attempt may be the one that wins
-        if not record.snapshot.startswith(paths.snapshot_prefix(region, generation, attempt)):
-            free.add(info.key)
-    return free
 
 
 def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt
+from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.history import History
 from lancewal_core.region.index import State
-from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.protocol import files_of
 from lancewal_flusher.context import FlusherContext
 
@@ -30,19 +30,19 @@ class UnnamedFiles:
 
 
 def find_unnamed(context: FlusherContext, histories: Iterable[History], now_ms: int) -> UnnamedFiles | None:
-    """None where a snapshot that is still to be merged cannot be read: nobody knows its files then."""
+    """None where a flush that is still to be merged cannot be read: nobody knows its files then."""
     listed = list(context.store.list(paths.DATA))  # first: what is adopted meanwhile is named below
-    waiting = [
+    waiting = {
         record.snapshot
         for history in histories
         for record in history.generations
         if record.state is State.FLUSHED and record.snapshot is not None
-    ]
+    }
     try:
-        snapshots = context.tasks.map(lambda key: read_snapshot(context.store, key), waiting)
+        flushes = context.tasks.map(lambda key: read_flush(context.store, key), sorted(waiting))
     except Corrupt:
         return None
-    named = set(files_of(text for snapshot in snapshots for text in snapshot.fragments))
+    named = set(files_of(text for flush in flushes for text in flush.fragments))
     named |= {name for fragment in context.table.newest().fragments() for name in fragment.files}
     unnamed = [
         info.size

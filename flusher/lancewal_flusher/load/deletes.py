@@ -19,9 +19,10 @@ from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow
 from lancewal_core.ids import Generation, Region
 from lancewal_core.keys.conflicts import Conflicts
 from lancewal_core.region.flush import entries_of
+from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.history import read_histories
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import Snapshot, read_gone, read_snapshot
+from lancewal_core.region.snapshot import read_gone
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.load_record import LoadRecord
 from lancewal_core.table.watermarks import InForce
@@ -72,7 +73,7 @@ class DeletesSince:
         context = self.context
         try:
             if record.snapshot is not None:
-                snapshot: Snapshot = read_snapshot(context.store, record.snapshot)
+                snapshot = read_snapshot(context.store, record.snapshot, region, record.generation)
                 return read_gone(context.store, snapshot, context.contract.rows)
         except ObjectMissing:
             pass

@@ -39,8 +39,9 @@ from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.region.flush import kept_entries
+from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.region.snapshot import read_gone, read_partials, read_rows
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
@@ -262,7 +263,7 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
         keys.append(waited.filter(pa.array(~still.contains(waited.columns))))
     for region, record, key in _taken(context, facts):
         try:
-            snapshot = read_snapshot(context.store, key)
+            snapshot = read_snapshot(context.store, key, region, record.generation)
             found = [
                 read_rows(context.table, snapshot, names, rows),
                 read_gone(context.store, snapshot, rows),

@@ -2,7 +2,7 @@
 
 Guarantee: a region without an index, or with one that ends below the watermarks, has lost it; what a merge takes of each
 region is one generation, adopted or combined with those of other regions, or several to combine (``plan``).  Of a region,
-what follows a snapshot that is lost, or whose ``snapshot.json`` is damaged, is left; where the content of one is damaged, or
+what follows a snapshot that is lost, or whose manifest is damaged, is left; where the content of one is damaged, or
 the index, all of it is; by name, and every other region's is taken.
 
 That a snapshot's objects and files are there is not asked, since reading them shows it.  Where one is missing, all are looked
@@ -23,9 +23,10 @@ from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
-from lancewal_core.region.snapshot import Snapshot, read_folded, read_gone, read_partials, read_rows, read_snapshot
+from lancewal_core.region.snapshot import read_folded, read_gone, read_partials, read_rows
 from lancewal_core.rows.fold import Folded, compose, partial_schema
 from lancewal_core.table.protocol import files_of
 from lancewal_core.table.watermarks import InForce
@@ -158,7 +159,7 @@ def _take(
 def _snapshots(
     context: FlusherContext,
     waiting: Mapping[Region, Sequence[GenerationRecord]],
-    read: Callable[[FlusherContext, GenerationRecord], Snapshot | Corrupt | None],
+    read: Callable[[FlusherContext, Region, GenerationRecord], Snapshot | Corrupt | None],
     rebuild: bool,
 ) -> tuple[dict[Region, list[Snapshot]], dict[Region, Corrupt], bool]:
     """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else has rebuilt; what is
@@ -169,7 +170,7 @@ def _snapshots(
     # What the key index has is asked for at the same time.
     intact, _ = together(
         context.tasks,
-        lambda: context.tasks.map(lambda item: read(context, item[1]), named),
+        lambda: context.tasks.map(lambda item: read(context, *item), named),
         context.keys.catalogs.recent,
     )
     found: dict[Region, list[Snapshot]] = {}
@@ -199,21 +200,21 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
         return error
 
 
-def _named(context: FlusherContext, record: GenerationRecord) -> Snapshot | Corrupt | None:
-    """The snapshot; None if its ``snapshot.json`` is missing, the error if that cannot be read."""
+def _named(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
+    """The snapshot; None if the manifest of its flush is missing, the error if that cannot be read."""
     if record.snapshot is None:
         return None
     try:
-        return read_snapshot(context.store, record.snapshot)
+        return read_snapshot(context.store, record.snapshot, region, record.generation)
     except ObjectMissing:
         return None
     except Corrupt as error:
         return error
 
 
-def _intact(context: FlusherContext, record: GenerationRecord) -> Snapshot | Corrupt | None:
+def _intact(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
     """The same; None if any of its objects and files is missing."""
-    snapshot = _named(context, record)
+    snapshot = _named(context, region, record)
     if not isinstance(snapshot, Snapshot):
         return snapshot
     sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from lancewal_core.errors import InvalidSettings, StoreInconsistent
 from lancewal_core.ids import Region
 from lancewal_core.keys.conflicts import KEYS_MAX
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.table.protocol import Fragment
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.tasks.cost import vector_bytes

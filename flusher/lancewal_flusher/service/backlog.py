@@ -8,8 +8,8 @@ from functools import partial
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.service.merged_positions import MergedPositions
@@ -68,7 +68,7 @@ def _backlog(
     indexes = known.indexes
     regions = [region for region in context.contract.regions if region not in known.damaged]
     waiting = {region: _ended(indexes.get(region), in_force) for region in regions}
-    rows = {region: sum(_rows(context, record) for record in records) for region, records in waiting.items()}
+    rows = {region: sum(_rows(context, region, record) for record in records) for region, records in waiting.items()}
     newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
     oldest = {region: next(iter(records), None) for region, records in waiting.items()}
     times.keep({(of, r.generation) for found in (newest, oldest) for of, r in found.items() if r is not None})
@@ -106,10 +106,10 @@ def _ended(index: RegionIndex | None, in_force: InForce) -> tuple[GenerationReco
     return tuple(r for r in index.generations if r.generation > merged and r.state is not State.OPEN)
 
 
-def _rows(context: FlusherContext, record: GenerationRecord) -> int:
+def _rows(context: FlusherContext, region: Region, record: GenerationRecord) -> int:
     if record.snapshot is None:
         return 0
     try:
-        return read_snapshot(context.store, record.snapshot).changes
+        return read_snapshot(context.store, record.snapshot, region, record.generation).changes
     except Corrupt:
         return 0  # merged and trimmed meanwhile, rebuilt by the next merge, or damaged: the round says so

@@ -20,10 +20,10 @@ from contextlib import suppress
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
 from lancewal_core.region.flush import headers_of
+from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.history import read_histories
 from lancewal_core.region.index import GenerationRecord, encode_specified
-from lancewal_core.region.snapshot import read_snapshot
-from lancewal_core.region.u64_segment import U64Segment
 from lancewal_flusher.context import FlusherContext
 
 
@@ -45,7 +45,7 @@ def _entries(context: FlusherContext, region: Region, record: GenerationRecord) 
     """Ids of a generation's entries; empty while OPEN."""
     if record.snapshot is not None:
         with suppress(Corrupt):
-            return read_snapshot(context.store, record.snapshot).wal_entries
+            return read_snapshot(context.store, record.snapshot, region, record.generation).wal_entries
     if record.next is None:
         return U64Segment.of(())
     return U64Segment.of(entry.first for entry in headers_of(context, region, record))

@@ -10,9 +10,9 @@ from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position
 from lancewal_core.process.status.facts import STANDS_S, KafkaSpan, PartitionFacts, Waiting
 from lancewal_core.process.status.report import Figures
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.status.unmerged_counts import InWal, UnmergedCounts

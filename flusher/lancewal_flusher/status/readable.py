@@ -32,10 +32,11 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Region
 from lancewal_core.region.flush import entries_of
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Snapshot, read_gone, read_partials
+from lancewal_core.region.snapshot import read_gone, read_partials
 from lancewal_core.table.protocol import PinnedTable, Table, fragment_objects
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import decode_segment

@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 from lancewal_core import paths
@@ -32,9 +33,9 @@ from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.status.facts import TableFacts
 from lancewal_core.process.status.report import Figures, TableStatus, partitions_of, problems_of, table_diagnosis
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import Contract, read_contract
@@ -240,8 +241,8 @@ def _counts(
             if record.snapshot is None:
                 result.in_log.append(record)
                 continue
-            key = record.snapshot
-            snapshot = _try(lambda: read_snapshot(store, key), problems)  # noqa: B023 # called before the next turn
+            read = partial(read_snapshot, store, record.snapshot, result.region, record.generation)
+            snapshot = _try(read, problems)
             if snapshot is not None:
                 result.rows += snapshot.changes
                 result.nbytes += snapshot.rows_bytes

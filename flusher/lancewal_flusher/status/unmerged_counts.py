@@ -16,9 +16,9 @@ from functools import partial
 from lancewal_core.errors import PlanStale
 from lancewal_core.ids import LogId, Position, Region
 from lancewal_core.ids import Sequence as Number
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.wal.segment import Trailer
 from lancewal_core.wal.walk import Walk, confirm_end, segment_lost, walk_trailers
 from lancewal_flusher.status.rejections import RejectionCounts

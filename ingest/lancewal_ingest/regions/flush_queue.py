@@ -19,9 +19,10 @@ import pyarrow as pa
 from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.flush import Flushable, flush_from_log, flush_generations
+from lancewal_core.region.flush import flush_from_log, flush_generations
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import Content, Snapshot
+from lancewal_core.region.snapshot import Content, Flushable
 from lancewal_core.rows.fold import fold
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.glibc_heap import return_free_pages

@@ -19,8 +19,8 @@ from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.process.status.facts import Failure
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.rows.schema import TIMESTAMP
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore

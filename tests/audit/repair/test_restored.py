@@ -14,8 +14,8 @@ import pytest
 from lancewal_audit.repair.restored import plan_restored, repair_restored
 from lancewal_core.errors import RepairRefused, TableRestored, VersionGone
 from lancewal_core.region import transitions
+from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.index import State
-from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.garbage import collect as gc
 from lancewal_flusher.garbage import find as garbage
@@ -102,8 +102,8 @@ def test_replay_makes_lost_snapshots_anew(world: Restored) -> None:
     with repairing(world.pipeline) as context:
         world.restore()
         plan = plan_restored(context, "replay")
-    for records in plan.again.values():
-        snapshot = read_snapshot(world.pipeline.store, records[0].snapshot or "")
+    for region, records in plan.again.items():
+        snapshot = read_snapshot(world.pipeline.store, records[0].snapshot or "", region, records[0].generation)
         for name in (n for f in snapshot.fragments for n in fragment_files(f)):
             (Path(world.pipeline.uri) / "data" / name).unlink()
     command(world.pipeline, "restored", "--rows-since", "replay")

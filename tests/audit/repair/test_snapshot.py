@@ -13,8 +13,8 @@ import pytest
 from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
 from lancewal_audit.repair.snapshot_state import same_rows
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused
+from lancewal_core.region.flushes.manifest import Snapshot, read_flush
 from lancewal_core.region.index import GenerationRecord, State
-from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.rows.fold import Folded
 from lancewal_core.table.protocol import fragment_files
 from lancewal_reader.table import open_table
@@ -44,7 +44,8 @@ def waiting(pipeline: Pipeline, partition: int) -> list[GenerationRecord]:
 
 def snapshot_of(pipeline: Pipeline, record: GenerationRecord) -> Snapshot:
     assert record.snapshot is not None
-    return read_snapshot(pipeline.store, record.snapshot)
+    flush = read_flush(pipeline.store, record.snapshot)
+    return next(one for one in flush.snapshots if one.generation == record.generation)
 
 
 def files_of(pipeline: Pipeline, record: GenerationRecord, what: str) -> list[Path]:

@@ -14,8 +14,8 @@ from lancewal_core.cli import program as cli
 from lancewal_core.cli.inspect import as_json, as_text, place
 from lancewal_core.cli.stored_object import inspect_object, inspect_region
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Generation, Position, TableVersion
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.ids import Position, TableVersion
+from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock, utc_text
 from lancewal_core.store.obstore import open_store
 from lancewal_core.testing.memory_store import MemoryStore
@@ -36,7 +36,7 @@ GOLDEN = {
     core_formats.FENCE_KEY: ("fence", "fence_1.arrow"),
     core_formats.STATES_KEY: ("state page", "state_page_1.binpb"),
     core_formats.PAGE_KEY: ("history page", "history_page_1.binpb"),
-    json_formats.SNAPSHOT_KEY: ("flush", "snapshot_1.json"),
+    json_formats.FLUSH_KEY: ("flush", "flush_1.json"),
     paths.loss_record(NORTH, Position(1010)): ("accepted loss", "loss_record_1.json"),
     RECORD: ("merge record", "merge_record_1.json"),
 }
@@ -247,7 +247,7 @@ def test_errors_and_exit_codes(table: FlusherTable, capsys: pytest.CaptureFixtur
     deletes.write_bytes(deletes.read_bytes() + b"x")
     code, out, err = run(capsys, str(deletes))
     assert (code, out) == (4, "")
-    assert err.startswith("lancewal: object_corrupt: _lancewal/regions/")
+    assert err.startswith("lancewal: object_corrupt: _lancewal/flushes/")
     key = paths.contract_version(7)
     assert run(capsys, key, "--table", table.uri)[::2] == (4, f"lancewal: object_missing: {key} is missing\n")
     for arguments in ([], [key], [key, "--partition", "0"], ["--partition", "9"], ["--partition", "a/b"], ["/tmp/x"]):
@@ -259,10 +259,10 @@ def test_errors_and_exit_codes(table: FlusherTable, capsys: pytest.CaptureFixtur
 def test_a_side_file_of_an_attempt_that_did_not_end(table: FlusherTable) -> None:
     table.generation(0, [delete(3)])
     (deletes,) = (Path(table.uri) / "_lancewal").rglob("deletes.arrow")
-    key = paths.snapshot_file(table.contract.regions[0], Generation(1), "00000000", SnapshotFile.DELETES)
+    key = paths.flush_file("00000000", FlushFile.DELETES)
     table.store.put_if_absent(key, deletes.read_bytes())
     content = inspect_object(table.store, key).content
-    assert (content["finished_attempt"], content["rows"]) == (False, 1)
+    assert (content["finished_attempt"], content["generations"]) == (False, [])
 
 
 def test_an_object_in_a_bucket(

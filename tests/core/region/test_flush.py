@@ -15,10 +15,11 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, PlanStale, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region.flush import entries_of, flush_from_log, flush_generation, headers_of, rebuild_snapshot
+from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content, Snapshot, read_folded, read_snapshot
+from lancewal_core.region.snapshot import Content, read_folded
 from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract
@@ -139,7 +140,14 @@ class World:
         """What the snapshot that the index names holds."""
         key = self.record(region, generation).snapshot
         assert key is not None
-        return values(read_folded(self.store.plain, self.table, read_snapshot(self.store.plain, key), CONTRACT.rows))
+        return values(
+            read_folded(
+                self.store.plain,
+                self.table,
+                read_snapshot(self.store.plain, key, region, Generation(generation)),
+                CONTRACT.rows,
+            )
+        )
 
 
 def values(folded: Folded) -> dict[int, str | None]:
@@ -267,7 +275,7 @@ def test_of_two_flushes_one_result_stays(world: World) -> None:
     theirs: list[Snapshot | None] = []
     world.store.after(
         "put",
-        "snapshot.json",
+        "manifest.json",
         lambda: theirs.append(flush_from_log(other, NORTH, world.new_id)),
     )
     assert world.flush(NORTH) is None

@@ -63,7 +63,7 @@ def test_pages_are_read_oldest_first_and_none_that_ends_below() -> None:
         index = sure(
             seal(index, Generation(n), end, Position(10 * n), "w", hand_over=False, record_times=None, now_ms=0)
         )
-        snapshot = paths.snapshot_file(REGION, Generation(n), "0" * 8, paths.SnapshotFile.MANIFEST)
+        snapshot = paths.flush_file(f"{n:08}", paths.FlushFile.MANIFEST)
         index = sure(flushed(index, Generation(n), snapshot, 0, "w"))
     records = sure(merged(index, Generation(6), TableVersion(2), 0, "w")).generations
     store = ReadMemoryStore(SystemClock())

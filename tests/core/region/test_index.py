@@ -35,7 +35,7 @@ PAGE_KEY = paths.history_page(REGION, Generation(1))
 
 
 def snapshot_key(region: Region, number: int) -> str:
-    return paths.snapshot_file(region, Generation(number), "0badcafe", paths.SnapshotFile.MANIFEST)
+    return paths.flush_file(f"{region.partition}-{number}", paths.FlushFile.MANIFEST)
 
 
 def record(number: int, state: State, first: int, next_: int, region: Region = REGION) -> GenerationRecord:

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
+from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import (
     Content,
-    Snapshot,
+    Flushable,
     read_folded,
     read_gone,
     read_partials,
     read_rows,
-    read_snapshot,
-    write_snapshot,
+    write_flush,
 )
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.record_times import RecordTimes
@@ -81,10 +81,14 @@ class World:
         self.opened = OpenedTable.over(self.store, self.table, CONTRACT, InlineTasks(), clock)
 
     def write(self, folded: Folded, attempt: str = ATTEMPT) -> Snapshot:
-        return write_snapshot(self.opened, REGION, RECORD, Content(folded, ENTRIES), attempt)
+        (found,) = write_flush(self.opened, [Flushable(REGION, RECORD, Content(folded, ENTRIES))], attempt).snapshots
+        return found
 
-    def key(self, file: SnapshotFile) -> str:
-        return paths.snapshot_file(REGION, RECORD.generation, ATTEMPT, file)
+    def read(self, key: str) -> Snapshot:
+        return read_snapshot(self.store, key, REGION, RECORD.generation)
+
+    def key(self, file: FlushFile) -> str:
+        return paths.flush_file(ATTEMPT, file)
 
     def replace(self, key: str, data: bytes) -> None:
         self.store.bucket.delete(key)
@@ -120,7 +124,7 @@ def test_what_was_folded_comes_back(rows: int, gone: int, partials: int) -> None
     world = World()
     content = folded(rows, gone, partials)
     written = world.write(content)
-    found = read_snapshot(world.store, written.key)
+    found = world.read(written.key)
     assert found == written
     assert (found.region, found.generation, found.first, found.next) == (REGION, 4, 10, 25)
     assert (found.contract_version, found.rows, found.changes) == (3, rows, rows + gone + partials)
@@ -129,7 +133,7 @@ def test_what_was_folded_comes_back(rows: int, gone: int, partials: int) -> None
 
 def test_only_what_is_there_is_written(world: World) -> None:
     snapshot = world.write(folded())
-    assert [key for _, key in world.store.calls] == [world.key(SnapshotFile.MANIFEST)]
+    assert [key for _, key in world.store.calls] == [world.key(FlushFile.MANIFEST)]
     assert (world.dataset.files, snapshot.fragments, snapshot.deletes, snapshot.patches) == ({}, (), None, None)
 
 
@@ -137,42 +141,49 @@ def test_it_tells_the_times_of_its_generation(world: World) -> None:
     written = world.write(folded(1))
     assert written.wal_entries.values() == ENTRIES
     assert (written.sealed_at_ms, written.record_times) == (RECORD.sealed_at_ms, RECORD.record_times)
-    assert read_snapshot(world.store, written.key) == written
+    assert world.read(written.key) == written
     unknown = replace(RECORD, sealed_at_ms=None, record_times=None)
-    again = write_snapshot(world.opened, REGION, unknown, Content(folded(1), ENTRIES), "0badbeef")
+    (again,) = write_flush(
+        world.opened, [Flushable(REGION, unknown, Content(folded(1), ENTRIES))], "0badbeef"
+    ).snapshots
     assert (again.sealed_at_ms, again.record_times) == (None, None)
-    assert read_snapshot(world.store, again.key) == again
+    assert world.read(again.key) == again
 
 
 @pytest.mark.parametrize("entries", ["", "?", "CgA", "CgQIChAa", None, 5])
 def test_entries_that_are_none_of_the_generation(world: World, entries: object) -> None:
     """No base64, or positions 10 to 25 where the last entry begins below 25."""
-    with pytest.raises(ObjectCorrupt, match=r"snapshot\.json is corrupt"):
-        read_snapshot(world.store, rewritten(world, wal_entries=entries))
+    with pytest.raises(ObjectCorrupt, match=r"manifest\.json is corrupt"):
+        world.read(rewritten(world, wal_entries=entries))
 
 
 @pytest.mark.parametrize(("low", "high"), [(None, 5), (5, None), (5, 4), ("5", 6)])
 def test_half_a_range_of_times_is_no_manifest(world: World, low: object, high: object) -> None:
     with pytest.raises(ObjectCorrupt, match="record_time"):
-        read_snapshot(world.store, rewritten(world, record_time_min_ms=low, record_time_max_ms=high))
+        world.read(rewritten(world, record_time_min_ms=low, record_time_max_ms=high))
 
 
 def rewritten(world: World, **members: object) -> str:
     """Key of a manifest with these members, and a checksum that matches."""
     key = world.write(folded(1)).key
-    stored = json.loads(world.store.get(key) or b"")["snapshot"] | members
-    text = json.dumps(stored, sort_keys=True, separators=(",", ":")).encode()
-    world.replace(key, json.dumps({"snapshot": stored, "crc32c": google_crc32c.value(text)}).encode())
+    stored = json.loads(world.store.get(key) or b"")["flush"]
+    stored["parts"][0] |= members
+    world.replace(key, sealed(stored))
     return key
+
+
+def sealed(content: object) -> bytes:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps({"flush": content, "crc32c": google_crc32c.value(text)}).encode()
 
 
 def test_the_manifest_is_written_last(world: World) -> None:
     """Whoever finds it finds everything that it names."""
-    world.store.before("put", "snapshot.json", lambda: counts.append(len(world.dataset.files)))
+    world.store.before("put", "manifest.json", lambda: counts.append(len(world.dataset.files)))
     counts: list[int] = []
     world.write(folded(1, 1, 1))
     names = [key.rsplit("/")[-1] for _, key in world.store.calls]
-    assert names == ["deletes.arrow", "patches.arrow", "snapshot.json"]
+    assert names == ["deletes.arrow", "patches.arrow", "manifest.json"]
     assert counts == [1]
 
 
@@ -185,7 +196,7 @@ def test_rows_of_some_columns(world: World) -> None:
 def test_an_open_generation_has_no_snapshot(world: World) -> None:
     record = replace(RECORD, state=State.OPEN, next=None, end_sequence=None)
     with pytest.raises(ValueError, match="still OPEN"):
-        write_snapshot(world.opened, REGION, record, Content(folded(1), ENTRIES), ATTEMPT)
+        write_flush(world.opened, [Flushable(REGION, record, Content(folded(1), ENTRIES))], ATTEMPT)
 
 
 def test_attempts_never_meet(world: World) -> None:
@@ -199,7 +210,7 @@ def test_attempts_never_meet(world: World) -> None:
 @pytest.mark.parametrize("fault", [PutFault.REPLY_LOST, PutFault.NONE])
 def test_a_lost_reply_is_no_failure(world: World, fault: PutFault) -> None:
     world.store.faults.puts.extend([fault] * 3)
-    assert read_snapshot(world.store, world.write(folded(1, 1, 1)).key).rows == 1
+    assert world.read(world.write(folded(1, 1, 1)).key).rows == 1
 
 
 @pytest.mark.parametrize("at", range(3))
@@ -207,15 +218,15 @@ def test_without_a_verdict_the_attempt_is_given_up(world: World, at: int) -> Non
     world.store.faults.puts.extend([*[PutFault.NONE] * at, PutFault.NEVER_ARRIVED])
     with pytest.raises(StoreUnavailable):
         world.write(folded(1, 1, 1))
-    assert world.store.plain.get(world.key(SnapshotFile.MANIFEST)) is None
+    assert world.store.plain.get(world.key(FlushFile.MANIFEST)) is None
 
 
 # -- loss and damage ---------------------------------------------------------------------------------------------
 
 
 def test_a_missing_manifest(world: World) -> None:
-    with pytest.raises(ObjectMissing, match=r"snapshot\.json is missing"):
-        read_snapshot(world.store, world.key(SnapshotFile.MANIFEST))
+    with pytest.raises(ObjectMissing, match=r"manifest\.json is missing"):
+        world.read(world.key(FlushFile.MANIFEST))
 
 
 def test_a_missing_data_file_is_missing_not_empty(world: World) -> None:
@@ -233,13 +244,13 @@ def test_data_files_of_another_length_are_corrupt(world: World) -> None:
         read_rows(world.table, snapshot, ["k"], SCHEMA)
 
 
-@pytest.mark.parametrize("file", [SnapshotFile.DELETES, SnapshotFile.PATCHES])
-def test_side_files_lost_or_changed_are_named(world: World, file: SnapshotFile) -> None:
+@pytest.mark.parametrize("file", [FlushFile.DELETES, FlushFile.PATCHES])
+def test_side_files_lost_or_changed_are_named(world: World, file: FlushFile) -> None:
     snapshot, key = world.write(folded(1, 2, 2)), world.key(file)
-    read = read_gone if file is SnapshotFile.DELETES else read_partials
+    read = read_gone if file is FlushFile.DELETES else read_partials
     data = world.store.plain.get(key)
     assert data is not None
-    for broken in (data[:-1], data + b"x", bytes([*data[:40], data[40] ^ 1, *data[41:]]), b""):
+    for broken in (data[:-1], b"x" + data, bytes([*data[:40], data[40] ^ 1, *data[41:]]), b""):
         world.replace(key, broken)
         with pytest.raises(ObjectCorrupt, match=file.value):
             read(world.store, snapshot, SCHEMA)
@@ -259,7 +270,7 @@ def test_any_changed_byte_of_the_manifest_is_found(world: World) -> None:
                 continue
             world.replace(written.key, bytes([*data[:at], byte, *data[at + 1 :]]))
             try:
-                found = read_snapshot(world.store, written.key)
+                found = world.read(written.key)
             except ObjectCorrupt:
                 continue
             assert found == written
@@ -272,13 +283,12 @@ def test_a_truncated_manifest_is_corrupt(world: World) -> None:
     for length in range(0, len(data), 7):
         world.replace(written.key, data[:length])
         with pytest.raises(ObjectCorrupt):
-            read_snapshot(world.store, written.key)
+            world.read(written.key)
 
 
 def test_a_later_format_is_refused(world: World) -> None:
     written = world.write(folded(1))
-    content = json.loads(world.store.plain.get(written.key) or b"")["snapshot"] | {"format": 2, "more": "things"}
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-    world.replace(written.key, json.dumps({"snapshot": content, "crc32c": google_crc32c.value(canonical)}).encode())
+    content = json.loads(world.store.plain.get(written.key) or b"")["flush"] | {"format": 2, "more": "things"}
+    world.replace(written.key, sealed(content))
     with pytest.raises(FormatUnknown, match="format 2"):
-        read_snapshot(world.store, written.key)
+        world.read(written.key)

@@ -38,7 +38,7 @@ REGION = Region("orders", TopicId("topic-id-1"), 0)
 
 def snapshot(generation: int, attempt: str = "0") -> str:
     """Key of a snapshot of this generation; ``attempt``: a hex digit."""
-    return paths.snapshot_file(REGION, Generation(generation), attempt * 8, paths.SnapshotFile.MANIFEST)
+    return paths.flush_file(f"{generation}-{attempt}", paths.FlushFile.MANIFEST)
 
 
 TIMES = RecordTimes(1_000, 2_000)

@@ -20,7 +20,7 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectTooLarge
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence, TableVersion
 from lancewal_core.keys import conflicts
 from lancewal_core.keys.catalog import KeyCatalogs
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region import indexes as regions
 from lancewal_core.region import snapshot
@@ -139,7 +139,7 @@ class Packed:
 
 
 def _put_side(name: str) -> None:
-    snapshot._put_side(MemoryStore(SystemClock()), SOUND[name].key, pa.table({"id": [1] * 1000}))
+    snapshot._put_side(MemoryStore(SystemClock()), SOUND[name].key, [pa.table({"id": [1] * 1000})])
 
 
 PACKED: dict[str, Packed] = {
@@ -247,7 +247,7 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     # Who stops may seal its last one still.
     sealed_by(sealed, hand_over=True)
     for g in range(1, sealed + 1):
-        key = paths.snapshot_file(region, Generation(g), "0badcafe", SnapshotFile.MANIFEST)
+        key = paths.flush_file(f"0badcafe-{g}", FlushFile.MANIFEST)
         change(lambda i, g=g, key=key: flushed(i, Generation(g), key, 1_700_000_000_000, next(ids)))  # type: ignore[misc] # mypy does not take a default for a closure
     index = change(lambda i: merged(i, Generation(sealed), TableVersion(9), 1_700_000_000_000, next(ids)))
     assert len(encode_index(index)) > regions.OPENED_BELOW

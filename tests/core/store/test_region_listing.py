@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.ids import Generation, Region, TopicId
+from lancewal_core.ids import Generation, Position, Region, TopicId
 from lancewal_core.store.object_store import ANSWER_OBJECTS
 from lancewal_core.store.region_listing import list_regions
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
@@ -20,9 +20,7 @@ OTHERS = [Region("orders", TOPIC, 1), Region("orders", TopicId("another-id"), 0)
 def test_regions_are_listed_together_where_they_are_small(pages: int, asked: int) -> None:
     store = ScriptedStore(ManualClock())
     for region in (*REGIONS[:2], *OTHERS):
-        store.plain.put_if_absent(
-            paths.snapshot_file(region, Generation(1), "0" * 8, paths.SnapshotFile.MANIFEST), b"x"
-        )
+        store.plain.put_if_absent(paths.loss_record(region, Position(1)), b"x")
     keys = [paths.history_page(REGIONS[at % 2], Generation(at + 1)) for at in range(pages)]
     for key in keys:
         store.plain.put_if_absent(key, b"y")

@@ -37,7 +37,7 @@ DAY_S = 24 * 3600
 OF_PATHS = {
     r"^_lancewal/wal/fenced/": "fences",
     r"^_lancewal/wal/": "WAL segments",
-    r"memtables/": "files of flushes",
+    r"flushes/": "files of flushes",
     r"/pages/": "pages of partition states",
     r"/history/": "history pages",
     r"keys/parts/": "parts of key runs",
@@ -144,7 +144,7 @@ def littered(table: FlusherTable) -> None:
     put(table, paths.key_part("nobody-s"), b"part")
     put(table, paths.parcel_part("old", 0), b"parcel", 2 * DAY_S)
     put(table, paths.parcel_part("new", 0), b"parcel")
-    put(table, paths.snapshot_file(region, Generation(3), "0badcafe", paths.SnapshotFile.DELETES), b"lost")
+    put(table, paths.flush_file("0badcafe", paths.FlushFile.DELETES), b"lost", 8 * DAY_S)
 
 
 def test_looking_changes_nothing(make: Any, gc: Any) -> None:
@@ -287,7 +287,7 @@ def test_loose_data_files_are_counted_and_stay(make: Any, gc: Any) -> None:
     assert said["loose_data"] == {"files": 1, "bytes": 5}
     assert "nor a flush names: 1, 5 bytes;" in gc(table)[1]
     assert set(data.iterdir()) == files
-    manifest = next((Path(table.uri) / paths.snapshots_prefix(table.regions[0])).rglob("*4-*/snapshot.json"))
+    manifest = Path(table.uri) / table.snapshot(0, 4).key
     manifest.write_bytes(b"{}")
     assert json.loads(gc(table, "--dry-run", "--output", "json")[1])["loose_data"] is None
 

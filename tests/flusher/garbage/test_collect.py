@@ -29,12 +29,13 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.flush import entries_of, flush_from_log
+from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
+from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.history import KnownPages, generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
-from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Column, Contract, encode_contract
@@ -231,7 +232,7 @@ class World:
         fragments: list[str] = []
         for record in self.index(partition).generations:
             if record.state is State.FLUSHED and record.snapshot is not None and record.next is not None:
-                fragments += read_snapshot(self.plain, record.snapshot).fragments
+                fragments += read_flush(self.plain, record.snapshot).fragments
                 self.marks[region] = Watermark(record.generation, record.next)
         newest = self.table.newest()
         properties = merge_properties(self.marks, self.new_id())
@@ -257,8 +258,10 @@ class World:
         return [int(p[1]) for p in parsed if p is not None]
 
     def snapshots(self, partition: int = 0) -> list[int]:
-        infos = self.plain.list(paths.snapshots_prefix(self.region(partition)))
-        return [int(p[1]) for i in infos if (p := paths.parse_snapshot_file(i.key)) is not None]
+        """Generations that flushes have."""
+        keys = [info.key for info in self.plain.list(paths.flushes_prefix()) if info.key.endswith("manifest.json")]
+        parts = [part for key in keys for part in read_flush(self.plain, key).parts]
+        return sorted(int(part.generation) for part in parts if part.region == self.region(partition))
 
     def versions(self, partition: int = 0) -> list[int]:
         infos = self.plain.list(paths.page_prefix(self.page(partition)))
@@ -527,11 +530,7 @@ def test_lost_attempts_go_the_winner_and_those_of_sealed_generations_stay(world:
         world.append(writer, 0)
         world.seal(writer)
     world.flush()
-    lost, early, later = (
-        paths.snapshot_file(world.region(), Generation(g), "0badf00d", paths.SnapshotFile.MANIFEST) for g in (1, 2, 3)
-    )
-    for key in (lost, early, later):
-        world.plain.put_if_absent(key, b"{}")
+    lost, *_ = (put_flush(world, f"0badf00d-{g}", [(0, g)]) for g in (1, 2, 3))
     world.clock.seconds += 30 * DAY_S
     world.collect_fully()
     assert world.deletes() == [lost]
@@ -540,12 +539,23 @@ def test_lost_attempts_go_the_winner_and_those_of_sealed_generations_stay(world:
     assert world.plain.get(winner) is not None
 
 
+def put_flush(world: World, name: str, of: list[tuple[int, int]]) -> str:
+    """An attempt to flush these generations of partitions together, which no index names."""
+    parts = [
+        FlushPart(world.region(p), Generation(g), Position(0), Position(1), 0, None, None, 0, U64Segment.of(()))
+        for p, g in of
+    ]
+    key = paths.flush_file(name, paths.FlushFile.MANIFEST)
+    world.plain.put_if_absent(key, encode_flush(Flush(key, 1, (), tuple(parts))))
+    return key
+
+
 def test_foreign_objects_stay(world: World) -> None:
     merged_once(world)
     foreign = [
         f"{paths.wal_prefix()}notes.txt",
         f"{paths.wal_prefix()}log-a/README",
-        f"{paths.snapshots_prefix(world.region())}x/y",
+        f"{paths.flushes_prefix()}x/y",
         f"{paths.history_prefix(world.region())}notes",
         f"{paths.page_prefix(world.page())}notes",
     ]
@@ -821,7 +831,7 @@ class _FailsAt:
 
 @pytest.mark.parametrize(
     ("act", "part"),
-    [("list", "/wal/"), ("get", "/wal/"), ("list", "/memtables/"), ("get", "/pages/"), ("list", "/pages/"),
+    [("list", "/wal/"), ("get", "/wal/"), ("list", "/flushes/"), ("get", "/pages/"), ("list", "/pages/"),
      ("list", "/history/"), ("get", "/contract/"), ("get", "/merges/")],
 )  # fmt: skip
 def test_a_read_error_anywhere_ends_the_round_with_nothing_deleted(world: World, act: Act, part: str) -> None:
@@ -1004,7 +1014,7 @@ def test_a_newer_contract_ends_the_round() -> None:
 
 def test_candidates_are_listed_before_indexes(world: World) -> None:
     """A process opens a region and writes between the listing and the reading of indexes."""
-    candidates = (paths.wal_prefix(), paths.snapshots_prefix(world.region()))
+    candidates = (paths.wal_prefix(), paths.flushes_prefix())
     writer = world.writer("a")
 
     def opens() -> None:

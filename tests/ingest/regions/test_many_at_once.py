@@ -14,14 +14,17 @@ from threading import Event
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import KafkaUnavailable
+from lancewal_core.errors import KafkaUnavailable, ObjectCorrupt
 from lancewal_core.ids import Page, Region, Sequence
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.region import flush
+from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.index import State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
+from lancewal_core.region.snapshot import Flushable, write_flush
 from lancewal_core.store.object_store import PutOutcome
 from lancewal_core.testing.memory_store import MemoryBucket
 from lancewal_core.wal.segment import Trailer, decode_trailer
@@ -117,10 +120,21 @@ def test_regions_that_fall_due_together_stop_no_consumption() -> None:
     assert worker.consumed[7] == 2
 
 
-def test_generations_of_a_region_that_nobody_flushes_stop_it() -> None:
+def damage_flushes(monkeypatch: pytest.MonkeyPatch, region: Region) -> None:
+    """No flush that has something of the region is written."""
+
+    def write(opened: OpenedTable, flushable: Seq[Flushable], name: str) -> Flush:
+        if any(one.region == region for one in flushable):
+            raise ObjectCorrupt("cannot be written", object=name)
+        return write_flush(opened, flushable, name)
+
+    monkeypatch.setattr(flush, "write_flush", write)
+
+
+def test_generations_of_a_region_that_nobody_flushes_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(2)
     worker = opened(place, [0, 1])
-    place.store.silent = paths.snapshots_prefix(place.region(0))
+    damage_flushes(monkeypatch, place.region(0))
     worker._sealing._policy = AT_ONCE
     for n in range(1, 9):
         place.source.coming = [place.records(n, 1)]
@@ -256,15 +270,15 @@ def test_who_stops_hands_over_what_answers_while_a_page_is_silent(
     assert State.OPEN not in {found[-1] for found in states(place).values()}
 
 
-def test_a_flush_that_fails_holds_up_none_beside_it() -> None:
+def test_a_flush_that_fails_holds_up_none_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     place, told = Place(3, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 2], told)
     worker._sealing._policy = AT_ONCE
     worker._sealing.advance(worker._writer)
-    place.store.silent = paths.snapshots_prefix(place.region(1))
+    damage_flushes(monkeypatch, place.region(1))
     worker._flushes.advance()
     worker._flushes.advance()
-    place.store.silent = None
+    monkeypatch.undo()
     assert {p: found[0] for p, found in states(place).items()} == {0: State.FLUSHED, 1: State.SEALED, 2: State.FLUSHED}
     assert [act for act, _ in told.failures] == ["flush"]
     worker._flushes._again_at = 0.0

@@ -48,10 +48,10 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import entries_of
+from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import read_snapshot
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS, TIMESTAMP
 from lancewal_core.settings.load import Settings
@@ -242,8 +242,9 @@ def snapshot_rows(contract: Contract, uri: str) -> dict[tuple[str, int], float]:
         for record in index.generations:
             if record.snapshot is None:
                 continue
-            snapshot = read_snapshot(store, record.snapshot)
-            for batch in table.read_unadopted(snapshot.fragments, ["customer", "id", "amount"]):
+            snapshot = read_snapshot(store, record.snapshot, index.region, record.generation)
+            own = range(snapshot.rows_from, snapshot.rows_from + snapshot.rows)
+            for batch in table.read_unadopted(snapshot.fragments, ["customer", "id", "amount"], own):
                 found.update({(r["customer"], r["id"]): r["amount"] for r in batch.to_pylist()})
     return found
 

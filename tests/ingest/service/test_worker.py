@@ -24,7 +24,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.ids import Sequence as Number
-from lancewal_core.paths import snapshots_prefix
+from lancewal_core.paths import flushes_prefix
 from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.index import GenerationRecord, State
@@ -746,7 +746,7 @@ def test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flush
         observer,
     )
     worker.assigned([0])
-    place.store.silent = snapshots_prefix(place.region())
+    place.store.silent = flushes_prefix()
     for _ in range(100):
         worker.step()
         place.clock.sleep(0.1)

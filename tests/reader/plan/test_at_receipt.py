@@ -254,7 +254,7 @@ def test_whole_generations_whose_files_are_gone_are_read_from_the_log(pipeline: 
     pipeline.ingest()
     earlier = read(open_table(pipeline.uri))
     pipeline.merge_all()
-    for path in pipeline.objects("snapshot.json"):
+    for path in pipeline.objects("manifest.json"):
         path.unlink()
     assert again(open_table(pipeline.uri), earlier) == earlier.rows
 

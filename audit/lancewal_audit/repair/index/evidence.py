@@ -8,10 +8,10 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Generation, Page, Position, Region
+from lancewal_core.region.flushes.manifest import Snapshot, read_flush
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page
-from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.table.watermarks import Watermark
 
 
@@ -59,14 +59,22 @@ def finished_mark(context: RepairContext, region: Region) -> Watermark:
 
 
 def snapshots_of(context: RepairContext, region: Region) -> dict[int, list[Snapshot]]:
-    found: dict[int, list[Snapshot]] = {}
-    for info in context.store.list(paths.snapshots_prefix(region)):
-        parsed = paths.parse_snapshot_file(info.key)
-        if parsed is None or parsed[3] is not paths.SnapshotFile.MANIFEST:
-            continue
+    """By generation, of every flush that is whole enough to be read; those of all regions are listed in one place."""
+    manifests = [info.key for info in context.store.list(paths.flushes_prefix()) if _is_manifest(info.key)]
+
+    def read(key: str) -> list[Snapshot]:
         try:
-            snapshot = read_snapshot(context.store, info.key)
+            return [snapshot for snapshot in read_flush(context.store, key).snapshots if snapshot.region == region]
         except Corrupt:
-            continue
-        found.setdefault(snapshot.generation, []).append(snapshot)
+            return []
+
+    found: dict[int, list[Snapshot]] = {}
+    for snapshots in context.tasks.map(read, manifests) if manifests else []:
+        for snapshot in snapshots:
+            found.setdefault(snapshot.generation, []).append(snapshot)
     return {g: sorted(some, key=lambda s: -s.next) for g, some in found.items()}
+
+
+def _is_manifest(key: str) -> bool:
+    parsed = paths.parse_flush_file(key)
+    return parsed is not None and parsed[1] is paths.FlushFile.MANIFEST

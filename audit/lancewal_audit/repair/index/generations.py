@@ -23,9 +23,9 @@ from lancewal_audit.repair.log_survey import LogSurvey, Piece
 from lancewal_core import paths
 from lancewal_core.errors import RepairRefused
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.history import pages_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.region.snapshot import Snapshot
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.watermarks import Watermark
 

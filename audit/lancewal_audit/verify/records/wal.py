@@ -27,10 +27,10 @@ from lancewal_audit.verify.records.source import EntryPlaces, Range, Taken
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, PlanStale
 from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Snapshot, read_snapshot
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
 
@@ -187,8 +187,8 @@ class WalRecords:
         for record in self._kept[region]:
             if record.next is None or not record.first <= at < record.next:
                 continue
-            if self._repaired(record) or (
-                self._in_damaged(region, record, at, min(end, record.next)) and self._held(record)
+            if self._repaired(region, record) or (
+                self._in_damaged(region, record, at, min(end, record.next)) and self._held(region, record)
             ):
                 at = record.next
         return at < end
@@ -205,28 +205,30 @@ class WalRecords:
 
     def is_repaired(self, key: str) -> bool:
         """Guarantee 4 of a segment: for all generations that may lie in it."""
-        return all(self._repaired(record) for record in self._in(key))
+        return all(self._repaired(region, record) for region, record in self._in(key))
 
     def holders(self, key: str) -> list[str] | None:
         """Guarantee 5 of a damaged segment: what holds the rows of all generations that may lie in it; None if not all are
         held."""
         records = self._in(key)
-        return [_holder(record) for record in records] if all(self._held(record) for record in records) else None
+        return [_holder(record) for _, record in records] if all(self._held(*one) for one in records) else None
 
-    def _in(self, key: str) -> list[GenerationRecord]:
-        return [record for records in self._kept.values() for record in records if _spans(record, key)]
+    def _in(self, key: str) -> list[tuple[Region, GenerationRecord]]:
+        return [(region, record) for region, records in self._kept.items() for record in records if _spans(record, key)]
 
-    def _held(self, record: GenerationRecord) -> bool:
-        return record.state is State.MERGED or self._snapshot(record) is not None
+    def _held(self, region: Region, record: GenerationRecord) -> bool:
+        return record.state is State.MERGED or self._snapshot(region, record) is not None
 
-    def _repaired(self, record: GenerationRecord) -> bool:
-        snapshot = self._snapshot(record)
+    def _repaired(self, region: Region, record: GenerationRecord) -> bool:
+        snapshot = self._snapshot(region, record)
         return snapshot is not None and snapshot.repaired
 
-    def _snapshot(self, record: GenerationRecord) -> Snapshot | None:
+    def _snapshot(self, region: Region, record: GenerationRecord) -> Snapshot | None:
         """None also where it cannot be read."""
         try:
-            return None if record.snapshot is None else read_snapshot(self._store, record.snapshot)
+            if record.snapshot is None:
+                return None
+            return read_snapshot(self._store, record.snapshot, region, record.generation)
         except Corrupt:
             return None
 

@@ -55,6 +55,7 @@ from lancewal_core.table.protocol import (
     TransactionUnreadable,
     fragment_files,
     index_in_between,
+    rows_of_fragments,
 )
 
 _CONFLICT = "commit conflict"
@@ -203,13 +204,19 @@ class LanceTable:
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
         return [name for name in files if self._objects().size(data_file(name)) is None]
 
-    def read_unadopted(self, fragments: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for fragment in fragments:
+    def read_unadopted(
+        self, fragments: Sequence[str], columns: Sequence[str], rows: range | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        for fragment, own in rows_of_fragments(fragments, rows):
             (name,) = fragment_files(fragment)  # written by write_rows: one file each
             try:
                 with reading(f"reading data file {name}", name):
                     reader = self._file_session().open_reader(data_file(name), list(columns))
-                    yield from reader.read_all(batch_size=65_536).to_batches()
+                    if own is None:
+                        found = reader.read_all(batch_size=65_536)
+                    else:
+                        found = reader.read_range(own.start, len(own), batch_size=65_536)
+                    yield from found.to_batches()
             except VersionGone as error:
                 # Lance finds something else than the file not, where its bytes are damaged.
                 if not self.files_missing([name]):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.paths import SnapshotFile
+from lancewal_core.paths import FlushFile
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.indexes import Decide, RegionIndexes
 from lancewal_core.region.transitions import (
@@ -79,7 +79,7 @@ class Change:
             case "retire":
                 return retire(found, ended, self.write_id)
             case "flush":
-                key = paths.snapshot_file(self.region, generation, f"{rng.getrandbits(32):08x}", SnapshotFile.MANIFEST)
+                key = paths.flush_file(f"{rng.getrandbits(32):08x}", FlushFile.MANIFEST)
                 return flushed(found, generation, key, 500, self.write_id)
             case "merge":
                 return merged(found, generation, TableVersion(generation), 1000, self.write_id)

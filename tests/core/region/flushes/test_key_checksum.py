@@ -7,7 +7,7 @@ import struct
 import google_crc32c
 import pyarrow as pa
 
-from lancewal_core.region.key_checksum import key_sum
+from lancewal_core.region.flushes.key_checksum import key_sum
 
 KEYS = pa.table(
     {

@@ -1,4 +1,4 @@
-"""A fragment as ``snapshot.json`` names it: where rows lie, and what a merge puts into the table as it stands.
+"""A fragment as the manifest of a flush names it: where rows lie, and what a merge puts into the table as it stands.
 
 Guarantee: what is read names one data file in the table's own data folder, by nothing but a plain name, and hides no row.
 So neither a read nor a commit is led to a file elsewhere by what is stored, and Lance is given nothing that it cannot take.
@@ -24,7 +24,7 @@ _WHOLES = ("file_major_version", "file_minor_version", "file_size_bytes")
 
 
 def fragment_text(value: object) -> str:
-    """``value`` of a ``snapshot.json`` as the text in which fragments travel; ``JsonFault`` unless it is as promised."""
+    """``value`` of a manifest as the text in which fragments travel; ``JsonFault`` unless it is as promised."""
     if not isinstance(value, dict):
         raise JsonFault("a fragment of it is no object")
     fragment = JsonObject(value, "fragments")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
-from lancewal_core.region.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from lancewal_core.region.flushes.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
 from tests.support.lance_row_ids import read_by_lance, written_by_lance
 
 WHERE = "some/index.binpb"

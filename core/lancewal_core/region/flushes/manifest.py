@@ -1,0 +1,355 @@
+"""What a flush says of itself: generations that were flushed together, and where the content of each lies.
+
+Guarantees
+ 1. A *part* is one generation of one region.  Of what the parts share, the rows of the data files and the bytes of
+    ``deletes.arrow`` and ``patches.arrow``, each has what comes behind that of the parts before it: only how much it has is
+    said, never from where.  So no manifest can let a row count for two parts, or for none.
+ 2. Together the parts have exactly the rows of the data files; no generation is two parts.
+ 3. Nothing in it leads elsewhere: side files lie in its own folder, data files in the table's.
+
+Who has a generation's record takes its part as a ``Snapshot``.  A manifest without that part is damaged: the record names it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import google_crc32c
+
+from lancewal_core import paths
+from lancewal_core.errors import SNAPSHOT_DAMAGED, FormatUnknown, ObjectCorrupt, ObjectMissing
+from lancewal_core.ids import Generation, Position, Region
+from lancewal_core.paths import FlushFile
+from lancewal_core.region.flushes.fragment import fragment_text
+from lancewal_core.region.flushes.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
+from lancewal_core.store.object_limits import bytes_max
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.protocol import fragment_bytes, fragment_rows
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a part has of a side file: an Arrow IPC stream of its own."""
+
+    rows: int
+    size: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPart:
+    """One generation, as the manifest has it."""
+
+    region: Region
+    generation: Generation
+    first: Position
+    next: Position
+    rows: int
+    """Keys in state Row."""
+    deletes: Stretch | None
+    patches: Stretch | None
+    keys_crc32c: int
+    """Of the rows' keys."""
+    wal_entries: U64Segment
+    """Ids of the entries that it was folded from: for who writes the MemWAL message, whose field it is."""
+    sealed_at_ms: int | None = None
+    record_times: RecordTimes | None = None
+    """This and the one above as the generation's record has them."""
+    repaired: bool = False
+    """Made by ``lancewal repair segment``: the log does not have all that it was folded from."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """Where the keys in state Gone, or the Partial rows, of a part lie."""
+
+    key: str
+    start: int
+    rows: int
+    size: int
+    crc32c: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a manifest says of one of its parts: a flushed MemTable."""
+
+    key: str
+    """Of the manifest."""
+    contract_version: int
+    fragments: tuple[str, ...]
+    """Data files of the whole flush."""
+    shared: bool
+    """Whether the flush has other parts."""
+    rows_from: int
+    """How many rows of the data files come before its own."""
+    rows_bytes: int
+    """Of the data files; of shared ones about what its rows take."""
+    deletes: SideFile | None
+    patches: SideFile | None
+    part: FlushPart
+
+    @property
+    def region(self) -> Region:
+        return self.part.region
+
+    @property
+    def generation(self) -> Generation:
+        return self.part.generation
+
+    @property
+    def first(self) -> Position:
+        return self.part.first
+
+    @property
+    def next(self) -> Position:
+        return self.part.next
+
+    @property
+    def rows(self) -> int:
+        return self.part.rows
+
+    @property
+    def keys_crc32c(self) -> int:
+        return self.part.keys_crc32c
+
+    @property
+    def wal_entries(self) -> U64Segment:
+        return self.part.wal_entries
+
+    @property
+    def sealed_at_ms(self) -> int | None:
+        return self.part.sealed_at_ms
+
+    @property
+    def record_times(self) -> RecordTimes | None:
+        return self.part.record_times
+
+    @property
+    def repaired(self) -> bool:
+        return self.part.repaired
+
+    @property
+    def changes(self) -> int:
+        """Number of keys that the generation touches."""
+        return self.rows + sum(side.rows for side in (self.deletes, self.patches) if side is not None)
+
+    @property
+    def nbytes(self) -> int:
+        """Stored bytes of its content."""
+        return self.rows_bytes + sum(side.size for side in (self.deletes, self.patches) if side is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """A manifest."""
+
+    key: str
+    contract_version: int
+    fragments: tuple[str, ...]
+    parts: tuple[FlushPart, ...]
+
+    @property
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """All parts, in their order."""
+        name = flush_name(self.key)
+        rows, starts = 0, dict.fromkeys((FlushFile.DELETES, FlushFile.PATCHES), 0)
+        nbytes, all_rows = sum(map(fragment_bytes, self.fragments)), sum(part.rows for part in self.parts)
+        found = []
+        for part in self.parts:
+            sides: dict[FlushFile, SideFile | None] = {}
+            for file, stretch in ((FlushFile.DELETES, part.deletes), (FlushFile.PATCHES, part.patches)):
+                sides[file] = None
+                if stretch is not None:
+                    key = paths.flush_file(name, file)
+                    sides[file] = SideFile(key, starts[file], stretch.rows, stretch.size, stretch.crc32c)
+                    starts[file] += stretch.size
+            found.append(
+                Snapshot(
+                    key=self.key,
+                    contract_version=self.contract_version,
+                    fragments=self.fragments,
+                    shared=len(self.parts) > 1,
+                    rows_from=rows,
+                    rows_bytes=nbytes * part.rows // all_rows if all_rows else 0,
+                    deletes=sides[FlushFile.DELETES],
+                    patches=sides[FlushFile.PATCHES],
+                    part=part,
+                )
+            )
+            rows += part.rows
+        return tuple(found)
+
+    def snapshot(self, region: Region, generation: Generation) -> Snapshot:
+        """Of one part; ``ObjectCorrupt`` where there is none."""
+        for found in self.snapshots:
+            if (found.region, found.generation) == (region, generation):
+                return found
+        raise ObjectCorrupt(
+            f"{self.key} is no flush of generation {generation} of region {region.name}; {SNAPSHOT_DAMAGED}",
+            object=self.key,
+            region=region.name,
+        )
+
+
+def flush_name(key: str) -> str:
+    """The flush whose manifest this is."""
+    parsed = paths.parse_flush_file(key)
+    if parsed is None or parsed[1] is not FlushFile.MANIFEST:
+        raise ValueError(f"{key} is no manifest of a flush")
+    return parsed[0]
+
+
+def read_flush(store: ObjectStore, key: str) -> Flush:
+    """Read a manifest; ``ObjectMissing``, ``ObjectCorrupt`` or ``FormatUnknown`` name it."""
+    data = store.get(key)
+    if data is None:
+        raise ObjectMissing(f"{key} is missing", object=key)
+    return decode_flush(data, key)
+
+
+def read_snapshot(store: ObjectStore, key: str, region: Region, generation: Generation) -> Snapshot:
+    """The same, and of it the part of a generation."""
+    return read_flush(store, key).snapshot(region, generation)
+
+
+def decode_flush(data: bytes, key: str) -> Flush:
+    """Inverse of ``encode_flush``; ``ObjectCorrupt`` or ``FormatUnknown``."""
+    try:
+        outer = JsonObject.parse(data)
+        content = outer.inner("flush")
+        if google_crc32c.value(_canonical(content.members)) != outer.whole("crc32c"):
+            raise JsonFault("its checksum does not match")
+        if content.whole("format") != FORMAT:
+            raise FormatUnknown(
+                f"{key}: flush format {content.whole('format')} is not read by this release", object=key
+            )
+        return _flush(content, key)
+    except (JsonFault, RecursionError) as error:
+        raise ObjectCorrupt(f"{key} is corrupt: {error}; {SNAPSHOT_DAMAGED}", object=key) from error
+
+
+def _flush(content: JsonObject, key: str) -> Flush:
+    name = content.word("name")
+    if key != paths.flush_file(name, FlushFile.MANIFEST):
+        raise JsonFault(f"it is that of the flush {name}")
+    fragments = tuple(fragment_text(f) for f in content.values("fragments"))
+    parts = []
+    for value in content.values("parts"):
+        if not isinstance(value, dict):
+            raise JsonFault("a part of it is no object")
+        parts.append(_part(JsonObject(value, "parts"), key))
+    if len({(part.region, part.generation) for part in parts}) != len(parts) or not parts:
+        raise JsonFault("its parts are none, or one generation twice")
+    if sum(part.rows for part in parts) != sum(map(fragment_rows, fragments)):
+        raise JsonFault("its parts have other rows than its data files")
+    for file, stretches in (
+        (FlushFile.DELETES, [p.deletes for p in parts]),
+        (FlushFile.PATCHES, [p.patches for p in parts]),
+    ):
+        if sum(s.size for s in stretches if s is not None) > bytes_max(paths.flush_file(name, file)):
+            raise JsonFault(f"its {file.value} would be larger than any")
+    return Flush(key, content.whole("contract_version", low=1), fragments, tuple(parts))
+
+
+def _part(content: JsonObject, key: str) -> FlushPart:
+    first = content.whole("first")
+    next_ = content.whole("next", low=first)
+    repaired = "repaired" in content.members
+    if repaired and content.raw("repaired") is not True:
+        raise JsonFault("its 'repaired' is not true")
+    return FlushPart(
+        region=region_named(content.text("region")),
+        generation=Generation(content.whole("generation", low=1)),
+        first=Position(first),
+        next=Position(next_),
+        rows=content.whole("rows"),
+        deletes=_stretch(content, "deletes"),
+        patches=_stretch(content, "patches"),
+        keys_crc32c=content.whole("keys_crc32c", high=2**32 - 1),
+        wal_entries=_entries(content, range(first, next_), key),
+        sealed_at_ms=content.whole_or_null("sealed_at_ms"),
+        record_times=_record_times(content),
+        repaired=repaired,
+    )
+
+
+def _stretch(content: JsonObject, name: str) -> Stretch | None:
+    found = content.optional(name)
+    if found is None:
+        return None
+    return Stretch(found.whole("rows", low=1), found.whole("size", low=1), found.whole("crc32c", high=2**32 - 1))
+
+
+def _entries(content: JsonObject, positions: range, key: str) -> U64Segment:
+    try:
+        entries = decode_u64_segment(base64.b64decode(content.text("wal_entries"), validate=True), key)
+    except ValueError as error:
+        raise JsonFault("its 'wal_entries' is no base64") from error
+    except ObjectCorrupt as error:
+        raise JsonFault(f"its 'wal_entries': {str(error).removeprefix(f'{key}: ')}") from error
+    if len(entries) and not (entries.first in positions and entries.last in positions):
+        raise JsonFault(f"its entries {entries.first} to {entries.last} lie outside its positions")
+    return entries
+
+
+def _record_times(content: JsonObject) -> RecordTimes | None:
+    lowest, highest = "record_time_min_ms", "record_time_max_ms"
+    if content.raw(lowest) is None and content.raw(highest) is None:
+        return None
+    min_ms = content.whole(lowest, low=-WHOLE_MAX - 1)
+    return RecordTimes(min_ms, content.whole(highest, low=min_ms))
+
+
+def encode_flush(flush: Flush) -> bytes:
+    """A manifest as bytes."""
+    content = {
+        "format": FORMAT,
+        "name": flush_name(flush.key),
+        "contract_version": flush.contract_version,
+        "fragments": [json.loads(f) for f in flush.fragments],
+        "parts": [_members(part) for part in flush.parts],
+    }
+    return json.dumps({"flush": content, "crc32c": google_crc32c.value(_canonical(content))}, indent=1).encode()
+
+
+def _members(part: FlushPart) -> dict[str, object]:
+    low, high = part.record_times or (None, None)
+    return {
+        "region": part.region.name,
+        "generation": part.generation,
+        "first": part.first,
+        "next": part.next,
+        "rows": part.rows,
+        "deletes": _stretch_members(part.deletes),
+        "patches": _stretch_members(part.patches),
+        "keys_crc32c": part.keys_crc32c,
+        "wal_entries": base64.b64encode(encode_u64_segment(part.wal_entries)).decode(),
+        "sealed_at_ms": part.sealed_at_ms,
+        "record_time_min_ms": low,
+        "record_time_max_ms": high,
+        **({"repaired": True} if part.repaired else {}),
+    }
+
+
+def _stretch_members(stretch: Stretch | None) -> dict[str, int] | None:
+    return None if stretch is None else {"rows": stretch.rows, "size": stretch.size, "crc32c": stretch.crc32c}
+
+
+def _canonical(content: object) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def by_flush(snapshots: Sequence[Snapshot]) -> list[list[Snapshot]]:
+    """Parts of one flush together, in its order."""
+    found: dict[str, list[Snapshot]] = {}
+    for snapshot in snapshots:
+        found.setdefault(snapshot.key, []).append(snapshot)
+    return [sorted(some, key=lambda s: (s.rows_from, s.generation)) for some in found.values()]

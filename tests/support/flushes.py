@@ -1,0 +1,30 @@
+"""Which flushes have what of a region, by what their manifests say."""
+
+from __future__ import annotations
+
+from lancewal_core import paths
+from lancewal_core.errors import Corrupt
+from lancewal_core.ids import Region
+from lancewal_core.paths import FlushFile
+from lancewal_core.region.flushes.manifest import Snapshot, read_flush
+from lancewal_core.store.object_store import ObjectStore
+
+
+def snapshots_of(store: ObjectStore, region: Region) -> list[Snapshot]:
+    """All that any flush has of a region, that by which the region goes on or not, ascending."""
+    keys = [info.key for info in store.list(paths.flushes_prefix())]
+    found = []
+    for key in keys:
+        parsed = paths.parse_flush_file(key)
+        if parsed is not None and parsed[1] is FlushFile.MANIFEST:
+            try:
+                found += [one for one in read_flush(store, key).snapshots if one.region == region]
+            except Corrupt:
+                continue
+    return sorted(found, key=lambda one: (one.generation, one.key))
+
+
+def flush_objects(store: ObjectStore, region: Region) -> list[str]:
+    """Keys of all objects of flushes that have something of a region."""
+    folders = {one.key.rpartition("/")[0] for one in snapshots_of(store, region)}
+    return [i.key for i in store.list(paths.flushes_prefix()) if i.key.rpartition("/")[0] in folders]
