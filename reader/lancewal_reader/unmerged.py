@@ -30,9 +30,9 @@ from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.keys.scan import find_keys
-from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.flushes.manifest import by_flush, read_flush, read_snapshot
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import read_gone, read_partials, read_rows
+from lancewal_core.region.snapshot import read_parts
 from lancewal_core.rows.fold import Folded, complete, extend, fold, fold_onto, side_by_side
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows
@@ -316,7 +316,7 @@ def keys_in(folds: Sequence[Folded]) -> int:
 def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
     deltas = [delta for group in groups for delta in group]
     refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, SnapshotRef)]
-    parts = context.tasks.map(lambda item: _snapshot(context, item[0], item[1], projected), refs) if refs else []
+    parts = _snapshots(context, refs, projected)
     wanted: dict[str, list[tuple[Region, EntryRef]]] = {}
     for delta in deltas:
         for source in delta.sources:
@@ -410,28 +410,50 @@ def _below(entry: Entry, next_: Position) -> pa.RecordBatch:
     return entry.rows if entry.next <= next_ else entry.rows.filter(pc.less(entry.rows[OFFSET], next_))
 
 
-def _snapshot(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:
+def _snapshots(context: DeltaContext, refs: Sequence[tuple[Region, SnapshotRef]], projected: RowSchema) -> list[Folded]:
+    """Each of these; what is remembered of none is read, together with others of its flush."""
     columns = tuple(projected.table.names)
-    of = ref.key, region, ref.generation
-    cached = context.snapshots.get(of, columns)
-    if cached is not None:
-        return cached
-    try:
-        folded = _read(context, read_snapshot(context.store, *of), projected)
-    except ObjectMissing:
-        folded = _from_log(context, region, ref, projected)
-    context.snapshots.add(of, columns, folded)
-    return folded
-
-
-def _read(context: DeltaContext, snapshot: Snapshot, projected: RowSchema) -> Folded:
-    whole = context.contract.rows
-    partials = project_rows(read_partials(context.store, snapshot, whole), whole, projected)
-    return Folded(
-        read_rows(context.table, snapshot, projected.table.names, projected),
-        read_gone(context.store, snapshot, whole),
-        partials,
+    found = {of: context.snapshots.get(_of(*of), columns) for of in refs}
+    unknown: dict[str, list[tuple[Region, SnapshotRef]]] = {}
+    for of, folded in found.items():
+        if folded is None:
+            unknown.setdefault(of[1].key, []).append(of)
+    read = (
+        context.tasks.map(lambda some: _of_flush(context, some, projected), list(unknown.values())) if unknown else []
     )
+    for some, contents in zip(unknown.values(), read, strict=True):
+        for of, folded in zip(some, contents, strict=True):
+            context.snapshots.add(_of(*of), columns, folded)
+            found[of] = folded
+    return [folded for folded in (found[of] for of in refs) if folded is not None]
+
+
+def _of(region: Region, ref: SnapshotRef) -> FlushedPart:
+    return ref.key, region, ref.generation
+
+
+def _of_flush(context: DeltaContext, refs: Sequence[tuple[Region, SnapshotRef]], projected: RowSchema) -> list[Folded]:
+    """Parts of one flush; what of it is gone is folded from the log."""
+    whole = context.contract.rows
+    try:
+        flush = read_flush(context.store, refs[0][1].key)
+        (parts,) = by_flush([flush.snapshot(region, ref.generation) for region, ref in refs])
+        contents = read_parts(context.store, context.table, parts, projected.table.names, whole)
+        read = {(p.region, p.generation): content for p, content in zip(parts, contents, strict=True)}
+        found = [read[region, ref.generation] for region, ref in refs]
+    except ObjectMissing as error:
+        found = [error] * len(refs)
+    folds = []
+    for (region, ref), content in zip(refs, found, strict=True):
+        if isinstance(content, ObjectMissing):
+            content = _from_log(context, region, ref, projected)
+        elif isinstance(content, Corrupt):
+            raise content
+        else:
+            partials = project_rows(content.partials, whole, projected)
+            content = Folded(content.rows, content.gone, partials)
+        folds.append(content)
+    return folds
 
 
 def _from_log(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:

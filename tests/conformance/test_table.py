@@ -316,6 +316,13 @@ def test_unadopted_rows_can_be_read_and_are_adopted_as_they_are(filled: User) ->
     assert adopted.fragment_id > pinned.fragments()[-1].fragment_id
 
 
+@pytest.mark.parametrize(("start", "stop"), [(0, 14), (0, 3), (2, 5), (3, 14), (9, 10), (10, 14), (11, 13), (4, 4)])
+def test_a_range_of_rows_of_files_that_lie_one_behind_the_other(user: User, start: int, stop: int) -> None:
+    fragments = [*user.table.write_rows(rows(*range(10))), *user.table.write_rows(rows(*range(10, 14)))]
+    read = [row for b in user.table.read_unadopted(fragments, ["v", "k"], range(start, stop)) for row in b.to_pylist()]
+    assert read == [{"v": f"v{k}", "k": k} for k in range(start, stop)]
+
+
 def test_a_lost_file_is_missing_by_name(user: User) -> None:
     kept, lost = user.table.write_rows(rows(1)), user.table.write_rows(rows(2))
     (kept_name,), (lost_name,) = fragment_files(kept[0]), fragment_files(lost[0])

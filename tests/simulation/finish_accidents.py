@@ -191,7 +191,7 @@ def merge_loses_its_files() -> None:
     """A clean-up takes the files of a merge before it is finished: adopted ones are rebuilt, others stop it by name."""
     for combined in (False, True):
         stage = Stage()
-        a, f, g = stage.flushed(0, 1)
+        a, f, g = stage.flushed_apart(0, 1)
         if combined:
             stage.append_and_seal(a, 0, 1)
         before = _files(stage)
@@ -211,7 +211,7 @@ def merge_loses_its_files() -> None:
 def merge_loses_its_files_behind_its_commit() -> None:
     """A clean-up takes the adopted files before the look behind the commit: the same round rebuilds them."""
     stage = Stage()
-    _, f, _ = stage.flushed(0, 1)
+    _, f, _ = stage.flushed_apart(0, 1)
     before = _files(stage)
     stage.scripts["f"].before("files missing", "table", lambda: _lose_added(stage, before))
     stage.round(f)

@@ -162,16 +162,19 @@ def snapshot_and_log_are_lost() -> None:
 
 def snapshot_is_damaged() -> None:
     """Its description, or the keys that it deletes: its region is left, the other one merged; once repaired, all goes on."""
-    for name in ("manifest.json", "deletes.arrow"):
-        _one_damaged(name)
+    _one_damaged("manifest.json", together=False, merged=[False, True])
+    _one_damaged("manifest.json", together=True, merged=[False, False])
+    _one_damaged("deletes.arrow", together=True, merged=[False, True])
 
 
-def _one_damaged(name: str) -> None:
+def _one_damaged(name: str, *, together: bool, merged: list[bool]) -> None:
+    """``merged``: which regions are, of the one that has deletes and of another."""
     stage = Stage()
     a, f = stage.member("a", 0, 1), stage.flusher("f")
     (k,) = stage.send(0)
     stage.topic.append(0, lambda offset: Record(offset, 0, encode_region_key(k), None, None, Op.DELETE, k, {}))
-    stage.append_and_seal(a, 0, 1)
+    for partitions in [(0, 1)] if together else [(0,), (1,)]:
+        stage.append_and_seal(a, *partitions)
     (key,) = [key for key in snapshot_files(stage, 0) if key.endswith(name)]
     whole = stage.bucket.get(key) or b""
     stage.bucket.delete(key)
@@ -179,8 +182,8 @@ def _one_damaged(name: str) -> None:
     with stops(ObjectCorrupt):
         stage.round(f)
     in_force = f.watermarks.newest()[1]
-    merged = [in_force.generation(region) > 0 for region in (stage.region(0), stage.region(1))]
-    require(merged == [False, True], f"{name}: merged of the damaged region, and of the other:", merged)
+    found = [in_force.generation(region) > 0 for region in (stage.region(0), stage.region(1))]
+    require(found == merged, f"{name}: merged of the damaged region, and of the other:", found)
     stage.bucket.delete(key)
     stage.bucket.put(key, whole, 0)
     stage.round(f)

@@ -17,10 +17,12 @@ import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
 import lancewal_flusher.garbage.collect
 import lancewal_flusher.garbage.find
+import lancewal_flusher.garbage.flushes
 import lancewal_flusher.garbage.table_versions
 import lancewal_flusher.merge.finish
 import lancewal_flusher.merge.look
 import lancewal_flusher.merge.merge
+import lancewal_flusher.merge.plan
 import lancewal_flusher.service.round
 import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
@@ -392,6 +394,14 @@ def _versions_expire_beside_damage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.garbage.table_versions, "_why_kept", why_kept)
 
 
+def _a_part_is_adopted_with_its_flush(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.merge.plan, "is_combined", lambda snapshots: len(snapshots) > 1)
+
+
+def _a_flush_that_nobody_names_goes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.garbage.flushes, "_over", lambda *_: True)
+
+
 def _finished_without_its_record(patch: pytest.MonkeyPatch) -> None:
     def checkpoints_only(self: Watermarks, in_force: InForce, version: TableVersion, kind: Any) -> None:
         if kind == "checkpoint":
@@ -457,6 +467,8 @@ MUTATIONS: dict[str, Patch] = {
     "versions expire beside a flush that waits": _versions_expire_beside_a_flush_that_waits,
     "versions expire beside damage": _versions_expire_beside_damage,
     "finished without its record": _finished_without_its_record,
+    "a part is adopted with its flush": _a_part_is_adopted_with_its_flush,
+    "a flush that nobody names goes": _a_flush_that_nobody_names_goes,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -487,7 +499,8 @@ NOT_IN_SCHEDULES = {
     "versions expire after a restore",
     "versions expire beside a flush that waits",
     "versions expire beside damage",
+    "a flush that nobody names goes",
 }
 """Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one, makes another
 version of the contract, damages a page, tags a version, takes the name of a snapshot again, has a person decide about a
-restore, or leaves a flush for a week."""
+restore, leaves a flush for a week, or flushes a generation again while one that wrote it before stands still."""

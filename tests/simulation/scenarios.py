@@ -11,6 +11,7 @@ from tests.simulation import (
     bundle_accidents,
     drain_accidents,
     expiry_scenarios,
+    flush_scenarios,
     ingest_scenarios,
     merge_scenarios,
     trim_scenarios,
@@ -18,6 +19,7 @@ from tests.simulation import (
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **ingest_scenarios.SCENARIOS,
+    **flush_scenarios.SCENARIOS,
     **merge_scenarios.SCENARIOS,
     **trim_scenarios.SCENARIOS,
     **bundle_accidents.SCENARIOS,

@@ -219,6 +219,16 @@ class Stage(World):
                 self.round(f)
         return a, f, g
 
+    def flushed_apart(self, *partitions: int) -> tuple[Member, FlusherContext, FlusherContext]:
+        """As ``flushed``, each in a flush of its own: a merge takes their files as they are."""
+        a, f, g = self.member("a", 0, 1), self.flusher("f"), self.flusher("g")
+        for merged in (True, False):
+            for partition in partitions:
+                self.append_and_seal(a, partition)
+            if merged:
+                self.round(f)
+        return a, f, g
+
     def flusher(self, name: str) -> FlusherContext:
         return flusher_context(self, self.process(name))
 

@@ -1,16 +1,18 @@
 """Flush: SEALED -> FLUSHED.  Anyone may do it for any SEALED generation; the compare-and-swap keeps one result.
 
-Of several regions at a time, what is written goes out side by side, and each page is swapped once; each has its own answer.
+Of several regions at a time, small generations are written together, as parts of one flush, and larger ones side by side; each
+page is swapped once, and each region has its own answer.
 
 Guarantees
  1. The snapshot holds the fold of exactly the records of [first, next) that are not rejected, whether it was folded from
     the MemTable or from the WAL.
  2. Generations become FLUSHED strictly in order.
  3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
+ 4. Where generations cannot be written together, for whatever reason, each is tried by itself: none holds up another.
 
 Steps
  1. Gather the generation's entries (from memory, or by ``kept_entries`` from its log) and fold them.
- 2. Write the snapshots into a folder of their own.
+ 2. Write the snapshot, or those of small generations together, into a folder of its own.
  3. Compare-and-swap SEALED -> FLUSHED.
 """
 
@@ -36,6 +38,11 @@ from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import walk, walk_trailers
 
 E = TypeVar("E", bound=Described)
+ALONE_ROWS = 50_000
+"""A generation from this size on has a flush of its own: a merge adopts its data file as it is (``MergeLimits.adopt_rows``),
+while it reads smaller ones, and writes their rows anew together."""
+ALONE_BYTES = 8 << 20
+"""So has one that holds so much: a merge that must read it needs some times its size."""
 
 
 def entries_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
@@ -111,14 +118,10 @@ def flush_generations(
 ) -> list[Snapshot | LancewalError | None]:
     """``flush_generation`` of different regions, in their order: an error is the answer of its region alone."""
 
-    def write(one: Flushable) -> Snapshot | LancewalError:
-        try:
-            return write_flush(opened, [one], new_id()).snapshots[0]
-        except LancewalError as error:
-            return error
-
     # Step 2
-    written = opened.tasks.map(write, flushable)
+    groups = opened.tasks.map(lambda group: _written(opened, group, new_id), _together(flushable))
+    of_regions = {region: found for group in groups for region, found in group.items()}
+    written = [of_regions[one.region] for one in flushable]
     # Step 3
     decisions = {
         one.region: _flushing(opened, one.record, snapshot.key, new_id)
@@ -140,6 +143,28 @@ def flush_generations(
         return snapshot if swapped.ours else None
 
     return [answer(one, snapshot) for one, snapshot in zip(flushable, written, strict=True)]
+
+
+def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
+    """What each flush has."""
+    small = [one for one in flushable if _is_small(one.content)]
+    return [*([small] if small else []), *([one] for one in flushable if not _is_small(one.content))]
+
+
+def _is_small(content: Content) -> bool:
+    return content.folded.rows.num_rows < ALONE_ROWS and content.folded.nbytes < ALONE_BYTES
+
+
+def _written(
+    opened: OpenedTable, group: Seq[Flushable], new_id: Callable[[], str]
+) -> dict[Region, Snapshot | LancewalError]:
+    try:
+        return {snapshot.region: snapshot for snapshot in write_flush(opened, group, new_id()).snapshots}
+    except LancewalError as error:
+        if len(group) == 1:
+            return {group[0].region: error}
+    alone = opened.tasks.map(lambda one: _written(opened, [one], new_id), group)
+    return {region: found for answer in alone for region, found in answer.items()}
 
 
 def _flushing(opened: OpenedTable, record: GenerationRecord, snapshot: str, new_id: Callable[[], str]) -> Decide:

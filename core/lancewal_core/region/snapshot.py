@@ -21,7 +21,7 @@ import google_crc32c
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import SNAPSHOT_DAMAGED, ObjectCorrupt, ObjectMissing
+from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Region
 from lancewal_core.paths import FlushFile
 from lancewal_core.process.failpoints import points
@@ -113,31 +113,41 @@ def _part(one: Flushable, deletes: Stretch | None, patches: Stretch | None) -> F
 
 def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: RowSchema) -> pa.Table:
     """Rows in state Row, these columns of them."""
+    return _own_rows(snapshot, _scanned(table, [snapshot], columns, schema), schema)
+
+
+def _scanned(table: Table, run: Sequence[Snapshot], columns: Sequence[str], schema: RowSchema) -> pa.Table:
+    """Rows of parts that follow one another in a flush."""
+    first, last = run[0], run[-1]
     wanted = pa.schema([schema.table.field(name) for name in columns])
-    own = range(snapshot.rows_from, snapshot.rows_from + snapshot.rows)
+    own = range(first.rows_from, last.rows_from + last.rows)
     try:
-        batches = [b.cast(wanted) for b in table.read_unadopted(snapshot.fragments, columns, own)]
-        read = pa.Table.from_batches(batches, wanted)
+        batches = [b.cast(wanted) for b in table.read_unadopted(first.fragments, columns, own)]
+        return pa.Table.from_batches(batches, wanted)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} do not hold the table's columns: {first_line(error)}; {SNAPSHOT_DAMAGED}",
-            object=snapshot.key,
+            f"data files of {first.key} do not hold the table's columns: {first_line(error)}; {SNAPSHOT_DAMAGED}",
+            object=first.key,
         ) from error
-    for field in wanted:
+
+
+def _own_rows(snapshot: Snapshot, read: pa.Table, schema: RowSchema) -> pa.Table:
+    """``read``, if that is what the part's rows were when it was written."""
+    for field in read.schema:
         if not field.nullable and read.column(field.name).null_count:
             raise ObjectCorrupt(
                 f"data files of {snapshot.key} hold nulls in {field.name!r}; {SNAPSHOT_DAMAGED}", object=snapshot.key
             )
     if read.num_rows != snapshot.rows:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} hold {read.num_rows} rows instead of {snapshot.rows}; {SNAPSHOT_DAMAGED}",
+            f"data files of {snapshot.key} hold {read.num_rows} rows of region {snapshot.region.name} instead of "
+            f"{snapshot.rows}; {SNAPSHOT_DAMAGED}",
             object=snapshot.key,
         )
-    keys = schema.key.names
-    if key_sum(read.select(keys)) != snapshot.keys_crc32c:
+    if key_sum(read.select(schema.key.names)) != snapshot.keys_crc32c:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} ({', '.join(sorted(files_of(snapshot.fragments)))}) hold other keys than were "
-            f"written; {SNAPSHOT_DAMAGED}",
+            f"data files of {snapshot.key} ({', '.join(sorted(files_of(snapshot.fragments)))}) hold other keys of region "
+            f"{snapshot.region.name} than were written; {SNAPSHOT_DAMAGED}",
             object=snapshot.key,
         )
     return read
@@ -163,6 +173,69 @@ def read_folded(store: ObjectStore, table: Table, snapshot: Snapshot, schema: Ro
     )
 
 
+def read_parts(
+    store: ObjectStore, table: Table, parts: Sequence[Snapshot], columns: Sequence[str], schema: RowSchema
+) -> list[Folded | Corrupt]:
+    """The content of parts of one flush in its order (``by_flush``), of their rows these columns; each object is read once.
+
+    What is wrong with one of them is its answer alone, as far as that can be told.
+    """
+    gone = _sides(store, parts, [part.deletes for part in parts], schema.key)
+    partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
+    rows = [found for run in _runs(parts) for found in _rows_of_run(table, run, columns, schema)]
+    return [_folded(*found) for found in zip(rows, gone, partials, strict=True)]
+
+
+def _folded(rows: pa.Table | Corrupt, gone: pa.Table | Corrupt, partials: pa.Table | Corrupt) -> Folded | Corrupt:
+    for found in (gone, partials, rows):
+        if isinstance(found, Corrupt):
+            return found
+    return Folded(rows, gone, partials)
+
+
+def _runs(parts: Sequence[Snapshot]) -> list[list[Snapshot]]:
+    """Those together whose rows follow one another."""
+    runs: list[list[Snapshot]] = []
+    for part in parts:
+        if runs and runs[-1][-1].rows_from + runs[-1][-1].rows == part.rows_from:
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return runs
+
+
+def _rows_of_run(
+    table: Table, run: Sequence[Snapshot], columns: Sequence[str], schema: RowSchema
+) -> list[pa.Table | Corrupt]:
+    try:
+        read = _scanned(table, run, columns, schema)
+        starts = [part.rows_from - run[0].rows_from for part in run]
+        return [_own_rows(part, read.slice(start, part.rows), schema) for part, start in zip(run, starts, strict=True)]
+    except Corrupt as error:
+        if len(run) == 1 or isinstance(error, ObjectMissing):
+            return [error] * len(run)
+    return [found for part in run for found in _rows_of_run(table, [part], columns, schema)]
+
+
+def _sides(
+    store: ObjectStore, parts: Sequence[Snapshot], sides: Sequence[SideFile | None], schema: pa.Schema
+) -> list[pa.Table | Corrupt]:
+    """What each has of one side file."""
+    named = [side for side in sides if side is not None]
+    if not named:
+        return [schema.empty_table()] * len(parts)
+    start, end = min(side.start for side in named), max(side.start + side.size for side in named)
+    data = store.get_range(named[0].key, start, end)
+    found: list[pa.Table | Corrupt] = []
+    for side in sides:
+        try:
+            own = data if side is None or data is None else data[side.start - start : side.start - start + side.size]
+            found.append(schema.empty_table() if side is None else _decoded_side(own, side, schema))
+        except Corrupt as error:
+            found.append(error)
+    return found
+
+
 def _put_side(store: ObjectStore, key: str, tables: Sequence[pa.Table]) -> Sequence[Stretch | None]:
     """Write a stream of each that has rows, as one object; where in it they lie follows from their sizes."""
     streams = [_stream(table) if table.num_rows else b"" for table in tables]
@@ -185,7 +258,10 @@ def _stream(content: pa.Table) -> bytes:
 
 
 def _read_side(store: ObjectStore, file: SideFile, schema: pa.Schema) -> pa.Table:
-    data = store.get_range(file.key, file.start, file.start + file.size)
+    return _decoded_side(store.get_range(file.key, file.start, file.start + file.size), file, schema)
+
+
+def _decoded_side(data: bytes | None, file: SideFile, schema: pa.Schema) -> pa.Table:
     if data is None:
         raise ObjectMissing(f"{file.key} is missing", object=file.key)
     if len(data) != file.size or google_crc32c.value(data) != file.crc32c:

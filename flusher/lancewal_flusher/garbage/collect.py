@@ -20,8 +20,8 @@ Guarantees
 
 Steps of ``collect_garbage``
  1. List the candidates: WAL segments and their bundles, objects of flushes, parts of key runs, keys in conflict.  Before
-    the indexes: a generation opened later begins behind every segment listed here, or behind where the one before it begins, in
-    the same log.  Most of what the round before has found needed is passed over.
+    the indexes: a generation opened later begins behind every segment listed here, or behind where the one before it begins,
+    in the same log.  Most of what the round before has found needed is passed over.
  2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of every
     region; regions come from the contract, never from a listing.  After a restore, or where W is unknown, that is an error:
     nothing is trimmed.

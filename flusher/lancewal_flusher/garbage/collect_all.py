@@ -78,9 +78,10 @@ def look(context: FlusherContext) -> GarbageSummary:
     window_ms = context.contract.history_window_s * 1000
     after = {r: shortened(h, in_force.generation(r), now, window_ms) for r, h in before.of.items()}
     kept = replace(before, of={region: history for region, (history, _) in after.items()})
-    found = find_garbage(context, candidates, kept, now, KnownFlushes(), _swaps(context, after))
+    flushes = KnownFlushes()
+    found = find_garbage(context, candidates, kept, now, flushes, _swaps(context, after))
     trimmed = _moved(_boundaries(before), _boundaries(kept))
-    looked = _summary(context, listed, (found.old, found.free), trimmed, kept)
+    looked = _summary(context, listed, (found.old, found.free), trimmed, (kept, flushes))
     expired = find_due(context, in_force, before, now)
     looked = replace(
         looked,
@@ -137,7 +138,7 @@ def collect_to_the_end(
             break
         _refuse_paused(control)
     kept = claimed_histories(context)[1]
-    summary = _summary(context, listed, (deleted, report.waiting_keys), _moved(before, trimmed), kept)
+    summary = _summary(context, listed, (deleted, report.waiting_keys), _moved(before, trimmed), (kept, state.flushes))
     return replace(summary, rounds=rounds, expired_versions=expired, dropped_snapshots=tuple(dropped))
 
 
@@ -146,9 +147,10 @@ def _summary(
     listed: Iterable[ObjectInfo],
     keys: tuple[Iterable[str], Iterable[str]],
     trimmed: tuple[Trimmed, ...],
-    kept: SoundHistories,
+    known: tuple[SoundHistories, KnownFlushes],
 ) -> GarbageSummary:
     """``keys``: deleted, and waiting."""
+    kept, flushes = known
     now, sizes = context.clock.now_ms(), {info.key: info.size for info in listed}
     deleted, waiting = keys
     return GarbageSummary(
@@ -157,7 +159,7 @@ def _summary(
         grouped(waiting, sizes),
         context.contract.grace_s,
         trimmed,
-        orphans(listed, context.contract, now),
+        orphans(listed, context.contract, now, flushes),
         None if kept.damaged else find_unnamed(context, kept.of.values(), now),
         damaged={region.name: str(error) for region, error in kept.damaged.items()},
     )

@@ -13,7 +13,7 @@ Manifests never change: of a flush that nobody names it is read once, for as lon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from enum import Enum
@@ -45,6 +45,14 @@ class KnownFlushes:
     """What the manifests of flushes say that no generation names."""
 
     parts: dict[str, Parts | NoParts] = field(default_factory=dict)
+
+    def region_outside(self, key: str, regions: Collection[Region]) -> Region | None:
+        """One that a part of the object's flush is of, and that is none of these."""
+        parsed = paths.parse_flush_file(key)
+        parts = None if parsed is None else self.parts.get(paths.flush_file(parsed[0], FlushFile.MANIFEST))
+        if parts is None or isinstance(parts, NoParts):
+            return None
+        return next((region for region, _ in parts if region not in regions), None)
 
 
 def free_flushes(

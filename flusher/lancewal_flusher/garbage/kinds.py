@@ -14,6 +14,7 @@ from lancewal_core.store.object_kinds import KINDS, Collected, kind_of
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.garbage.find import FENCE_SIZE_MAX
+from lancewal_flusher.garbage.flushes import KnownFlushes
 
 PROBE_KEPT_MS = 24 * 3600 * 1000
 """Far longer than any probe takes."""
@@ -67,8 +68,8 @@ def _order() -> Iterator[str]:
     yield UNKNOWN
 
 
-def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int) -> tuple[Orphan, ...]:
-    """Which of the objects below ``_lancewal/`` nothing accounts for."""
+def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int, flushes: KnownFlushes) -> tuple[Orphan, ...]:
+    """Which of the objects below ``_lancewal/`` nothing accounts for.  ``flushes``: those that no generation names."""
     regions, pages = frozenset(contract.regions), frozenset(contract.pages)
     found = []
     for info in listed:
@@ -81,6 +82,11 @@ def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int) -> tu
         elif (page := kind.page(info.key)) is not None and page not in pages:
             name = f"page {page.number} of {page.topic}/{page.topic_id}"
             reason = f"no partition that the table's contract names has its state in {name}"
+            found.append(Orphan(info.key, info.size, reason))
+        elif (of := flushes.region_outside(info.key, regions)) is not None:
+            reason = (
+                f"a generation of its flush is of the partition {of.name}, which the table's contract does not name"
+            )
             found.append(Orphan(info.key, info.size, reason))
         elif kind.collected is Collected.NEVER_BUT_SHOWN and now_ms - info.modified_ms >= PROBE_KEPT_MS:
             found.append(Orphan(info.key, info.size, "a probe that a killed process left"))

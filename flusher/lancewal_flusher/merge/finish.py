@@ -39,7 +39,7 @@ from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.region.flush import kept_entries
-from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.flushes.manifest import Flush, read_flush
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_gone, read_partials, read_rows
 from lancewal_core.rows.fold import fold
@@ -261,9 +261,11 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
         still = KeySet(conflicts.waiting_keys)
         waited = read_conflicts(context.store, facts.settled.before, rows).waiting_keys
         keys.append(waited.filter(pa.array(~still.contains(waited.columns))))
+    flushes: dict[str, Flush] = {}
     for region, record, key in _taken(context, facts):
         try:
-            snapshot = read_snapshot(context.store, key, region, record.generation)
+            flushes[key] = flushes.get(key) or read_flush(context.store, key)
+            snapshot = flushes[key].snapshot(region, record.generation)
             found = [
                 read_rows(context.table, snapshot, names, rows),
                 read_gone(context.store, snapshot, rows),

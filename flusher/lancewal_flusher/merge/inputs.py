@@ -12,7 +12,7 @@ at, and what is not whole is rebuilt.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,10 +23,10 @@ from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import rebuild_snapshot
-from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.flushes.manifest import Flush, Snapshot, by_flush, read_flush
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
-from lancewal_core.region.snapshot import read_folded, read_gone, read_partials, read_rows
+from lancewal_core.region.snapshot import read_folded, read_gone, read_partials, read_parts, read_rows
 from lancewal_core.rows.fold import Folded, compose, partial_schema
 from lancewal_core.table.protocol import files_of
 from lancewal_core.table.watermarks import InForce
@@ -107,10 +107,10 @@ def read_inputs(
         keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
         ages = first_seen.ages_s(keys_waiting, context.clock.monotonic())
     # Step 2
-    snapshots, damaged, raced = _snapshots(context, waiting, _named if rebuild else _intact, rebuild)
+    snapshots, damaged, raced = _snapshots(context, waiting, whole=not rebuild, rebuild=rebuild)
     taken = _take(context, ages, limits, snapshots, damaged)
     if isinstance(taken, ObjectMissing) and rebuild:
-        snapshots, damaged, raced = _snapshots(context, waiting, _intact, rebuild)
+        snapshots, damaged, raced = _snapshots(context, waiting, whole=True, rebuild=rebuild)
         taken = _take(context, ages, limits, snapshots, damaged)
     if isinstance(taken, ObjectMissing):
         # The next look says what that means.
@@ -137,7 +137,8 @@ def _take(
         chosen = within_memory(merges, lambda m: ages[m.region, m.snapshots[0].generation], limits)
         full = len(chosen) < len(merges)
         together = combined_regions(chosen, limits)
-        prepared = context.tasks.map(partial(_prepared, context, together), chosen)
+        read = _shared(context, chosen)
+        prepared = context.tasks.map(partial(_prepared, context, together, read), chosen)
         for merge, taken in zip(chosen, prepared, strict=True):
             match taken:
                 case RegionInput():
@@ -159,20 +160,27 @@ def _take(
 def _snapshots(
     context: FlusherContext,
     waiting: Mapping[Region, Sequence[GenerationRecord]],
-    read: Callable[[FlusherContext, Region, GenerationRecord], Snapshot | Corrupt | None],
+    *,
+    whole: bool,
     rebuild: bool,
 ) -> tuple[dict[Region, list[Snapshot]], dict[Region, Corrupt], bool]:
     """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else has rebuilt; what is
-    wrong with those that are damaged; and whether one is left since somebody else was faster."""
+    wrong with those that are damaged; and whether one is left since somebody else was faster.  ``whole``: also one of which an
+    object or a file is missing is made anew.
+    """
     named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
     if not named:
         return {}, {}, False
     # What the key index has is asked for at the same time.
-    intact, _ = together(
+    flushes, _ = together(
         context.tasks,
-        lambda: context.tasks.map(lambda item: read(context, *item), named),
+        lambda: _flushes(context, {record.snapshot for _, record in named if record.snapshot is not None}),
         context.keys.catalogs.recent,
     )
+    intact = [_named(flushes, *one) for one in named]
+    if whole:
+        missing = _missing(context, [one for one in intact if isinstance(one, Snapshot)])
+        intact = [None if isinstance(one, Snapshot) and missing & _content(one) else one for one in intact]
     found: dict[Region, list[Snapshot]] = {}
     damaged: dict[Region, Corrupt] = {}
     ended: set[Region] = set()
@@ -200,47 +208,106 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
         return error
 
 
-def _named(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
+def _flushes(context: FlusherContext, keys: Collection[str]) -> dict[str, Flush | Corrupt]:
+    """By their manifests; the error where one cannot be read."""
+
+    def read(key: str) -> Flush | Corrupt:
+        try:
+            return read_flush(context.store, key)
+        except Corrupt as error:
+            return error
+
+    wanted = sorted(keys)
+    return dict(zip(wanted, context.tasks.map(read, wanted) if wanted else (), strict=True))
+
+
+def _named(
+    flushes: Mapping[str, Flush | Corrupt], region: Region, record: GenerationRecord
+) -> Snapshot | Corrupt | None:
     """The snapshot; None if the manifest of its flush is missing, the error if that cannot be read."""
-    if record.snapshot is None:
-        return None
-    try:
-        return read_snapshot(context.store, record.snapshot, region, record.generation)
-    except ObjectMissing:
-        return None
-    except Corrupt as error:
-        return error
+    match flushes.get(record.snapshot or ""):
+        case None | ObjectMissing():
+            return None
+        case Flush() as flush:
+            try:
+                return flush.snapshot(region, record.generation)
+            except Corrupt as error:
+                return error
+        case error:
+            return error
 
 
-def _intact(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
-    """The same; None if any of its objects and files is missing."""
-    snapshot = _named(context, region, record)
-    if not isinstance(snapshot, Snapshot):
-        return snapshot
-    sides = [side.key for side in (snapshot.deletes, snapshot.patches) if side is not None]
-    if any(context.store.get_range(key, 0, 1) is None for key in sides):
-        return None
-    return None if context.table.files_missing(sorted(files_of(snapshot.fragments))) else snapshot
+def _content(snapshot: Snapshot) -> frozenset[str]:
+    """Keys of the objects, and names of the files, that have something of it."""
+    sides = {side.key for side in (snapshot.deletes, snapshot.patches) if side is not None}
+    return files_of(snapshot.fragments if snapshot.rows else ()) | sides
 
 
-def _prepared(context: FlusherContext, together: Collection[Region], merge: RegionMerge) -> RegionInput | Corrupt:
+def _missing(context: FlusherContext, snapshots: Sequence[Snapshot]) -> frozenset[str]:
+    """What of it is not there."""
+    sides = sorted({side.key for s in snapshots for side in (s.deletes, s.patches) if side is not None})
+    there = context.tasks.map(lambda key: context.store.get_range(key, 0, 1) is not None, sides) if sides else []
+    lost = {key for key, is_there in zip(sides, there, strict=True) if not is_there}
+    return frozenset(lost) | frozenset(
+        context.table.files_missing(sorted(files_of(f for s in snapshots for f in s.fragments)))
+    )
+
+
+_Part = tuple[str, Region, Generation]
+
+
+def _part(snapshot: Snapshot) -> _Part:
+    return snapshot.key, snapshot.region, snapshot.generation
+
+
+def _shared(context: FlusherContext, merges: Sequence[RegionMerge]) -> dict[_Part, Folded | Corrupt]:
+    """What is to be merged of flushes with several parts: their objects are read once."""
+    flushes = by_flush([s for merge in merges for s in merge.snapshots if s.shared])
+    rows = context.contract.rows
+    read = partial(read_parts, context.store, context.table, columns=rows.table.names, schema=rows)
+    contents = context.tasks.map(lambda parts: read(parts), flushes) if flushes else []
+    return {
+        _part(snapshot): found
+        for parts, content in zip(flushes, contents, strict=True)
+        for snapshot, found in zip(parts, content, strict=True)
+    }
+
+
+def _prepared(
+    context: FlusherContext,
+    together: Collection[Region],
+    read: Mapping[_Part, Folded | Corrupt],
+    merge: RegionMerge,
+) -> RegionInput | Corrupt:
     """``together``: regions that are combined with others.  The error where something is missing or damaged."""
     try:
-        return _prepare(context, merge, adopt=len(merge.snapshots) == 1 and merge.region not in together)
+        if merge.combined or merge.region in together:
+            return _combine(context, merge, read)
+        return _adopt(context, merge)
     except Corrupt as error:
         return error
 
 
-def _prepare(context: FlusherContext, merge: RegionMerge, *, adopt: bool) -> RegionInput:
+def _adopt(context: FlusherContext, merge: RegionMerge) -> RegionInput:
     rows = context.contract.rows
     names = list(rows.primary_key)
-    if adopt:
-        (only,) = merge.snapshots
-        gone = read_gone(context.store, only, rows)
-        partials = read_partials(context.store, only, rows)
-        row_keys = read_rows(context.table, only, names, rows)
-        keys = pa.concat_tables([partials.select(names), gone, row_keys])
-        return RegionInput(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
-    folded: Folded = compose([read_folded(context.store, context.table, s, rows) for s in merge.snapshots], rows)
+    (only,) = merge.snapshots
+    gone = read_gone(context.store, only, rows)
+    partials = read_partials(context.store, only, rows)
+    row_keys = read_rows(context.table, only, names, rows)
+    keys = pa.concat_tables([partials.select(names), gone, row_keys])
+    return RegionInput(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
+
+
+def _combine(context: FlusherContext, merge: RegionMerge, read: Mapping[_Part, Folded | Corrupt]) -> RegionInput:
+    rows = context.contract.rows
+    names = list(rows.primary_key)
+    contents: list[Folded] = []
+    for snapshot in merge.snapshots:
+        found = read.get(_part(snapshot))
+        if isinstance(found, Corrupt):
+            raise found
+        contents.append(read_folded(context.store, context.table, snapshot, rows) if found is None else found)
+    folded: Folded = compose(contents, rows)
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
     return RegionInput(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)

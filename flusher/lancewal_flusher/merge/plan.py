@@ -4,6 +4,8 @@ Per region a merge either *adopts* the files of one generation as they are, or *
 folds them and writes the survivors as new rows.  It never adopts two generations of a region, because a new fragment must
 not carry a deletion file (Lance names that file by the fragment id, which is assigned at the commit).
 
+A part of a flush that has others is combined too: its data file holds rows of all of them.
+
 A fragment for each region would be a thousand a minute where a thousand regions seal every minute: every later merge would
 hide rows in all of them, and compaction would write them anew.  So where many regions have one small generation each, these
 are combined too: their rows are written together.
@@ -72,6 +74,15 @@ class RegionMerge:
     region: Region
     snapshots: tuple[Snapshot, ...]
 
+    @property
+    def combined(self) -> bool:
+        """Whether its rows are written anew, whatever else is merged."""
+        return is_combined(self.snapshots)
+
+
+def is_combined(snapshots: Sequence[Snapshot]) -> bool:
+    return len(snapshots) > 1 or snapshots[0].shared
+
 
 def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
     """FLUSHED generations above the watermark, consecutive from it on.
@@ -117,7 +128,7 @@ def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -
 def memory_bytes(snapshots: Sequence[Snapshot]) -> int:
     """About how much of snapshots of one region is held while they are merged: keys, and what is read of one adopted or of
     several combined."""
-    read = [s.nbytes if len(snapshots) > 1 else s.nbytes - s.rows_bytes for s in snapshots]
+    read = [s.nbytes if is_combined(snapshots) else s.nbytes - s.rows_bytes for s in snapshots]
     return _KEY_BYTES * sum(s.changes for s in snapshots) + _DECODED * sum(read)
 
 
@@ -151,10 +162,10 @@ def within_memory(
 
 def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
     """Regions of which the one generation taken is combined with those of others: the smallest, as many as bytes allow."""
-    small = [m for m in merges if len(m.snapshots) == 1 and 0 < m.snapshots[0].rows < limits.adopt_rows]
+    small = [m for m in merges if not m.combined and 0 < m.snapshots[0].rows < limits.adopt_rows]
     if len(small) <= limits.adopt_small_max:
         return frozenset()
-    several = sum(s.nbytes for m in merges if len(m.snapshots) > 1 for s in m.snapshots)
+    several = sum(s.nbytes for m in merges if m.combined for s in m.snapshots)
     spare = limits.memory_bytes - sum(memory_bytes(m.snapshots) for m in merges)
     left = min(limits.combine_bytes - several, spare // _DECODED)
     found: set[Region] = set()

@@ -8,7 +8,7 @@ from functools import partial
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Position, Region, TableVersion
-from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.flushes.manifest import Flush, read_flush
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
@@ -68,7 +68,8 @@ def _backlog(
     indexes = known.indexes
     regions = [region for region in context.contract.regions if region not in known.damaged]
     waiting = {region: _ended(indexes.get(region), in_force) for region in regions}
-    rows = {region: sum(_rows(context, region, record) for record in records) for region, records in waiting.items()}
+    flushes: dict[str, Flush] = {}
+    rows = {region: sum(_rows(context, flushes, region, r) for r in records) for region, records in waiting.items()}
     newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
     oldest = {region: next(iter(records), None) for region, records in waiting.items()}
     times.keep({(of, r.generation) for found in (newest, oldest) for of, r in found.items() if r is not None})
@@ -106,10 +107,12 @@ def _ended(index: RegionIndex | None, in_force: InForce) -> tuple[GenerationReco
     return tuple(r for r in index.generations if r.generation > merged and r.state is not State.OPEN)
 
 
-def _rows(context: FlusherContext, region: Region, record: GenerationRecord) -> int:
-    if record.snapshot is None:
+def _rows(context: FlusherContext, flushes: dict[str, Flush], region: Region, record: GenerationRecord) -> int:
+    key = record.snapshot
+    if key is None:
         return 0
     try:
-        return read_snapshot(context.store, record.snapshot, region, record.generation).changes
+        flushes[key] = flushes.get(key) or read_flush(context.store, key)
+        return flushes[key].snapshot(region, record.generation).changes
     except Corrupt:
         return 0  # merged and trimmed meanwhile, rebuilt by the next merge, or damaged: the round says so

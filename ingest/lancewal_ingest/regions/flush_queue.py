@@ -1,6 +1,6 @@
 """SEALED generations on their way to snapshots, oldest first, beside the loop.
 
-What waits in memory is flushed side by side, as much at a time as one generation may hold; of a region one generation at a
+What waits in memory is flushed together, as much at a time as one generation may hold; of a region one generation at a
 time.  What is only in the log is flushed alone: nobody knows how much it is.
 
 A flush that fails is tried again after ``retry_s``, and holds up none beside it; whatever is left undone, any other process
@@ -32,7 +32,7 @@ from lancewal_ingest.regions.memtable import MemTable
 _FLUSH_COPIES = 2
 """Folding a MemTable copies it once to join its batches and once to take the surviving rows."""
 _TOGETHER = 32
-"""Generations that are flushed side by side,"""
+"""Generations that are flushed together,"""
 _TOGETHER_BYTES = 64 << 20
 """and what they hold at most: as much as one of them by the default of ``ingest.seal_bytes``.  A larger one goes alone."""
 

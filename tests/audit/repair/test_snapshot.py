@@ -78,6 +78,7 @@ def test_a_snapshot_is_made_anew_from_its_log(pipeline: Pipeline, what: str, how
     assert f"generation {record.generation} " in dry(pipeline, "generation", "orders-1")
     assert "rebuild it" in dry(pipeline, "generation", "orders-1")
     assert "rebuilt as" in command(pipeline, "generation", "orders-1")
+    command(pipeline, "generation", "orders-0")  # it may have had a part of the same flush
     check_strong(pipeline)
     assert "rebuild it" not in command(pipeline, "generation", "orders-1")
     pipeline.merge()

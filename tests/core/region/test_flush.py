@@ -14,12 +14,20 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, PlanStale, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.region.flush import entries_of, flush_from_log, flush_generation, headers_of, rebuild_snapshot
+from lancewal_core.region import flush
+from lancewal_core.region.flush import (
+    entries_of,
+    flush_from_log,
+    flush_generation,
+    flush_generations,
+    headers_of,
+    rebuild_snapshot,
+)
 from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content, read_folded
+from lancewal_core.region.snapshot import Content, Flushable, read_folded
 from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract
@@ -27,6 +35,7 @@ from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
+from lancewal_flusher.merge.plan import MergeLimits
 from tests.support.fuzzing import memory_bound
 from tests.support.indexes import newest_index
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
@@ -236,6 +245,47 @@ def test_the_snapshot_is_the_fold_from_memory_as_from_the_log(seed: int) -> None
     assert world.held(SOUTH, 1) == model[SOUTH]
     for region in (NORTH, SOUTH):
         assert world.record(region, 1).state is State.FLUSHED
+
+
+def flush_both(world: World) -> list[Snapshot]:
+    """Both regions at a time; what each comes to is checked."""
+    world.write(north=[(1, "a"), (2, None)], south=[(5, "x"), (6, "y"), (7, None)])
+    models = {region: world.seal(region) for region in (NORTH, SOUTH)}
+    flushable = []
+    for region in models:
+        entries = entries_of(world.opened, region, world.record(region, 1))
+        content = Content(fold([e.rows for e in entries], CONTRACT.rows), [e.first for e in entries])
+        flushable.append(Flushable(region, world.record(region, 1), content))
+    found = flush_generations(world.opened, flushable, world.new_id)
+    assert {region: world.held(region, 1) for region in models} == models
+    snapshots = [one for one in found if isinstance(one, Snapshot)]
+    assert [(one.region, one.key) for one in snapshots] == [
+        (region, world.record(region, 1).snapshot) for region in (NORTH, SOUTH)
+    ]
+    return snapshots
+
+
+def test_small_generations_are_parts_of_one_flush(world: World) -> None:
+    north, south = flush_both(world)
+    assert north.key == south.key
+    assert (north.rows_from, south.rows_from) == (0, 1)
+    assert len(world.dataset.files) == 1
+    assert len([key for act, key in world.store.calls if act == "put" and "/flushes/" in key]) == 2
+
+
+@pytest.mark.parametrize(("limit", "most"), [("ALONE_ROWS", 2), ("ALONE_BYTES", 1)])
+def test_large_generations_have_flushes_of_their_own(
+    world: World, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush, limit, most)
+    north, south = flush_both(world)
+    assert north.key != south.key
+    assert not north.shared
+    assert not south.shared
+
+
+def test_a_merge_adopts_what_has_a_flush_of_its_own() -> None:
+    assert MergeLimits().adopt_rows == flush.ALONE_ROWS
 
 
 def test_generations_are_flushed_from_the_log_oldest_first(world: World) -> None:

@@ -15,7 +15,7 @@ from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.paths import FlushFile
-from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.flushes.manifest import Flush, Snapshot, read_flush, read_snapshot
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import (
@@ -24,6 +24,7 @@ from lancewal_core.region.snapshot import (
     read_folded,
     read_gone,
     read_partials,
+    read_parts,
     read_rows,
     write_flush,
 )
@@ -221,6 +222,97 @@ def test_without_a_verdict_the_attempt_is_given_up(world: World, at: int) -> Non
     assert world.store.plain.get(world.key(FlushFile.MANIFEST)) is None
 
 
+# -- generations flushed together ----------------------------------------------------------------------------------
+
+SOUTH, WEST = Region("orders", TopicId("topic-id-1"), 0), Region("orders", TopicId("topic-id-1"), 1)
+
+
+def content(first: int, rows: int, gone: int, partials: int) -> Folded:
+    """Keys from ``first`` on, which no other region has."""
+    one, tables = folded(rows, gone, partials), []
+    for at, table in ((0, one.rows), (100, one.gone), (200, one.partials)):
+        place = table.schema.get_field_index("k")
+        keys = pa.array(range(first + at, first + at + table.num_rows), pa.int64())
+        tables.append(table.set_column(place, table.schema.field(place), keys))
+    return Folded(*tables)
+
+
+sizes = st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3))
+
+
+def together(world: World, contents: list[Folded]) -> Flush:
+    regions = (SOUTH, WEST, REGION)
+    flushable = [Flushable(r, RECORD, Content(c, ENTRIES)) for r, c in zip(regions, contents, strict=False)]
+    return write_flush(world.opened, flushable, ATTEMPT)
+
+
+@given(st.lists(sizes, min_size=1, max_size=3), st.sets(st.integers(0, 2), min_size=1))
+def test_each_part_of_a_flush_comes_back(counts: list[tuple[int, int, int]], wanted: set[int]) -> None:
+    """By itself, and with some of the others."""
+    world = World()
+    contents = [content(1000 * at, *of) for at, of in enumerate(counts)]
+    written = together(world, contents)
+    assert read_flush(world.store, written.key) == written
+    for snapshot, expected in zip(written.snapshots, contents, strict=True):
+        assert snapshot.shared is (len(contents) > 1)
+        assert same(read_folded(world.store, world.table, snapshot, SCHEMA), expected)
+    chosen = sorted(at for at in wanted if at < len(contents)) or [0]
+    world.store.calls.clear()
+    read = read_parts(world.store, world.table, [written.snapshots[at] for at in chosen], SCHEMA.table.names, SCHEMA)
+    assert [
+        isinstance(found, Folded) and same(found, contents[at]) for at, found in zip(chosen, read, strict=True)
+    ] == [True] * len(chosen)
+    keys = [key for _, key in world.store.calls]
+    assert len(set(keys)) == len(keys) <= 2
+
+
+def test_what_is_wrong_with_a_part_is_its_alone(world: World) -> None:
+    flush = together(world, [content(1000 * at, 2, 2, 2) for at in range(3)])
+
+    def wrong() -> list[bool]:
+        read = read_parts(world.store, world.table, flush.snapshots, SCHEMA.table.names, SCHEMA)
+        return [isinstance(found, ObjectCorrupt) for found in read]
+
+    assert wrong() == [False] * 3
+    key = world.key(FlushFile.DELETES)
+    whole = world.store.plain.get(key) or b""
+    side = flush.snapshots[1].deletes
+    assert side is not None
+    world.replace(key, whole[: side.start] + bytes(side.size) + whole[side.start + side.size :])
+    assert wrong() == [False, True, False]
+    world.replace(key, whole)
+    (name,) = world.dataset.files
+    rows = world.dataset.files[name]
+    world.dataset.files[name] = pa.concat_tables([rows.slice(0, 4), rows.slice(0, 2)])
+    assert wrong() == [False, False, True]
+    del world.dataset.files[name]
+    read = read_parts(world.store, world.table, flush.snapshots, SCHEMA.table.names, SCHEMA)
+    assert [type(found) for found in read] == [ObjectMissing] * 3
+
+
+def test_parts_have_all_rows_and_no_others(world: World) -> None:
+    flush = together(world, [content(1000 * at, 2, 0, 0) for at in range(2)])
+    stored = json.loads(world.store.get(flush.key) or b"")["flush"]
+    for rows in ((2, 1), (2, 3), (5, -1)):
+        for part, count in zip(stored["parts"], rows, strict=True):
+            part["rows"] = count
+        world.replace(flush.key, sealed(stored))
+        with pytest.raises(ObjectCorrupt, match="rows"):
+            read_flush(world.store, flush.key)
+    stored["parts"] = [stored["parts"][0] | {"rows": 2}] * 2
+    world.replace(flush.key, sealed(stored))
+    with pytest.raises(ObjectCorrupt, match="twice"):
+        read_flush(world.store, flush.key)
+
+
+def test_a_manifest_without_the_part_is_damaged(world: World) -> None:
+    flush = together(world, [content(0, 1, 0, 0)])
+    with pytest.raises(ObjectCorrupt, match="no flush of generation 5"):
+        flush.snapshot(SOUTH, Generation(5))
+    with pytest.raises(ObjectCorrupt, match="no flush of generation 4"):
+        read_snapshot(world.store, flush.key, WEST, RECORD.generation)
+
+
 # -- loss and damage ---------------------------------------------------------------------------------------------
 
 
@@ -240,7 +332,7 @@ def test_data_files_of_another_length_are_corrupt(world: World) -> None:
     snapshot = world.write(folded(2))
     (name,) = world.dataset.files
     world.dataset.files[name] = world.dataset.files[name].slice(1)
-    with pytest.raises(ObjectCorrupt, match="1 rows instead of 2"):
+    with pytest.raises(ObjectCorrupt, match=r"1 rows of region .* instead of 2"):
         read_rows(world.table, snapshot, ["k"], SCHEMA)
 
 

@@ -19,9 +19,11 @@ import yaml
 from lancewal_core import paths
 from lancewal_core.cli import program as cli
 from lancewal_core.errors import FlusherPaused
-from lancewal_core.ids import Generation, LogId, OwnerId, Page, Region, TopicId
+from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, TopicId
 from lancewal_core.ids import Sequence as SequenceNumber
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
+from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.table.control import Service, pause
 from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_flusher.commands import gc as gc_commands
@@ -261,6 +263,20 @@ def test_orphans_are_listed_and_stay(make: Any, gc: Any) -> None:
     ]
     for key in (former, beyond, *strange):
         put(table, key)
+    flush = paths.flush_file("ff", paths.FlushFile.MANIFEST)
+    part = FlushPart(
+        Region(region.topic, region.topic_id, 7),
+        Generation(1),
+        Position(0),
+        Position(1),
+        0,
+        None,
+        None,
+        0,
+        U64Segment.of(()),
+    )
+    put(table, flush, encode_flush(Flush(flush, 1, (), (part,))))
+    strange.append(flush)
     put(table, paths.probe("killed"), age_s=2 * DAY_S)
     put(table, paths.probe("running"))
     expected = sorted([former, beyond, *strange, paths.probe("killed")])
@@ -269,7 +285,7 @@ def test_orphans_are_listed_and_stay(make: Any, gc: Any) -> None:
         assert code == 0
         assert [orphan["key"] for orphan in json.loads(out)["orphans"]] == expected
     text = gc(table)[1]
-    assert "nothing accounts for 6 objects, which are left alone:" in text
+    assert "nothing accounts for 7 objects, which are left alone:" in text
     assert f"  {paths.probe('killed')}  1 bytes: a probe that a killed process left" in text
     assert set(expected) <= sizes(table).keys()
 

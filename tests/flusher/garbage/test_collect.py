@@ -7,10 +7,12 @@ when each step of it falls between the steps of a round.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 import pytest
 
@@ -25,7 +27,7 @@ from lancewal_core.errors import (
     StoreUnavailable,
     TableRestored,
 )
-from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion
+from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.flush import entries_of, flush_from_log
@@ -539,15 +541,58 @@ def test_lost_attempts_go_the_winner_and_those_of_sealed_generations_stay(world:
     assert world.plain.get(winner) is not None
 
 
-def put_flush(world: World, name: str, of: list[tuple[int, int]]) -> str:
+def put_flush(world: World, name: str, of: list[tuple[int, int]], *others: Region) -> str:
     """An attempt to flush these generations of partitions together, which no index names."""
     parts = [
         FlushPart(world.region(p), Generation(g), Position(0), Position(1), 0, None, None, 0, U64Segment.of(()))
         for p, g in of
     ]
+    parts += [replace(parts[0], region=other) for other in others]
     key = paths.flush_file(name, paths.FlushFile.MANIFEST)
     world.plain.put_if_absent(key, encode_flush(Flush(key, 1, (), tuple(parts))))
     return key
+
+
+def test_a_flush_goes_when_all_its_generations_are_trimmed_or_flushed_otherwise() -> None:
+    world = World(partitions=2)
+    writer = world.writer("a")
+    for partition in (0, 1):
+        world.open(writer, partition)
+        world.append(writer, partition)
+    world.seal(writer, 0)
+    world.flush(0)
+    one, both = put_flush(world, "one", [(0, 1)]), put_flush(world, "two", [(0, 1), (1, 1)])
+    unknown = put_flush(world, "x", [(0, 1)], Region("t", TopicId("before"), 0))
+    world.clock.seconds += 30 * DAY_S
+    world.collect_fully()
+    assert world.deletes() == [one]
+    world.seal(writer, 1)
+    world.collect_fully()
+    assert world.deletes() == [one]
+    world.flush(1)
+    world.collect_fully()
+    assert world.deletes() == [one, both]
+    assert world.plain.get(unknown) is not None
+
+
+def test_an_attempt_without_a_manifest_goes_after_a_week(world: World) -> None:
+    world.open(world.writer("a"))
+    key = paths.flush_file("00ff", paths.FlushFile.DELETES)
+    damaged, later = put_flush(world, "damaged", [(0, 1)]), put_flush(world, "later", [(0, 1)])
+    world.plain.delete([damaged, later])
+    for of, data in ((key, b"x"), (damaged, b"{}"), (later, sealed_flush({"format": 9}))):
+        world.plain.put_if_absent(of, data)
+    world.clock.seconds += 6 * DAY_S
+    world.collect_fully()
+    assert world.deletes() == []
+    world.clock.seconds += 2 * DAY_S
+    world.collect_fully()
+    assert world.deletes() == sorted([key, damaged])
+
+
+def sealed_flush(content: dict[str, int]) -> bytes:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps({"flush": content, "crc32c": google_crc32c.value(text)}).encode()
 
 
 def test_foreign_objects_stay(world: World) -> None:

@@ -45,6 +45,7 @@ from lancewal_flusher.commands.conflict import app
 from lancewal_flusher.commands.status import status_text
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
+from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.kinds import orphans
 from lancewal_flusher.load.files import find_files
 from lancewal_flusher.load.whole import LoadAsked, load
@@ -387,7 +388,7 @@ def test_garbage_collection_keeps_what_a_version_still_names(tmp_path: Path) -> 
     newest = Watermarks(world.table.store, LanceTable(world.table.uri)).newest()[1].conflicts
     assert newest is not None
     assert objects(world) == tagged | {newest.key}
-    assert orphans(world.table.store.list(paths.ROOT), world.table.contract, 0) == ()
+    assert orphans(world.table.store.list(paths.ROOT), world.table.contract, 0, KnownFlushes()) == ()
     world.check()
     world.close()
 
