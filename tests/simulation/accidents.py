@@ -13,6 +13,7 @@ from tests.simulation import (
     finish_accidents,
     merge_accidents,
     owner_accidents,
+    page_accidents,
     rare_accidents,
     topic_accidents,
     trim_accidents,
@@ -20,6 +21,7 @@ from tests.simulation import (
 
 ACCIDENTS: list[Callable[[], None]] = [
     *owner_accidents.ACCIDENTS,
+    *page_accidents.ACCIDENTS,
     *bundle_accidents.ACCIDENTS,
     *topic_accidents.ACCIDENTS,
     *drain_accidents.ACCIDENTS,

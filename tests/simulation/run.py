@@ -40,7 +40,7 @@ def run(seed: int, settings: Settings | None = None) -> Report:
     """Run the world of a seed; ``SimulationFailed`` if anything is not as it must be."""
     world = World(seed, settings)
     try:
-        with _limits(world.settings.limits), Mishaps(world).active():
+        with limits_of(world.settings.limits), Mishaps(world).active():
             _start(world)
             world.scheduler.run(lambda: world.produced, SWITCHES_MAX)
             come_to_rest(world, SWITCHES_MAX)
@@ -67,7 +67,7 @@ def _kind(settings: Settings) -> str:
 
 
 @contextmanager
-def _limits(limits: Limits | None) -> Iterator[None]:
+def limits_of(limits: Limits | None) -> Iterator[None]:
     """Garbage collection with these constants meanwhile."""
     if limits is None:
         yield
