@@ -25,6 +25,8 @@ class StoreRequest:
     begin: float
     end: float
     status: int
+    opened: bool = False
+    """It is the first on its connection."""
 
     def below(self, folder: str) -> str:
         """The key in a table's folder."""

@@ -99,6 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1
     server: _Server
+    _first = True
+    """No request has come on this connection, which has a handler of its own."""
 
     def do_GET(self) -> None:
         self._answer()
@@ -141,7 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
             begin,
             0,
             0,
+            self._first,
         )
+        self._first = False
         try:
             if listing:
                 self._list(key.partition("/")[0], query)
