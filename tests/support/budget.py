@@ -90,6 +90,7 @@ LONG: Mapping[str, Sequence[str]] = {
     "core/wal/test_segment.py": ["TestDamage::test_every_flipped_byte"],
     "demo/test_services.py": ["test_a_command_that_fails_shows_the_end_of_its_log"],
     "deploy/test_chart_rendered.py": ["test_wrong_values_are_refused"],
+    "deploy/test_many_regions.py": ["test_a_region_takes_few_bytes", "test_calls_grow_with_regions_and_no_faster"],
     "deploy/test_requests_page.py": ["test_what_each_act_asks_is_what_is_written_down"],
     "faults/test_damage_matrix.py": ["test_a_damaged_object_is_named_and_nothing_wrong_is_read"],
     "faults/test_flipped_bits.py": [
