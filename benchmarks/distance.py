@@ -1,10 +1,11 @@
-"""What a store costs that is 30 ms away: time, requests and rounds of each act, for tables of 4 and of 64 partitions.
+"""What a store costs that is 30 ms away: time, requests and rounds of each act, by the number of partitions.
 
 The store is the small S3 of ``tests.support`` in a process of its own.  The distance is there while an act is measured, not
 while it is prepared.  Requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``) are not counted; a *round* is
-as many as are under way at once (``tests.support.small_s3.requests``).  No Kafka: records come from a list.
+as many as are under way at once (``tests.support.small_s3.requests``).  No Kafka: records come from a list, for two members
+with a log each.  Only ``members`` runs services and a broker.
 
-``BENCHMARK_PARTITIONS``, as ``4,64,512``, measures other numbers of partitions.
+``BENCHMARK_PARTITIONS``, as ``4,64``, measures other numbers of partitions.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 import lance
 import numpy as np
 
+from benchmarks import members
 from benchmarks.memory_source import MemorySource
 from benchmarks.partition_counts import partition_counts
 from benchmarks.tables import MemoryIngest, create
@@ -39,7 +41,8 @@ from tests.support.small_s3.child import SmallS3Process
 from tests.support.small_s3.requests import StoreRequest, of_the_protocol, rounds_of
 
 DELAY_S = 0.03
-PARTITIONS = (4, 64)
+PARTITIONS = (4, 64, 512)
+MEMBERS = 2
 BASE_ROWS = 50_000
 MERGED_ROWS = 10_000
 SEGMENTS = 200
@@ -68,11 +71,14 @@ def run() -> dict[str, float]:
             for name, what, value in _Distance(store, partitions, stack).measure():
                 print(f"{name}, {partitions} partitions, {what}: {value:.2f}", flush=True)
                 figures[f"{name}_{partitions}_{what}"] = value
+        for what, value in members.measure(partitions, DELAY_S).items():
+            print(f"two members, {partitions} partitions, {what}: {value:.2f}", flush=True)
+            figures[f"members_{partitions}_{what}"] = value
     return figures
 
 
 class _Distance:
-    """A table at the store, with an ingest of one process and a flusher."""
+    """A table at the store, with the ingests of two members and a flusher."""
 
     def __init__(self, store: SmallS3Process, partitions: int, stack: ExitStack) -> None:
         self._store = store
@@ -89,9 +95,12 @@ class _Distance:
         options: Any = {"storage_options": store.options}
         rows = table_rows(np.arange(BASE_ROWS), 0)
         lance.write_dataset(rows, self._address.uri, mode="append", schema=SCHEMA, **options)
-        self._source = MemorySource(contract.topic_id, partitions)
         self._contract = contract
-        self._ingest = self._another_ingest()
+        self._all = MemorySource(contract.topic_id, partitions)
+        self._halves = [
+            MemorySource(contract.topic_id, partitions, range(n, partitions, MEMBERS)) for n in range(MEMBERS)
+        ]
+        self._ingests = self._members()
         self._context = open_context(self._settings, stack)
         self._rounds, self._garbage = RoundState(), GarbageState()
         self._seed = 0
@@ -109,10 +118,11 @@ class _Distance:
             warm.append(self._act(lambda: opened.to_arrow(COLUMNS)))
         yield from _figures("warm", warm)
         yield from _figures("merge", merges[1:])
-        for _ in range(SEGMENTS - RUNS):
-            self._feed(2)
+        for n in range(SEGMENTS - RUNS * MEMBERS):
+            self._feed(8, self._ingests[n % MEMBERS])
         yield from _figures("open_unmerged", [self._act(self._open_and_read) for _ in range(RUNS)])
-        self._ingest.worker.drain(120)
+        for ingest in self._ingests:
+            ingest.worker.drain(120)
         self._merge()
         yield from _figures("open_merged", [self._act(self._open_and_read) for _ in range(RUNS)])
         opened.to_arrow(COLUMNS)
@@ -125,9 +135,9 @@ class _Distance:
         yield "idle", "requests_per_s", self._idle()
 
     def _start_and_stop(self) -> tuple[Act, Act]:
-        """Of an ingest that opens all partitions, and has some rows in memory when it ends."""
-        self._ingest = self._another_ingest()
-        worker = self._ingest.worker
+        """Of one ingest that opens all partitions, and has some rows in memory when it ends."""
+        ingest = self._ingest_of(self._all)
+        self._ingests, worker = [ingest], ingest.worker
 
         def open_partitions() -> None:
             while len(worker.durable) < self._partitions:
@@ -139,16 +149,22 @@ class _Distance:
         self._merge()
         return started, stopped
 
-    def _another_ingest(self) -> MemoryIngest:
-        seal_rows = MERGED_ROWS // self._partitions // 2
-        return MemoryIngest(self._address, self._contract, self._source, seal_rows, 100_000)
+    def _members(self) -> list[MemoryIngest]:
+        return [self._ingest_of(half) for half in self._halves]
 
-    def _feed(self, rows: int) -> None:
-        """Durable, and what is sealed of it flushed."""
+    def _ingest_of(self, source: MemorySource) -> MemoryIngest:
+        seal_rows = MERGED_ROWS // self._partitions // 2
+        return MemoryIngest(self._address, self._contract, source, seal_rows, 100_000)
+
+    def _feed(self, rows: int, *ingests: MemoryIngest) -> None:
+        """Durable at these or all members, and what is sealed of it flushed."""
         self._seed += 1
-        self._ingest.feed(list(upserts(rows, BASE_ROWS, self._seed)))
+        messages = list(upserts(rows, BASE_ROWS, self._seed))
+        for ingest in ingests or self._ingests:
+            ingest.feed(messages)
         while any(record.state is State.SEALED for record in self._records()):
-            self._ingest.worker.step(0.01)
+            for ingest in self._ingests:
+                ingest.worker.step(0.01)
 
     def _records(self) -> list[Any]:
         return [record for index in self._context.read_indexes().values() for record in index.generations]
@@ -165,7 +181,9 @@ class _Distance:
         open_table(self._address.uri, storage_options=self._store.options).to_arrow(COLUMNS)
 
     def _idle(self) -> float:
-        """Requests a second of a flusher and an ingest that have nothing to do."""
+        """Requests a second of a flusher and two ingests that have nothing to do."""
+        self._ingests = self._members()
+        self._feed(0)
         stop, serving = threading.Event(), threading.Event()
         flusher = threading.Thread(target=serve, args=(self._settings, stop.is_set, lambda port: serving.set()))
         with self._far():
@@ -182,7 +200,8 @@ class _Distance:
     def _steps(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self._ingest.worker.step(0.1)
+            for ingest in self._ingests:
+                ingest.worker.step(0.05)
 
     def _act(self, act: Callable[[], object]) -> Act:
         with self._far():

@@ -56,31 +56,50 @@ def _strategy_rows(kind: str, percent: int) -> list[_Row]:
 
 
 _AIMS = {
-    "warm": ("strong read on an open table between two merges", {4: ("0.25", "14"), 64: ("0.25", "14")}),
+    "warm": (
+        "strong read on an open table between two merges",
+        {4: ("0.25", "14"), 64: ("0.25", "14"), 512: ("0.35", "28")},
+    ),
     "again": ("the same where nothing has come", {}),
-    "open_unmerged": ("open and strong read, 200 segments unmerged", {4: ("0.5", ""), 64: ("0.6", "")}),
-    "open_merged": ("open and strong read, all merged", {4: ("0.25", "16"), 64: ("0.25", "16")}),
-    "merge": ("merge round of 10 k rows, to its end", {4: ("0.85", ""), 64: ("1.1", "")}),
+    "open_unmerged": (
+        "open and strong read, 200 segments in two logs unmerged",
+        {4: ("0.5", ""), 64: ("0.6", ""), 512: ("0.9", "")},
+    ),
+    "open_merged": (
+        "open and strong read, all merged",
+        {4: ("0.25", "16"), 64: ("0.25", "16"), 512: ("0.4", "28")},
+    ),
+    "merge": ("merge round of 10 k rows, to its end", {4: ("0.85", ""), 64: ("1.1", ""), 512: ("3.5", "")}),
     "start_ingest": ("an ingest opens all partitions, handed over", {}),
     "stop_ingest": ("an ingest hands over and flushes all partitions, rows in each", {}),
-    "garbage": ("garbage round, nothing to delete", {4: ("0.5", "15"), 64: ("0.6", "15")}),
+    "garbage": ("garbage round, nothing to delete", {4: ("0.5", "15"), 64: ("0.6", "15"), 512: ("1", "25")}),
 }
 """What ``distance`` measures, and what it is to take by number of partitions: seconds, requests."""
 
 
 def _distance_rows() -> Iterator[_Row]:
-    for partitions in (4, 64):
+    for partitions in (4, 64, 512):
         for name, (text, aims) in _AIMS.items():
             seconds, requests = aims.get(partitions, ("", ""))
             said, key = f"{partitions} partitions: {text}", f"{name}_{partitions}"
             if name == "merge":
                 until = said.replace("to its end", "until it is committed")
-                yield f"{until}, s", f"{key}_committed_s", _at_most({4: "0.5", 64: "0.7"}[partitions]), ".2f"
+                yield (
+                    f"{until}, s",
+                    f"{key}_committed_s",
+                    _at_most({4: "0.5", 64: "0.7", 512: "2.5"}[partitions]),
+                    ".2f",
+                )
             yield f"{said}, s", f"{key}_s", _at_most(seconds), ".2f"
             yield f"{said}, requests", f"{key}_requests", _at_most(requests), ",.0f"
             yield f"{said}, rounds", f"{key}_rounds", "-", ",.0f"
-        said, key = f"{partitions} partitions: idle ingest and flusher, requests a second", f"idle_{partitions}"
-        yield said, f"{key}_requests_per_s", _at_most("1"), ".1f"
+        said, key = f"{partitions} partitions: two idle ingests and a flusher, requests a second", f"idle_{partitions}"
+        yield said, f"{key}_requests_per_s", _at_most({512: "1.5"}.get(partitions, "1")), ".1f"
+        said, key = f"{partitions} partitions, services and broker: ", f"members_{partitions}"
+        start, stop = {4: ("2.5", "1"), 64: ("3", "1.5"), 512: ("5", "4")}[partitions]
+        yield f"{said}start of two members until all are readable, s", f"{key}_start_s", _at_most(start), ".1f"
+        yield f"{said}the same where nobody has opened them before, s", f"{key}_first_start_s", _at_most(start), ".1f"
+        yield f"{said}SIGTERM to exit of two members, rows in each, s", f"{key}_stop_s", _at_most(stop), ".1f"
 
 
 def _steady_rows() -> Iterator[_Row]:
