@@ -97,9 +97,7 @@ class _Distance:
         lance.write_dataset(rows, self._address.uri, mode="append", schema=SCHEMA, **options)
         self._contract = contract
         self._all = MemorySource(contract.topic_id, partitions)
-        self._halves = [
-            MemorySource(contract.topic_id, partitions, range(n, partitions, MEMBERS)) for n in range(MEMBERS)
-        ]
+        self._halves = [self._all.part(range(n, partitions, MEMBERS)) for n in range(MEMBERS)]
         self._ingests = self._members()
         self._context = open_context(self._settings, stack)
         self._rounds, self._garbage = RoundState(), GarbageState()

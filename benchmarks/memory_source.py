@@ -24,6 +24,12 @@ class MemorySource:
         self._next: dict[int, int] = {}
         self._listener: Listener | None = None
 
+    def part(self, ours: Sequence[int]) -> MemorySource:
+        """The same topic as another member has it."""
+        other = MemorySource(self._topic_id, len(self._records), ours)
+        other._records = self._records
+        return other
+
     def append(self, message: Message) -> None:
         partition = partition_of(message.key, len(self._records))
         if partition in self._ours:

@@ -429,8 +429,15 @@ _MISSED = """
   that shows them, by 64 threads, and each is decoded. A merge is 8 rounds to its commit, five requests of which are Lance's
   own in a commit by address, beside the reading and writing of rows; each partition's flush has a manifest and a file of
   its own.
-* **64 partitions at 10,000 rows/s on two cores** (steady). The broker alone takes 75 to 100 % of a core there: producers that
-  wait 5 ms send a batch for almost every record. Rows are late since nobody has the processor, not since somebody waits.
+* **512 partitions 30 ms away** (distance). The same chains four times as wide: four state pages are four chains of versions,
+  each asked for its next numbers. A flush writes a file and a manifest a partition, 32 partitions at a time, and a merge
+  reads them: 512 requests of a merge and of a hand-over are these, and sixteen swaps in a row belong to them. Two members
+  that start have the group deal out the partitions twice, to the first alone and then to both, and half of them are handed
+  over in between. Where flushes show more than a thousand objects, a garbage round lists them partition by partition, two
+  requests each, which is also most of what an idle table is asked.
+* **64 partitions at 10,000 rows/s on two cores** (steady). With a producer that waits 5 ms, as where the figures are from, the
+  broker alone takes 75 to 100 % of a core: almost every record is a batch and a request. Rows are late since nobody has the
+  processor, not since somebody waits. With 50 ms, as it is measured since, the broker takes half of that.
 * **Narrow reads, lookups of many keys, counts** (reads). What a strong read does beside Lance's own, for unmerged keys, is
   the same whether a hundred columns are read or one.
 * **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by

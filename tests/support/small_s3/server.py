@@ -258,7 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
         if range_:
             headers.append(("Content-Range", range_))
         asked = self._noted
-        self.server.s3.note(StoreRequest(asked.method, asked.key, asked.begin, time.monotonic(), status))
+        self.server.s3.note(StoreRequest(asked.method, asked.key, asked.begin, time.monotonic(), status, asked.opened))
         self._reply(status, body, headers)
 
     def _reply(self, status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> None:
