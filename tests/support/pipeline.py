@@ -336,7 +336,8 @@ class Pipeline:
     def settle(self) -> None:
         """Wait until what was sealed is flushed, also by workers that have crashed: nothing is written from then on."""
         for worker in self._workers:
-            for task in (*(page.task for page in worker._sealing._pages.values()), worker._flushes._task):
+            pages = worker._sealing._pages.values()
+            for task in (*(page.task for page in pages), worker._flushes._task, worker._bundling._task):
                 if task is not None:
                     task.wait(240)
         end = time.monotonic() + 240
