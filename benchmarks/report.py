@@ -425,10 +425,11 @@ _MISSED = """
   takes 112 to 115 ms and 1.7 s. So the aims of 2 from the MemTable are kept on the one and missed on the other. So it is
   with ingest: 0.65 of the floor there, 0.60 here, for the code of then as well.
 * **A store 30 ms away** (distance). What waits for one another costs 30 ms each: a strong read behind a merge is 4 rounds,
-  and planning and the opening of files between them. 200 segments that nobody has read are asked for behind the listing
-  that shows them, by 64 threads, and each is decoded. A merge is 8 rounds to its commit, five requests of which are Lance's
-  own in a commit by address, beside the reading and writing of rows; each partition's flush has a manifest and a file of
-  its own.
+  and planning and the opening of files between them. Of 200 small segments that nobody has read, bundles of 32 are asked
+  for behind the listing that shows them, and the rest one by one, side by side (the figures are from before there were
+  bundles; with them such a read takes 28 requests with 4 and with 64 partitions, all in one log). A merge is 8 rounds to its
+  commit, five requests of which are Lance's own in a commit by address, beside the reading and writing of rows; each
+  partition's flush has a manifest and a file of its own.
 * **512 partitions 30 ms away** (distance). The same chains four times as wide: four state pages are four chains of versions,
   each asked for its next numbers. A flush writes a file and a manifest a partition, 32 partitions at a time, and a merge
   reads them: 512 requests of a merge and of a hand-over are these, and sixteen swaps in a row belong to them. Two members
