@@ -164,6 +164,14 @@ def _search_rows() -> Iterator[_Row]:
         ".3f",
     )
     yield "recall with the 1,000 nearest merged rows hidden", "recall_nearest_masked", "at least 0.9", ".3f"
+    for name, text in (("vector", "its own vector"), ("word", "its own word")):
+        said = f"from a row that is durable until it is found by {text}"
+        yield f"{said}, p99 over that of a strong read that finds it", f"found_{name}_ratio", "at most 1.2", ".2f"
+        yield f"{said}, p99, ms", f"found_{name}_p99_ms", "-", ".1f"
+    yield "a strong read that finds it, p99, ms", "found_read_p99_ms", "-", ".1f"
+    said = "merges of 10,000 rows one after the other: nearest 10"
+    yield f"{said}, over the same where nothing is merged", "merging_ratio", "at most 2.5", ".2f"
+    yield f"{said}, ms", "merging_ms", "-", ".1f"
 
 
 def _restart_rows(name: str, text: str, aims: tuple[str, str, str]) -> list[_Row]:

@@ -31,6 +31,8 @@ ROWS = 100_000
 WIDTH = 384
 QUERIES = 15
 K = 10
+MERGES, MERGED_ROWS = 8, 10_000
+NEW_ROWS, SEALED_EACH = 300, 100
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
@@ -142,6 +144,10 @@ def _measure(folder: Path, rows: int) -> dict[str, float]:
     made.generation(0, data.replace(near), flush=True)
     hidden = opened.search(queries[0], limit=K, columns=["id"]).to_arrow()["id"].to_pylist()
     result["recall_nearest_masked"] = _recall([hidden], [data.nearest(queries[0])])
+    result |= _found(made, opened, data)
+    made.round()
+    made.dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    result |= _merging(made, data, queries)
     made.close()
     return result
 
@@ -228,6 +234,54 @@ def _filters(opened: Table, data: Data, queries: list[Matrix], seen: dict[str, f
             seen["short_answers"] += len(found[-1]) < min(K, below)
         recalls.append(_recall(found, [data.nearest(query, below) for query in queries]))
     return {"recall_filter_min": min(recalls)}
+
+
+def _found(made: KeyedTable, opened: Table, data: Data) -> dict[str, float]:
+    """How long it takes until a row that is durable is found, by an open table that looks again and again.
+
+    By its own vector, by a word that no other row has, and by a strong read that asks for its id; wall time, p99.
+    """
+    waited: dict[str, list[float]] = {"read": [], "vector": [], "word": []}
+    for id in range(NEW_ROWS):
+        word, vector = f"new{id}", data.near(1)[0]
+        data.vectors[id], data.texts[id] = vector, f"{word} {data.texts[id]}"
+        row = {"price": int(data.prices[id]), "text": data.texts[id], "vector": vector.tolist()}
+        acts: dict[str, Callable[[], pa.Table]] = {
+            "read": lambda id=id, word=word: opened.to_arrow(["id"], filter=f"id = {id} and text like '{word} %'"),  # type: ignore[misc] # no type for a default
+            "vector": lambda vector=vector: opened.search(vector, limit=1, columns=["id"]).to_arrow(),  # type: ignore[misc]
+            "word": lambda word=word: opened.search(text=word, limit=1, columns=["id"]).to_arrow(),  # type: ignore[misc]
+        }
+        names = list(acts)
+        name = names[id % len(names)]
+        made.generation(0, [Operation(Op.UPSERT, (id,), row)], flush=False)
+        begin = time.perf_counter()
+        assert acts[name]()["id"].to_pylist() == [id]
+        waited[name].append((time.perf_counter() - begin) * 1e3)
+        if not (id + 1) % SEALED_EACH:
+            made.flush(0)
+    p99 = {name: float(np.percentile(times[1:], 99)) for name, times in waited.items()}
+    return {
+        "found_read_p99_ms": p99["read"],
+        **{f"found_{name}_p99_ms": p99[name] for name in ("vector", "word")},
+        **{f"found_{name}_ratio": p99[name] / p99["read"] for name in ("vector", "word")},
+    }
+
+
+def _merging(made: KeyedTable, data: Data, queries: list[Matrix]) -> dict[str, float]:
+    """Each query is of a state that is seen for the first time: after 10,000 rows came, and after they are merged."""
+    opened, rng = open_table(made.uri), np.random.default_rng(8)
+    quiet = _ms(lambda query: opened.search(query, limit=K, columns=["id"]), queries)
+    spent = []
+    for cycle in range(MERGES):
+        rows = min(MERGED_ROWS, len(data.texts) // 10)
+        made.generation(0, data.replace(rng.permutation(len(data.texts))[:rows]), flush=True)
+        for act in (lambda: None, made.round):
+            act()
+            begin = time.process_time()
+            opened.search(queries[cycle], limit=K, columns=["id"])
+            spent.append(time.process_time() - begin)
+    merging = statistics.median(spent) * 1e3
+    return {"merging_ms": merging, "merging_quiet_ms": quiet, "merging_ratio": merging / quiet}
 
 
 def _recall(found: Sequence[Sequence[int]], right: Sequence[Sequence[int]]) -> float:
