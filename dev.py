@@ -14,7 +14,8 @@ python3 dev.py check-ops       dashboards and alerts tried on real services, a r
                               Chromium that is installed
 python3 dev.py check-spark [VERSION ...]  the same reads on the oldest and the newest PySpark, which it fetches from PyPI by
                               version alone: local, a standalone cluster, Spark Connect; against DuckDB
-python3 dev.py interop [VERSION ...]  merged tables opened by releases of pylance, which it fetches from PyPI by version alone
+python3 dev.py interop [VERSION ...]  merged tables and a named snapshot opened by releases of pylance, which it fetches from
+                              PyPI by version alone, and by Lance's connector for Spark
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
 python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)

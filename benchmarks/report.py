@@ -407,7 +407,9 @@ it; `--output FILE` leaves this page as it is.  A peer that cannot be had is nam
 * b: rows given as Arrow: flush, merge and key index, without WAL, against LakeSoul's native upsert.  LakeSoul does
   not look for old rows: its reads merge by key, those of the Lance table need not. *pylance, rows known*: what the same
   rows, deletion files and commit take by Lance's own calls, for whoever knows already which rows are replaced.
-* c: reads after these rounds, by lancewal's reader and by plain Lance, before and after `lancewal compact --all`."""
+* c: reads after these rounds, by lancewal's reader and by plain Lance, before and after `lancewal compact --all`.
+* d: a [named snapshot](how-to/keep-a-snapshot.md) after the rounds, read by lance-spark, in turns with lance-spark's own
+  table after the same rounds of its MERGE."""
 
 
 _MISSED = """

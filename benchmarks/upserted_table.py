@@ -50,12 +50,14 @@ from lancewal_flusher.define.register import columns_of, first_contract, registe
 from lancewal_flusher.merge.explain import MergeExplanation, explain
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.key_runs import keep_up
 from lancewal_kafka.topic import EARLIEST, TopicState
+from lancewal_reader.table import reads_of
 
 SEGMENT_ROWS = 50_000
 
@@ -184,6 +186,11 @@ class UpsertedTable:
         start = time.perf_counter()
         compact_to_the_end(self._context, CompactionLimits(), with_sentinel=True)
         return time.perf_counter() - start
+
+    def keep(self, name: str) -> Path:
+        """A named snapshot; its folder, by which readers find it that know no branches."""
+        make_snapshot(self._context, reads_of(self._context, str(self.path)), name)
+        return self.path / "tree" / name
 
     def _wal_batch(self, rows: pa.Table) -> pa.RecordBatch:
         count, names = rows.num_rows, self.contract.rows.table.names

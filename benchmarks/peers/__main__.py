@@ -29,7 +29,8 @@ RESULT = RESULTS / "peers.json"
 _MEASURES = """measures:
  a  upserts through Kafka, against MERGE of each peer in Spark
  b  upserts given as Arrow, against the peers without Spark
- c  reads after the rounds, before and after compaction"""
+ c  reads after the rounds, before and after compaction
+ d  a named snapshot read by lance-spark, against its own table after the same rounds"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ class _Runner:
                     yield from as_arrow.measure(base, folder, sizes, engine)
                 case Step("c", Engine() as engine):
                     yield from scans.against_peer(base, folder, sizes, engine)
+                case Step("d", Engine() as engine):
+                    yield from scans.of_snapshot(base, folder, sizes, engine)
                 case _:
                     yield from scans.against_lance(base, folder, sizes)
         finally:
@@ -109,7 +112,7 @@ def _steps(measures: str, engines: Sequence[Engine]) -> Iterator[Step]:
         if measure == "c":
             yield Step("c", None)
         for engine in engines:
-            if engine.by_spark == (measure == "a"):
+            if engine.by_spark == (measure == "a") if measure != "d" else engine.reads_lance:
                 yield Step(measure, engine)
 
 
@@ -132,7 +135,9 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=sizes.rounds, help="default: %(default)s")
     parser.add_argument("--round-rows", type=int, default=sizes.round_rows, help="upserts of a round (%(default)s)")
     parser.add_argument("--peers", type=_peers, default=list(ENGINES), help=f"default: {','.join(ENGINES)}")
-    parser.add_argument("--measures", type=_measures, default="abc", help="some of a, b, c; see below (default: all)")
+    parser.add_argument(
+        "--measures", type=_measures, default="abcd", help="some of a, b, c, d; see below (default: all)"
+    )
     parser.add_argument("--output", type=Path, default=RESULT, help="JSON; by default what the docs page is made of")
     return parser.parse_args(arguments)
 
@@ -146,8 +151,8 @@ def _peers(text: str) -> list[str]:
 
 
 def _measures(text: str) -> str:
-    if not text or set(text) - set("abc"):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected some of a, b, c")
+    if not text or set(text) - set("abcd"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected some of a, b, c, d")
     return text
 
 

@@ -17,6 +17,8 @@ class Engine:
     module: str
     lock: str
     package: str = ""
+    reads_lance: bool = False
+    """It reads Lance data sets that others wrote."""
 
     @property
     def by_spark(self) -> bool:
@@ -37,7 +39,7 @@ ENGINES = {
             "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
         ),
         Engine("hudi", "benchmarks.peers.hudi", _SPARK_3_5, "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"),
-        Engine("lance-spark", "benchmarks.peers.lance_spark", _SPARK_3_5, "org.lance:lance-spark-3.5_2.12:0.4.0"),
+        Engine("lance-spark", "benchmarks.peers.lance_spark", _SPARK_3_5, "org.lance:lance-spark-3.5_2.12:0.4.0", True),
         Engine("lakesoul", "benchmarks.peers.lakesoul", "lakesoul.lock"),
     )
 }

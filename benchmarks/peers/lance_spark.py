@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.peers.spark_peer import SparkPeer, session
 
@@ -14,6 +15,21 @@ class LanceSparkPeer(SparkPeer):
 
     def compact(self) -> None:
         self.spark.sql(f"OPTIMIZE {self.table}").collect()
+
+    def aggregate_of(self, place: Path) -> tuple[int, int, float]:
+        return self._of(place).aggregate()
+
+    def scan_of(self, place: Path) -> int:
+        return self._of(place).scan()
+
+    def _of(self, place: Path) -> SparkPeer:
+        """A data set that others wrote, by its folder."""
+        return _Reader(self.spark, str(place), self.folder)
+
+
+class _Reader(SparkPeer):
+    def read(self) -> Any:
+        return self.spark.read.format("lance").load(self.table)
 
 
 def open_peer(folder: Path) -> LanceSparkPeer:

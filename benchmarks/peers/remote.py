@@ -82,13 +82,15 @@ class RemotePeer:
         if found != model.sums:
             raise AssertionError(f"{self.name} holds {found}, the model {model.sums}")
 
-    def aggregate(self) -> tuple[Sums, Elapsed]:
+    def aggregate(self, place: Path | None = None) -> tuple[Sums, Elapsed]:
+        """Of its table; of the data set at ``place``, where it can read those of others."""
         cpu = cpu_s(self.roots)
-        answer = self._ask("aggregate")
+        answer = self._ask("aggregate") if place is None else self._ask("aggregate_of", place)
         return Sums(*answer["value"]), Elapsed(answer["seconds"], cpu_s(self.roots) - cpu)
 
-    def scan(self) -> Elapsed:
-        return self._spent("scan")
+    def scan(self, place: Path | None = None) -> Elapsed:
+        """As ``aggregate``."""
+        return self._spent("scan") if place is None else self._spent("scan_of", place)
 
     def compact(self) -> Elapsed:
         return self._spent("compact")

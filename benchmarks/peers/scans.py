@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.elapsed import Elapsed
-from benchmarks.keyed_rows import Base, Model, Upserts
+from benchmarks.keyed_rows import Base, Model, Upserts, check_sums
 from benchmarks.merge_runs import Pair
 from benchmarks.peers.engines import Engine
 from benchmarks.peers.measure import Aim, Measured
@@ -24,6 +24,7 @@ from benchmarks.upserted_table import UpsertedTable, copy_table
 RUNS = 15
 AIM, COMPACTED_AIM = Aim("at most", 1.5), Aim("at most", 1.1)
 """Of a read of all columns over a plain Lance scan of a fresh table."""
+AHEAD = Aim("at most", 1.0)
 TEXTS: Mapping[Kind, str] = {"full": "all columns", "aggregate": "two columns, summed"}
 OURS: Mapping[str, By] = {"by lancewal": "lancewal", "by plain Lance": "Lance"}
 FRESH, MERGE_INSERT = "fresh Lance table", "Lance after merge_insert"
@@ -71,6 +72,36 @@ def against_peer(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iter
                 yield from _before_and_after(scans, ours, upserts.model, others, sizes)
         finally:
             ours.close()
+
+
+def of_snapshot(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iterator[Measured]:
+    """Row d: a named snapshot of ours read by lance-spark, in turns with its own table after equal rounds of MERGE."""
+    upserts = Upserts(base, 15)
+    with RemotePeer(engine, folder / "peer") as peer:
+        peer.create(as_parquet(base))
+        ours = UpsertedTable(copy_table(base.table, folder / "ours"))
+        try:
+            for _ in range(sizes.rounds):
+                rows = upserts.batch(sizes.round_rows)
+                ours.seal(rows)
+                ours.flush()
+                ours.merge()
+                peer.upsert(write_round(rows, folder))
+            peer.check(upserts.model)
+            snapshot = ours.keep("kept")
+        finally:
+            ours.close()
+        check_sums(snapshot, peer.aggregate(snapshot)[0], upserts.model)
+        after = f"after {sizes.rounds} rounds of {sizes.round_rows:,} into {sizes.rows:,}"
+        acts: Mapping[Kind, tuple[Callable[[], Elapsed], Callable[[], Elapsed]]] = {
+            "full": (lambda: peer.scan(snapshot), peer.scan),
+            "aggregate": (lambda: peer.aggregate(snapshot)[1], lambda: peer.aggregate()[1]),
+        }
+        for kind, (mine, theirs) in acts.items():
+            pairs = [(mine(), theirs()) for _ in range(RUNS)]
+            text = f"{TEXTS[kind]}: a named snapshot by lance-spark, against its own table {after}"
+            times = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            yield Measured.of_times("d", text, peer.name, *times, AHEAD)
 
 
 def _before_and_after(

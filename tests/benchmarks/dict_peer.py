@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import lance
 import pyarrow.parquet as pq
 
 FAULT = "DICT_PEER_FAULT"
@@ -45,6 +46,13 @@ class DictPeer:
 
     def scan(self) -> int:
         return len(self._rows)
+
+    def aggregate_of(self, place: Path) -> tuple[int, int, float]:
+        rows = lance.dataset(str(place)).to_table(columns=["a", "b"])
+        return rows.num_rows, sum(rows["a"].to_pylist()), sum(rows["b"].to_pylist())
+
+    def scan_of(self, place: Path) -> int:
+        return int(lance.dataset(str(place)).to_table().num_rows)
 
     def compact(self) -> None:
         raise NotImplementedError("a dict")

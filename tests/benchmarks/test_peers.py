@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,22 @@ def test_scans_are_measured_before_and_after_compaction(base: Base, tmp_path: Pa
         ("all columns by lancewal", scans.FRESH, "at most 1.1"),
         ("all columns by plain Lance", scans.FRESH, "at most 1.1"),
     ]
+
+
+def test_a_snapshot_is_read_by_the_peer_beside_its_own_table(
+    base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the branch's folder, which the peer must find to hold the model's rows."""
+    monkeypatch.setattr(scans, "RUNS", 2)
+    full, aggregate = scans.of_snapshot(base, tmp_path, SIZES, ENGINE)
+    assert (
+        (full.row, str(full.aim), full.runs)
+        == (aggregate.row, str(aggregate.aim), aggregate.runs)
+        == ("d", "at most 1", 2)
+    )
+    assert full.measure.startswith("all columns: a named snapshot by lance-spark")
+    step = bench_peers._steps("abd", [ENGINE, replace(ENGINE, reads_lance=True, package="x")])
+    assert [(s.measure, s.engine and s.engine.by_spark) for s in step] == [("a", True), ("b", False), ("d", True)]
 
 
 def test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured(

@@ -1,98 +1,63 @@
-"""``python3 dev.py interop [VERSION ...]``: which Lance cores read a merged table, with pylance from PyPI.
+"""``python3 dev.py interop [VERSION ...]``: which readers open a merged table and a named snapshot.
 
-Each version is installed into an environment of its own, below ``INTEROP_CACHE`` (default: a folder in the cache; a name that
-began with LANCEWAL would be taken for a setting): what is fetched is locked by version alone, and run on tables made here.
-The page ``docs/reference/which-readers-work.md`` says what each found, and what of the tables it met.
+pylance in each of ``VERSIONS``, and in what PyPI has of the next one before its release: each in an environment of its own
+below ``INTEROP_CACHE`` (default: a folder in the cache; a name that began with LANCEWAL would be taken for a setting).
+Lance's connector for Spark as ``dev.py bench-peers`` fetches it, and DuckDB's extension for Lance, where they can be had.
+What is fetched is run on tables made here.  The page ``docs/reference/which-readers-work.md`` says what each found.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import venv
 from pathlib import Path
-from typing import Any
 
-import lance
-
-from lancewal_flusher.merge.plan import MergeLimits
-from tests.support.pipeline import EVERY_TYPE, SMALL, Pipeline
+from benchmarks.peers.engines import ENGINES
+from benchmarks.peers.fetch import checked_jars, jars_of, python_of
+from lancewal_demo.stack.java import spark_java_home
+from lancewal_demo.stack.processes import StackFailed
+from tests.interop.made import Made, made_tables
+from tests.interop.page import PAGE, page
 
 VERSIONS = ("1.0.4", "2.0.1", "4.0.2", "6.1.0", "8.0.1", "10.0.0", "12.0.0", "14.0.2")
-PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "which-readers-work.md"
 FOLDER = Path(os.environ.get("INTEROP_CACHE", Path.home() / ".cache" / "lancewal" / "interop"))
 ASKED = ("count", "two columns", "all columns", "filter", "take", "aggregate by DuckDB")
+ASKED_OF_SPARK = ("count", "two columns", "all columns", "filter")
+ASKED_OF_DUCKDB = ("count", "two columns", "filter")
+_HERE = Path(__file__).parent
 
-READER = """
-import json, sys
-import lance
-asked = json.loads(sys.argv[1])
-dataset = None
-for name in asked["questions"]:
-    try:
-        dataset = dataset or lance.dataset(asked["uri"])
-        if name == "count":
-            found = dataset.count_rows() == asked["rows"]
-        elif name == "two columns":
-            rows = dataset.to_table(columns=["id", "a"])
-            found = (rows.num_rows, sum(a or 0 for a in rows["a"].to_pylist())) == (asked["rows"], asked["a"])
-        elif name == "all columns":
-            found = dataset.to_table().num_rows == asked["rows"]
-        elif name == "filter":
-            found = dataset.to_table(filter="a = 77").num_rows == asked["patched"]
-        elif name == "take":
-            found = dataset.take([0, 3, 5]).num_rows == 3
-        else:
-            import duckdb
-            found = duckdb.sql("SELECT count(*), sum(a) FROM dataset").fetchall() == [(asked["rows"], asked["a"])]
-        print(json.dumps([name, "right" if found else "WRONG"]))
-    except BaseException as error:
-        print(json.dumps([name, f"{type(error).__name__}: {str(error)[:60]}".replace("|", "/")]))
-    sys.stdout.flush()
-"""
+Found = dict[str, dict[str, dict[str, str]]]
+"""Per reader and table what came of each question."""
 
 
 def main(versions: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="lancewal-interop-") as place:
-        tables = {
-            name: _made(Path(place) / name, columns) for name, columns in (("plain", SMALL), ("every", EVERY_TYPE))
-        }
-        found: dict[str, dict[str, dict[str, str]]] = {}
-        for version in versions or VERSIONS:
+        tables = made_tables(Path(place))
+        pylance: Found = {}
+        for version in versions or (*VERSIONS, *_before_release()):
             python = _environment(version)
-            found[version] = {name: _asked(python, table) for name, table in tables.items()}
-            print(version, json.dumps(found[version]), flush=True)
-        PAGE.write_text(_page(found, {name: table["about"] for name, table in tables.items()}))
+            pylance[version] = {
+                name: _asked([python, _HERE / "by_pylance.py"], made, ASKED) for name, made in tables.items()
+            }
+            print(version, json.dumps(pylance[version]), flush=True)
+        others: Found = {"DuckDB's extension": _by_duckdb(tables), _SPARK.package: _by_lance_spark(tables)}
+        print(json.dumps(others), flush=True)
+        if not versions:
+            PAGE.write_text(page(pylance, others, {name: made.about for name, made in tables.items()}))
     return 0
 
 
-def _made(folder: Path, columns: Any) -> dict[str, Any]:
-    """A table of several merges: rows hidden and patched, and what the model says of it."""
-    folder.mkdir()
-    pipeline = Pipeline(folder, columns, seed=3)
-    for _ in range(4):
-        pipeline.produce(300)
-        pipeline.merge_all(MergeLimits(adopt_rows=30))
-    for region, number in list(pipeline.oracle)[::2]:
-        pipeline.patch(region, number, a=77)
-    pipeline.merge_all()
-    pipeline.close()
-    rows = pipeline.oracle.values()
-    fragments = [fragment.metadata for fragment in lance.dataset(pipeline.uri).get_fragments()]
-    hidden = sum(fragment.deletion_file is not None for fragment in fragments)
-    apart = sum(len(fragment.files) > 1 for fragment in fragments)
-    return {
-        "uri": pipeline.uri,
-        "rows": len(rows),
-        "a": sum(row["a"] or 0 for row in rows),
-        "patched": sum(row["a"] == 77 for row in rows),
-        "questions": ASKED,
-        "about": f"{len(fragments)} fragments, {hidden} with deletion files, {apart} with column files, file format "
-        f"{lance.dataset(pipeline.uri).data_storage_version}",
-    }
+def _before_release() -> list[str]:
+    """The newest that PyPI has of pylance without being a release; none where a release is newer."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "index", "versions", "pylance", "--pre"]
+    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+    newest = re.findall(r"Available versions: ([^,\s]*)", said)
+    return [version for version in newest if re.search("[a-z]", version)]
 
 
 def _environment(version: str) -> Path:
@@ -105,29 +70,45 @@ def _environment(version: str) -> Path:
     return python
 
 
-def _asked(python: Path, table: dict[str, Any]) -> dict[str, str]:
-    command = [str(python), "-c", READER, json.dumps(table)]
+def _asked(
+    command: list[str | Path], made: Made, questions: tuple[str, ...], environment: dict[str, str] | None = None
+) -> dict[str, str]:
     done = subprocess.run(
-        command, check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=300
+        [*map(str, command), json.dumps(made.asked(questions))],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=600,
+        env={**os.environ, **(environment or {})},
     )
-    said = dict(json.loads(line) for line in done.stdout.splitlines())
-    return {name: said.get(name, f"the process ended, {done.returncode}") for name in ASKED}
+    said = dict(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+    return {name: said.get(name, f"the process ended, {done.returncode}") for name in questions}
 
 
-def _page(found: dict[str, dict[str, dict[str, str]]], about: dict[str, str]) -> str:
-    lines = [
-        "# Which readers work",
-        "",
-        "Made by `python3 dev.py interop`: merged tables opened by pylance as PyPI has it.",
-    ]
-    titles = {"plain": "Integers and text", "every": "Every column type"}
-    for name, title in titles.items():
-        lines += ["", f"## {title}", "", f"The table: {about[name]}.", "", f"| pylance | {' | '.join(ASKED)} |"]
-        lines.append("|---" * (len(ASKED) + 1) + "|")
-        lines += [
-            f"| {version} | {' | '.join(tables[name][one] for one in ASKED)} |" for version, tables in found.items()
-        ]
-    return "\n".join(lines) + "\n"
+def _by_duckdb(tables: dict[str, Made]) -> dict[str, dict[str, str]]:
+    program: list[str | Path] = [sys.executable, _HERE / "by_duckdb.py"]
+    return {name: _asked(program, made, ASKED_OF_DUCKDB) for name, made in tables.items()}
+
+
+_SPARK = ENGINES["lance-spark"]
+
+
+def _by_lance_spark(tables: dict[str, Made]) -> dict[str, dict[str, str]]:
+    try:
+        python, jars = python_of(_SPARK), checked_jars(jars_of(_SPARK))
+    except StackFailed as error:
+        why = f"not to be had: {str(error).splitlines()[0][:80]}"
+        return {name: dict.fromkeys(ASKED_OF_SPARK, why) for name in tables}
+    own = {
+        "JAVA_HOME": str(spark_java_home()),
+        "PYSPARK_PYTHON": str(python),
+        "PYTHONPATH": "",
+        "BENCHMARK_PEERS_JARS": str(jars),
+    }
+    return {
+        name: _asked([python, _HERE / "by_lance_spark.py"], made, ASKED_OF_SPARK, own) for name, made in tables.items()
+    }
 
 
 if __name__ == "__main__":
