@@ -55,20 +55,38 @@ class KeyLookup:
         self._opened = opened
         self._uri = uri
         self._index: KeyIndex | None = None
+        self._awaited = False
+        """Whether somebody has asked for it who goes without."""
         self._lock = Lock()
 
     def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
         """``FindAddresses``, without a scan of what the index covers."""
         if not keys.num_rows:
             return np.zeros(0, np.uint64)
-        with self._lock:
-            if self._index is None:
-                self._index = self._made()
-            index = self._index
-        found = index.find(pinned, keys)
+        found = self._asked().find(pinned, keys)
         live = find_live(pinned, KeySet(keys), found)
         parts = [np.uint64(fragment << 32) | rows.rows.astype(np.uint64) for fragment, rows in live.items()]
         return np.concatenate([np.zeros(0, np.uint64), *parts])
+
+    def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool:
+        """Whether all rows of this version are found without a scan, and without fetching anything.
+
+        Not for the first who asks here, unless keys were looked up before: to open the index takes longer than one scan, and
+        an open table is often read once.
+        """
+        local = local_folder(self._uri) is not None
+        with self._lock:
+            first, self._awaited = not self._awaited, True
+            known = self._index is not None
+        if not known and (first or not local):
+            return False
+        return self._asked().covers_all(pinned, names, local=local)
+
+    def _asked(self) -> KeyIndex:
+        with self._lock:
+            if self._index is None:
+                self._index = self._made()
+            return self._index
 
     def _made(self) -> KeyIndex:
         opened, root = self._opened, local_folder(self._uri)
@@ -115,10 +133,11 @@ def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, 
     merged = sum(fragment.live_rows for fragment in pinned.fragments())
     if not any(delta.sources for delta in plan.deltas):
         return merged
-    projected = project(context.contract.rows, ())
-    loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
-    superseded = len(find(pinned, loaded.folded.keys(projected)))
-    return merged - superseded + int(complete_rows(loaded.folded, pinned, projected, find).num_rows)
+    loaded = load(context, plan.deltas, project(context.contract.rows, ()), plan.in_force.conflicts)
+    superseded = len(context.hidden.addresses(find, pinned, plan, loaded.mask))
+    # A Partial is a row, whether it finds one in the table or not.
+    unmerged = int(loaded.folded.rows.num_rows + loaded.folded.partials.num_rows)
+    return merged - superseded + unmerged
 
 
 def deltas_of(contract: Contract, deltas: Sequence[RegionDelta], partition: int) -> tuple[RegionDelta, ...]:

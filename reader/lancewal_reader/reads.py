@@ -275,7 +275,7 @@ class Reads:
         if wanted.keys is not None:
             found = lookup_plan(contexts.delta, self._lookup.addresses, pinned, plan, wanted.columns, wanted.keys)
             return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))
-        batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter)
+        batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter, self._lookup)
         first = next(batches, None)
         return batches if first is None else chain((first,), batches)
 

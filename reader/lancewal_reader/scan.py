@@ -4,6 +4,8 @@ Guarantees
  1. The result is the fold of each region's prefix up to the plan's cut: base rows of *all* delta keys are masked, also of
     deleted ones and before any filter; then filter and projection apply to both sides alike.
  2. Batches have exactly the requested columns, types and nullability of the contract.
+ 3. A read of an open table finds the masked rows by the key index where all of it is at hand (``lookup``), and keeps their
+    addresses for the next read of the state (``hidden``): key columns that nobody wants are then not read.
 
 The pieces (``base_batches`` of some fragments, ``delta_rows`` of some regions) are what Spark's tasks run too.
 """
@@ -15,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.keys.scan import groups
@@ -26,11 +30,15 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.filter import filter_rows
 from lancewal_reader.left_out import LeftOut
 from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.portions import records_of
 from lancewal_reader.unmerged import DeltaContext, Loaded, complete_rows, load
 
 BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
 BATCH_BYTES = 32 << 20
+_LOOKED_UP_ONE_OF = 16
+"""Keys are looked up where unmerged records are no more than one for so many merged rows: a key costs about as much as to
+compare fifty."""
 
 
 def row_bytes(schema: pa.Schema) -> int:
@@ -61,9 +69,14 @@ def result_schema(schema: RowSchema, columns: Sequence[str]) -> pa.Schema:
 
 
 def scan_plan(
-    context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, columns: Sequence[str], filter: str | None
+    context: DeltaContext,
+    pinned: PinnedTable,
+    plan: ReadPlan,
+    columns: Sequence[str],
+    filter: str | None,
+    lookup: Lookup | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of the plan.  The delta is loaded at once, before the first batch."""
+    """All rows of the plan.  The delta is loaded at once, before the first batch.  ``lookup`` finds the rows that it hides."""
     whole, scan = context.contract.rows, partial(pinned.scan, filter=filter)
     if not any(delta.sources for delta in plan.deltas):
         yield from base_batches(context.tasks, scan, None, whole, columns)
@@ -78,9 +91,35 @@ def scan_plan(
     def mask() -> KeySet:
         return unmerged(projected).mask
 
-    yield from base_batches(context.tasks, scan, mask, whole, columns)
+    hidden = None if lookup is None else _hidden(context, pinned, plan, mask, lookup)
+    if hidden is not None:
+        yield from base_batches(context.tasks, partial(scan, without=hidden), None, whole, columns)
+    else:
+        yield from base_batches(context.tasks, scan, mask, whole, columns)
     rows = delta_rows(pinned, whole, unmerged, columns, filter)
     yield from rows.to_batches(max_chunksize=batch_rows(rows.schema))
+
+
+class Lookup(Protocol):
+    """The key index, as a scan uses it (``lookup.KeyLookup``)."""
+
+    def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]: ...
+
+    def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool: ...
+
+
+def _hidden(
+    context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, mask: Callable[[], KeySet], lookup: Lookup
+) -> npt.NDArray[np.uint64] | None:
+    """The merged rows that the delta hides, where they are known, or found faster than by reading all keys of the table."""
+    known = context.hidden.known(pinned, plan)
+    if known is not None:
+        return known
+    rows = sum(fragment.live_rows for fragment in pinned.fragments())
+    records = sum(records_of(source) for delta in plan.deltas for source in delta.sources)
+    if records > rows // _LOOKED_UP_ONE_OF or not lookup.at_hand(pinned, context.contract.rows.primary_key):
+        return None
+    return context.hidden.addresses(lookup.addresses, pinned, plan, mask())
 
 
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:

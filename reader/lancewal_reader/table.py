@@ -60,7 +60,8 @@ def open_table(
     """Open the table at an address (a local path, ``file://`` or ``s3://``) for reading; read-only credentials suffice.
 
     ``storage_options`` are Lance's.  ``cache_bytes_max``: most bytes of unmerged rows that are remembered between reads, half
-    of them as they stand in the WAL, half as they were flushed; the last two states that were read are besides.
+    of them as they stand in the WAL, half as they were flushed; the last two states that were read are besides, and where the
+    merged rows lie that they replace.
     ``unmerged_keys_max``: a read that meets more keys with unmerged records, whose rows it would hold in memory, is
     ``TooManyUnmerged``.  ``scratch_dir``: a local folder in which searches may keep indexes of their own over very many
     unmerged vectors, of at most ``scratch_bytes_max``; without one all are compared.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Lock
 from typing import Protocol
@@ -43,6 +43,7 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.wal.entry import Entry, is_chain
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
 from lancewal_core.wal.walk import SegmentCache, read_segment, walk
+from lancewal_reader.hidden import HiddenRows
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
@@ -190,6 +191,7 @@ class DeltaContext(OpenedTable):
     loaded: LoadedCache
     folding: Folding
     keys_max: int = UNMERGED_KEYS_MAX
+    hidden: HiddenRows = field(default_factory=HiddenRows)
 
 
 class Folding:

@@ -23,6 +23,7 @@ from lancewal_core import paths
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.keys.catalog import KeyPart
+from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import PartSource
 from lancewal_core.keys.run import Entries
 from lancewal_core.rows.column_types import parse_type
@@ -148,6 +149,32 @@ def test_rows_of_the_table_are_counted_without_a_scan(pipeline: Pipeline, monkey
 
     monkeypatch.setattr(LancePinnedTable, "scan", scan)
     assert table.count_rows() == 99
+    # What was looked up stays so; another entry costs its own keys.
+    asked: list[int] = []
+    find = KeyIndex.find
+
+    def found(self: KeyIndex, pinned: LancePinnedTable, keys: pa.Table) -> Any:
+        asked.append(keys.num_rows)
+        return find(self, pinned, keys)
+
+    monkeypatch.setattr(KeyIndex, "find", found)
+    assert table.count_rows() == 99
+    assert asked == []
+    pipeline.delete("r1", 10)
+    pipeline.upsert("r1", 4, a=4, s="again")
+    for id in (500, 501):
+        pipeline.patch("r1", id, a=1)
+    pipeline.ingest()
+    assert table.count_rows() == 101 == open_table(pipeline.uri).count_rows()
+    assert asked == [3, 6]
+    # Of another version nothing is known.
+    monkeypatch.undo()
+    pipeline.merge_all()
+    for id in (3, 5, 10, 500, 501):
+        pipeline.patch("r1", id, a=2)
+    pipeline.delete("r1", 4)
+    pipeline.ingest()
+    assert table.count_rows() == 101 == open_table(pipeline.uri).count_rows()
 
 
 @pytest.mark.parametrize("lost", ["catalog", "parts"])

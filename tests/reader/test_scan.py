@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -18,9 +19,12 @@ from lancewal_core.ids import Position
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_reader import scan
 from lancewal_reader.filter import check_filter, filter_rows
+from lancewal_reader.lookup import KeyLookup
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.scan import BATCH_ROWS, base_batches, batch_rows
 from lancewal_reader.table import open_table
@@ -75,6 +79,78 @@ def test_every_read_is_the_fold_of_what_is_durable(tmp_path: Path, seed: int) ->
                 pipeline.hand_over()
                 pipeline.ingest()
     pipeline.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_hidden_by_their_addresses_are_those_that_their_keys_hide(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = Pipeline(tmp_path, SMALL, seed=seed)
+    rng = pipeline.rng
+    # However many keys there are: tables of tests have more unmerged rows than merged ones.
+    monkeypatch.setattr(scan, "_LOOKED_UP_ONE_OF", 0.001)
+    seen: set[str] = set()
+    scan_version, find = LancePinnedTable.scan, KeyLookup.addresses
+
+    def scanned(self: LancePinnedTable, columns: Sequence[str], **how: Any) -> Iterator[pa.RecordBatch]:
+        if how.get("without") is not None:
+            assert len(how["without"]) == len(np.unique(how["without"]))
+            seen.add("by address" if list(columns) == ["s"] else "")
+        return scan_version(self, columns, **how)
+
+    def found(self: KeyLookup, pinned: LancePinnedTable, keys: pa.Table) -> Any:
+        seen.add("some looked up" if keys.num_rows else "none looked up")
+        return find(self, pinned, keys)
+
+    monkeypatch.setattr(LancePinnedTable, "scan", scanned)
+    monkeypatch.setattr(KeyLookup, "addresses", found)
+    kept = open_table(pipeline.uri)
+    earlier: list[tuple[Any, list[Any]]] = []
+    for _ in range(12):
+        pipeline.produce(rng.randrange(60))
+        pipeline.ingest()
+        values = sorted(map(str, (row["s"] for row in pipeline.oracle.values())))
+        assert sorted(map(str, kept.to_arrow(["s"])["s"].to_pylist())) == values
+        assert by_key(kept.to_arrow()) == pipeline.oracle
+        odd = [row for row in pipeline.oracle.values() if row["a"] is not None and row["a"] % 2]
+        assert kept.to_arrow(["s"], "a % 2 = 1").num_rows + kept.to_arrow(["s"], "a % 2 = -1").num_rows == len(odd)
+        assert kept.count_rows() == len(pipeline.oracle)
+        if earlier:
+            receipt, then = rng.choice(earlier)
+            assert sorted(map(str, kept.to_arrow(["s"], at=receipt)["s"].to_pylist())) == then
+        earlier.append((kept.receipt(), values))
+        match rng.randrange(4):
+            case 0:
+                pipeline.merge_all(MergeLimits(adopt_rows=rng.choice([1, 30, 1000])))
+            case 1:
+                pipeline.crash()
+    pipeline.close()
+    assert {"by address", "some looked up"} <= seen
+
+
+def test_of_an_open_table_the_second_scan_looks_keys_up(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    for id in range(200):
+        pipeline.upsert("r1", id, a=id)
+    pipeline.merge_all()
+    pipeline.upsert("r1", 7, a=-7)
+    pipeline.delete("r1", 8)
+    pipeline.ingest()
+    table, read = open_table(pipeline.uri), list[list[str]]()
+    scan_version = LancePinnedTable.scan
+
+    def scanned(self: LancePinnedTable, columns: Sequence[str], **how: Any) -> Iterator[pa.RecordBatch]:
+        read.append(list(columns))
+        return scan_version(self, columns, **how)
+
+    monkeypatch.setattr(LancePinnedTable, "scan", scanned)
+    left = sorted([-7, *(id for id in range(200) if id not in (7, 8))])
+    for columns in (["a", "region", "id"], ["a"], ["a"]):
+        assert sorted(table.to_arrow(["a"])["a"].to_pylist()) == left
+        assert read.pop() == columns
+    pipeline.upsert("r1", 9, a=-9)
+    pipeline.ingest()
+    assert sorted(table.to_arrow(["a"])["a"].to_pylist()) == sorted([-9, *(a for a in left if a != 9)])
+    assert read == [["a"]]
 
 
 def test_columns_without_the_key_and_without_the_filters_columns(pipeline: Pipeline) -> None:

@@ -144,6 +144,11 @@ class KeyCatalogs:
         except (StoreInconsistent, ObjectCorrupt) as error:
             return self._lost(error)
 
+    def last(self) -> KeyCatalog:
+        """As of the last look, without a request; empty where there was none."""
+        known = self._known
+        return EMPTY if known is None else known[1]
+
     def recent(self) -> KeyCatalog:
         """The newest as of a look of the last seconds, or of now.  An older one costs time alone: what it does not cover is
         scanned."""

@@ -102,6 +102,15 @@ class KeyIndex:
         left = tuple(f.fragment_id for f in pinned.fragments() if f.fragment_id not in covered)
         return KeyRows(rows, left, self._faults(catalog))
 
+    def covers_all(self, pinned: PinnedTable, names: Sequence[str], *, local: bool) -> bool:
+        """Whether ``find`` scans no fragment of this version and fetches nothing; of a far store as of the last look at the
+        catalog.  ``local``: parts are files here, and looking at them is no matter."""
+        fragments = fragments_by_file(pinned, names)
+        counting = _counting(self.sound(self.catalogs.recent() if local else self.catalogs.last()), fragments)
+        covered = {f.fragment_id for run, files in counting for at in files for f in fragments[run.files[at].name]}
+        at_hand = local or all(self.parts.at_hand(part) for run, _ in counting for part in run.parts)
+        return at_hand and all(f.fragment_id in covered for f in pinned.fragments())
+
     def sound(self, catalog: KeyCatalog) -> list[KeyRun]:
         """The runs that are not known to be broken."""
         return [run for run in catalog.runs if run.name not in self.broken]

@@ -306,9 +306,11 @@ class PinnedTable(Protocol):
         fragment_ids: Sequence[int] | None = None,
         rows: range | None = None,
         with_row_address: bool = False,
+        without: npt.NDArray[np.uint64] | None = None,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Live rows; with ``with_row_address`` the last column is ``_rowaddr`` (uint64).
+        """Live rows; with ``with_row_address`` the last column is ``_rowaddr`` (uint64).  Those at the addresses ``without``,
+        which ascend, are left out.
 
         ``rows``: only these physical rows of the one fragment that ``fragment_ids`` names; not of a table with stable row ids.
         """

@@ -401,6 +401,7 @@ class MemoryPinned:
         fragment_ids: Sequence[int] | None = None,
         rows: range | None = None,
         with_row_address: bool = False,
+        without: np.ndarray | None = None,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         if filter is not None:
@@ -413,11 +414,11 @@ class MemoryPinned:
             if rows is not None:
                 within = np.isin(places, np.arange(rows.start, rows.stop))
                 live, places = live.filter(pa.array(within)), places[within]
-            live = live.select(list(columns))
+            live, addresses = live.select(list(columns)), _addresses(fragment.fragment_id, places)
             if with_row_address:
-                live = live.append_column(
-                    pa.field(ROW_ADDRESS, pa.uint64()), pa.array(_addresses(fragment.fragment_id, places))
-                )
+                live = live.append_column(pa.field(ROW_ADDRESS, pa.uint64()), pa.array(addresses))
+            if without is not None:
+                live = live.filter(pa.array(~np.isin(addresses, without)))
             yield from live.to_batches(max_chunksize=batch_rows)
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:

@@ -24,6 +24,7 @@ from lancewal_core.table.lance.columns import overlaid, write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import read_error, reading
 from lancewal_core.table.lance.index_build import SYSTEM_INDEX
+from lancewal_core.table.lance.row_mask import RowMask
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, RowNumbers, TableIndex
 
 _ROW_ID = "_rowid"
@@ -31,6 +32,12 @@ _CREATED_AT = "_row_created_at_version"
 _UPDATED_AT = "_row_last_updated_at_version"
 _BY_PATH = ("Inverted", "IVF_")
 """Kinds of index of which Lance finds a member of a struct whatever it is to do."""
+_BLOCKED_ONE_OF = 50
+"""Where no more than one row of so many is to be left out, Lance does it, which costs less; with more of them it takes longer:
+it reads what lies in between, piece by piece."""
+_READ_AHEAD_BYTES = 128 << 20
+"""Of files that a scan reads before their rows are asked for.  Lance's own bound is 2 GiB, and it reads more
+fragments side by side the more cores there are."""
 _TAKEN_ONE_BY_ONE = 5_000
 """Rows that are read faster each by itself; more of them by a scan of what holds them."""
 
@@ -139,6 +146,7 @@ class LancePinnedTable:
         fragment_ids: Sequence[int] | None = None,
         rows: range | None = None,
         with_row_address: bool = False,
+        without: npt.NDArray[np.uint64] | None = None,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         fragments = None if fragment_ids is None else [self._dataset.get_fragment(i) for i in fragment_ids]
@@ -147,23 +155,32 @@ class LancePinnedTable:
         # Lance drops deleted rows column by column: of a table with many, that takes three times as long as the scan (own
         # measurement).  It cannot leave them in under a filter.
         wanted = None if fragment_ids is None else set(fragment_ids)
-        ours = filter is None and any(
-            f.deleted_rows for f in self.fragments() if wanted is None or f.fragment_id in wanted
-        )
+        scanned = [f for f in self.fragments() if wanted is None or f.fragment_id in wanted]
+        ours = filter is None and any(f.deleted_rows for f in scanned)
+        mask = blocked = None
+        if without is not None and len(without):
+            few = len(without) <= sum(f.physical_rows for f in scanned) // _BLOCKED_ONE_OF
+            if ours or filter is not None or rows is not None or self._dataset.has_stable_row_ids or not few:
+                mask = RowMask(without)
+            else:
+                blocked = serialize_row_addrs(without.tolist())
         with reading(f"scanning version {self.version}"):
             scanner = self._dataset.scanner(
                 columns=list(columns),
                 filter=filter,
                 fragments=fragments,
-                with_row_address=with_row_address,
+                with_row_address=with_row_address or mask is not None,
+                row_addr_blocklist=blocked,
                 with_row_id=ours,
                 include_deleted_rows=ours,
                 row_addr_allowlist=None if rows is None else self._allowed(fragment_ids, rows),
                 batch_size=batch_rows,
+                io_buffer_size=_READ_AHEAD_BYTES,
+                fragment_readahead=_fragments_ahead(scanned),
                 scan_in_order=False,
             )
             for batch in scanner.to_batches():
-                yield _without_deleted(batch) if ours else batch
+                yield _of_live_rows(batch, mask, with_row_address) if ours or mask is not None else batch
 
     def _allowed(self, fragment_ids: Sequence[int] | None, rows: range) -> bytes:
         """An allow list as Lance stores it: a bitmap for each fragment, of which there is one here."""
@@ -312,11 +329,26 @@ def _fragment(metadata: Any) -> Fragment:
     )
 
 
-def _without_deleted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Deleted rows are those without a row id; the id goes too."""
-    ids = batch.column(_ROW_ID)
-    kept = batch.drop_columns([_ROW_ID])
-    return kept.filter(ids.is_valid()) if ids.null_count else kept
+def _fragments_ahead(fragments: Sequence[Fragment]) -> int:
+    """How many are read side by side: few large ones, many small ones, of which each costs a request or two to begin with."""
+    nbytes = max(sum(f.nbytes for f in fragments) // max(len(fragments), 1), 1)
+    return min(max(_READ_AHEAD_BYTES // (2 * nbytes), 2), 16)
+
+
+def _of_live_rows(batch: pa.RecordBatch, mask: RowMask | None, with_row_address: bool) -> pa.RecordBatch:
+    """Without the rows that the mask hides, and deleted ones, which are those without a row id; the id goes too."""
+    kept = batch
+    live: npt.NDArray[np.bool_] | None = None
+    if _ROW_ID in batch.schema.names:
+        ids = batch.column(_ROW_ID)
+        kept = kept.drop_columns([_ROW_ID])
+        if ids.null_count:
+            live = np.asarray(ids.is_valid().to_numpy(zero_copy_only=False))
+    if mask is not None:
+        shown = mask.kept(np.asarray(batch.column(ROW_ADDRESS).fill_null(0)))  # of a deleted row Lance says none
+        live = shown if live is None else live & shown
+        kept = kept if with_row_address else kept.drop_columns([ROW_ADDRESS])
+    return kept if live is None or live.all() else kept.filter(pa.array(live))
 
 
 def field_ids_of(fields: Sequence[Any]) -> list[int]:

@@ -1,0 +1,73 @@
+"""Merged rows that unmerged keys supersede, by their addresses, kept from one read of an open table to the next.
+
+Guarantees
+ 1. ``addresses`` are all live rows of the version that have a key of the delta, also a deleted one: ascending, each once.
+ 2. Of keys that were looked up at this version before, and are in the delta still, only the others are looked up.
+ 3. Those of the last ``count_max`` states are kept: the keys, and 8 bytes a row.
+
+Which row has a key never changes within a version, so what was found stays true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.ids import TableVersion
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.conflicts_ref import ConflictsRef
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.plan.strong import ReadPlan, RegionDelta
+
+Addresses = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    version: TableVersion
+    deltas: tuple[RegionDelta, ...]
+    conflicts: ConflictsRef | None
+
+
+class HiddenRows:
+    """Threads may share it."""
+
+    def __init__(self, count_max: int = 2) -> None:
+        self._count_max = count_max
+        self._found: tuple[tuple[_State, KeySet, Addresses], ...] = ()
+        """The newest last; compared and not hashed, as plans are."""
+        self._lock = Lock()
+
+    def known(self, pinned: PinnedTable, plan: ReadPlan) -> Addresses | None:
+        """Of this very state, if it was asked for lately."""
+        state = _State(pinned.version, plan.deltas, plan.in_force.conflicts)
+        return next((addresses for known, _, addresses in reversed(self._found) if known == state), None)
+
+    def addresses(
+        self, find: Callable[[PinnedTable, pa.Table], Addresses], pinned: PinnedTable, plan: ReadPlan, keys: KeySet
+    ) -> Addresses:
+        """``keys``: of the plan's delta; ``find`` looks some of them up."""
+        known = self.known(pinned, plan)
+        if known is not None:
+            return known
+        before, others = self._before(pinned, keys)
+        found = np.unique(np.concatenate([before, find(pinned, others)]))
+        state = _State(pinned.version, plan.deltas, plan.in_force.conflicts)
+        with self._lock:
+            left = [kept for kept in self._found if kept[0] != state]
+            self._found = (*left, (state, keys, found))[-self._count_max :]
+        return found
+
+    def _before(self, pinned: PinnedTable, keys: KeySet) -> tuple[Addresses, pa.Table]:
+        """What is known of these keys already, and the keys that are to be looked up."""
+        for state, earlier, addresses in reversed(self._found):
+            if state.version == pinned.version:
+                met = earlier.contains(keys.columns)
+                if met.sum() == len(earlier):
+                    return addresses, keys.table.filter(pa.array(~met))
+        return np.zeros(0, np.uint64), keys.table
