@@ -93,7 +93,9 @@ def scan_plan(
 
     hidden = None if lookup is None else _hidden(context, pinned, plan, mask, lookup)
     if hidden is not None:
-        yield from base_batches(context.tasks, partial(scan, without=hidden), None, whole, columns)
+        yield from base_batches(
+            context.tasks, partial(pinned.scan_without, without=hidden, filter=filter), None, whole, columns
+        )
     else:
         yield from base_batches(context.tasks, scan, mask, whole, columns)
     rows = delta_rows(pinned, whole, unmerged, columns, filter)

@@ -306,14 +306,24 @@ class PinnedTable(Protocol):
         fragment_ids: Sequence[int] | None = None,
         rows: range | None = None,
         with_row_address: bool = False,
-        without: npt.NDArray[np.uint64] | None = None,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Live rows; with ``with_row_address`` the last column is ``_rowaddr`` (uint64).  Those at the addresses ``without``,
-        which ascend, are left out.
+        """Live rows; with ``with_row_address`` the last column is ``_rowaddr`` (uint64).
 
         ``rows``: only these physical rows of the one fragment that ``fragment_ids`` names; not of a table with stable row ids.
         """
+
+    def scan_without(
+        self,
+        columns: Sequence[str],
+        *,
+        without: npt.NDArray[np.uint64],
+        filter: str | None = None,
+        fragment_ids: Sequence[int] | None = None,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As ``scan``; live rows at the addresses ``without``, which ascend, are left out."""
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Rows by address, in the order given."""

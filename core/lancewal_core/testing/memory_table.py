@@ -401,7 +401,6 @@ class MemoryPinned:
         fragment_ids: Sequence[int] | None = None,
         rows: range | None = None,
         with_row_address: bool = False,
-        without: np.ndarray | None = None,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         if filter is not None:
@@ -417,9 +416,24 @@ class MemoryPinned:
             live, addresses = live.select(list(columns)), _addresses(fragment.fragment_id, places)
             if with_row_address:
                 live = live.append_column(pa.field(ROW_ADDRESS, pa.uint64()), pa.array(addresses))
-            if without is not None:
-                live = live.filter(pa.array(~np.isin(addresses, without)))
             yield from live.to_batches(max_chunksize=batch_rows)
+
+    def scan_without(
+        self,
+        columns: Sequence[str],
+        *,
+        without: np.ndarray,
+        filter: str | None = None,
+        fragment_ids: Sequence[int] | None = None,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        scanned = self.scan(
+            columns, filter=filter, fragment_ids=fragment_ids, with_row_address=True, batch_rows=batch_rows
+        )
+        for batch in scanned:
+            kept = batch.filter(pa.array(~np.isin(np.asarray(batch.column(ROW_ADDRESS)), without)))
+            yield kept if with_row_address else kept.drop_columns([ROW_ADDRESS])
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         self._table.begin("take")

@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -40,6 +41,14 @@ _READ_AHEAD_BYTES = 128 << 20
 fragments side by side the more cores there are."""
 _TAKEN_ONE_BY_ONE = 5_000
 """Rows that are read faster each by itself; more of them by a scan of what holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Only:
+    """What a scan is restricted to: an allow list as Lance takes it, or all but some addresses."""
+
+    allowed: bytes | None = None
+    without: npt.NDArray[np.uint64] | None = None
 
 
 class LancePinnedTable:
@@ -146,9 +155,33 @@ class LancePinnedTable:
         fragment_ids: Sequence[int] | None = None,
         rows: range | None = None,
         with_row_address: bool = False,
-        without: npt.NDArray[np.uint64] | None = None,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
+        only = _Only(None if rows is None else self._allowed(fragment_ids, rows))
+        return self._scan(columns, filter, fragment_ids, with_row_address, batch_rows, only)
+
+    def scan_without(
+        self,
+        columns: Sequence[str],
+        *,
+        without: npt.NDArray[np.uint64],
+        filter: str | None = None,
+        fragment_ids: Sequence[int] | None = None,
+        with_row_address: bool = False,
+        batch_rows: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        return self._scan(columns, filter, fragment_ids, with_row_address, batch_rows, _Only(without=without))
+
+    def _scan(
+        self,
+        columns: Sequence[str],
+        filter: str | None,
+        fragment_ids: Sequence[int] | None,
+        with_row_address: bool,
+        batch_rows: int | None,
+        only: _Only,
+    ) -> Iterator[pa.RecordBatch]:
+        without = only.without
         fragments = None if fragment_ids is None else [self._dataset.get_fragment(i) for i in fragment_ids]
         if not self.fragments() or fragments == []:
             return
@@ -160,7 +193,7 @@ class LancePinnedTable:
         mask = blocked = None
         if without is not None and len(without):
             few = len(without) <= sum(f.physical_rows for f in scanned) // _BLOCKED_ONE_OF
-            if ours or filter is not None or rows is not None or self._dataset.has_stable_row_ids or not few:
+            if ours or filter is not None or self._dataset.has_stable_row_ids or not few:
                 mask = RowMask(without)
             else:
                 blocked = serialize_row_addrs(without.tolist())
@@ -173,7 +206,7 @@ class LancePinnedTable:
                 row_addr_blocklist=blocked,
                 with_row_id=ours,
                 include_deleted_rows=ours,
-                row_addr_allowlist=None if rows is None else self._allowed(fragment_ids, rows),
+                row_addr_allowlist=only.allowed,
                 batch_size=batch_rows,
                 io_buffer_size=_READ_AHEAD_BYTES,
                 fragment_readahead=_fragments_ahead(scanned),
