@@ -43,8 +43,8 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.wal.entry import Entry, is_chain
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
 from lancewal_core.wal.walk import SegmentCache, read_segment, walk
-from lancewal_reader.hidden import HiddenRows
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
+from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
 from lancewal_reader.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys

@@ -6,5 +6,7 @@
 ``contract_eras`` says where a change of the contract forbids it.  ``open_versions`` are those that plans have pinned,
 ``log_entries`` what the walked logs hold by region.
 
+``hidden`` are the merged rows that what is unmerged in a plan supersedes, kept for the next one.
+
 May import: point.
 """
