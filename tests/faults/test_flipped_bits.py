@@ -134,7 +134,7 @@ def test_a_file_with_another_key_is_neither_read_nor_merged(tmp_path: Path, seed
     (Path(pipeline.uri) / "data" / wrong).rename(data_file(pipeline))
     before = pipeline.table.newest().version
     for act in (lambda: open_table(pipeline.uri).to_arrow(), pipeline.merge):
-        with pytest.raises(ObjectCorrupt, match=f"{data_file(pipeline).name}.* hold other keys than were written"):
+        with pytest.raises(ObjectCorrupt, match=f"{data_file(pipeline).name}.* hold other keys of region"):
             act()
     assert pipeline.table.newest().version == before
     pipeline.close()
