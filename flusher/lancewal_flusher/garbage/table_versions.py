@@ -7,7 +7,7 @@ Guarantees
     ends it, or looks for what became of its commit, may read what is below.
  3. Nothing goes while a flush that waits for its merge is older than three days, or one was merged by a version that a restore
     took back: Lance removes files that no version names once they are a week old, and a merge could name them meanwhile.
-    Nor while the state of a region is damaged: nobody knows its flushes.
+    Nor while the state of a region is damaged: nobody knows its flushes; nor where an hour has passed since all this was read.
  4. Nothing goes of a table whose regions are told by the bytes of record keys: through which region a row came stands in the
     transactions of its versions.
  5. Lance itself removes them, and keeps the newest, what a tag or a branch needs, and files that no version has named and that
@@ -107,6 +107,11 @@ def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, 
     return None if is_finished(context, in_force) else "the newest merge is not finished"
 
 
+def _is_long_ago(context: FlusherContext, now_ms: int) -> bool:
+    """Who slept since the round began must not take the files of a merge that was being made then: a week may have passed."""
+    return context.clock.now_ms() - now_ms > WINDOW_MIN_MS
+
+
 def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
     """Whether an hour is over since ``expire_versions``."""
     return seen.looked is None or context.clock.monotonic() - seen.looked >= seen.every_s
@@ -119,7 +124,7 @@ def expire_versions(
     found = find_due(context, in_force, kept, now_ms, seen.window_min_ms)
     seen.looked = context.clock.monotonic()
     wanted = () if found.kept_because else found.versions
-    if seen.held.issuperset(wanted):
+    if seen.held.issuperset(wanted) or _is_long_ago(context, now_ms):
         return ()
     context.table.remove_versions(wanted)
     seen.held = frozenset(wanted) & context.table.stored_versions().keys()

@@ -164,6 +164,27 @@ def test_nothing_goes_while_a_flush_waits_for_days(table: FlusherTable) -> None:
     assert collect_garbage(later(table), GarbageState()).expired_versions != ()
 
 
+def test_nothing_goes_where_the_flusher_has_slept_since_it_looked(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge that slept beside it has files that no version names yet."""
+    before = versions(table)
+    clock = Later()
+    context = later(table, clock)
+    stored = context.table.stored_versions
+
+    def slow() -> Mapping[TableVersion, int]:
+        found = stored()
+        clock.seconds += 8 * DAY_S
+        return found
+
+    monkeypatch.setattr(context.table, "stored_versions", slow)
+    assert collect_garbage(context, GarbageState()).expired_versions == ()
+    assert versions(table) == before
+    monkeypatch.undo()
+    assert collect_garbage(context, GarbageState()).expired_versions != ()
+
+
 def test_nothing_goes_before_the_newest_merge_is_finished(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     context = later(table)
     monkeypatch.setattr(table_versions, "is_finished", lambda *_: False)
