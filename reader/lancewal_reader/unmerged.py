@@ -30,7 +30,7 @@ from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.keys.scan import find_keys
-from lancewal_core.region.flushes.manifest import by_flush, read_flush, read_snapshot
+from lancewal_core.region.flushes.manifest import by_flush, read_flush
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_parts
 from lancewal_core.rows.fold import Folded, complete, extend, fold, fold_onto, side_by_side
@@ -105,6 +105,8 @@ class Loaded:
         return KeySet(self.folded.keys(self._schema))
 
 
+Flushed = Sequence[tuple[Region, SnapshotRef]]
+"""Generations that are read from their flushes."""
 _Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
 
 
@@ -126,13 +128,13 @@ class LoadedCache:
         return next((loaded for known, loaded in self._found if known == wanted), None)
 
     def begun(
-        self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[Region, SnapshotRef], bool]
+        self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[Flushed], bool]
     ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
         """The newest that ``deltas`` go on from, and what of them comes behind it."""
         for (known, known_columns, _), loaded in reversed(self._found):
             if known_columns == tuple(columns):
                 behind = _behind(deltas, known)
-                if behind is not None and not any(repaired(*made) for made in _made_since(deltas, known)):
+                if behind is not None and not repaired(_made_since(deltas, known)):
                     return loaded, behind
         return None
 
@@ -171,7 +173,7 @@ def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list
     return behind
 
 
-def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[tuple[Region, SnapshotRef]]:
+def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:
     """Snapshots before the cuts of ``known`` that are not in it."""
     return [
         (delta.region, source)
@@ -288,12 +290,23 @@ def load(
     return known
 
 
-def _repaired(context: DeltaContext, region: Region, ref: SnapshotRef) -> bool:
-    """Whether a repair made it; also where that cannot be read: then what can is folded anew."""
-    try:
-        return read_snapshot(context.store, ref.key, region, ref.generation).repaired
-    except Corrupt:
-        return True
+def _repaired(context: DeltaContext, made: Flushed) -> bool:
+    """Whether a repair made one of them; also where that cannot be read: then what can is folded anew.
+
+    One round, each flush once: behind a hand-over they are those of hundreds of regions.
+    """
+    by_key: dict[str, list[tuple[Region, SnapshotRef]]] = {}
+    for region, ref in made:
+        by_key.setdefault(ref.key, []).append((region, ref))
+
+    def one(parts: Flushed) -> bool:
+        try:
+            flush = read_flush(context.store, parts[0][1].key)
+            return any(flush.snapshot(region, ref.generation).repaired for region, ref in parts)
+        except Corrupt:
+            return True
+
+    return bool(by_key) and any(context.tasks.map(one, list(by_key.values())))
 
 
 def _folds(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:

@@ -151,7 +151,7 @@ def test_a_delta_may_be_remembered_while_another_thread_looks(
         thread.join()
 
     monkeypatch.setattr(unmerged_module, "_behind", meanwhile)
-    assert cache.begun([more], SMALL.names, lambda region, ref: False) is None
+    assert cache.begun([more], SMALL.names, lambda made: False) is None
     assert compared == [known[1], known[0]], "the newest first"
     assert cache.get([more], SMALL.names) is not None
 

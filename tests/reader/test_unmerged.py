@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
 from lancewal_core.ids import Sequence as Number
+from lancewal_core.region.flushes.manifest import Flush, FlushPart
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import RowSchema
+from lancewal_reader import unmerged
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
-from lancewal_reader.unmerged import Loaded, LoadedCache
+from lancewal_reader.unmerged import Flushed, Loaded, LoadedCache
+from tests.golden.json_formats import FLUSH, REPAIRED
+from tests.support.scripted import InlineTasks
 
 SCHEMA = RowSchema(pa.schema([("k", pa.int64())]), ("k",), ("k",))
 NORTH, SOUTH = Region("orders", TopicId("id"), 0), Region("orders", TopicId("id"), 1)
@@ -39,7 +47,7 @@ def loaded() -> Loaded:
 KNOWN = (delta(NORTH, 8, entry(3, 5), entry(5, 8)), delta(SOUTH, 4))
 
 
-def nobody(_: Region, ref: SnapshotRef) -> bool:
+def nobody(_: Flushed) -> bool:
     """No snapshot was made by a repair."""
     return False
 
@@ -94,12 +102,44 @@ def test_a_fold_is_not_gone_on_with_where_a_repair_has_made_a_snapshot_since() -
     now = (delta(NORTH, 9, made, entry(8, 9)),)
     asked: list[Source] = []
 
-    def repaired(_: Region, ref: SnapshotRef) -> bool:
-        asked.append(ref)
-        return True
+    def repaired(flushed: Flushed) -> bool:
+        asked.extend(ref for _, ref in flushed)
+        return bool(flushed)
 
     assert cache.begun(now, ["k"], repaired) is None
     assert asked == [made]
     cache.add(now, ["k"], loaded())
     assert cache.begun((delta(NORTH, 10, made, entry(8, 9), entry(9, 10)),), ["k"], repaired) is not None
     assert asked == [made]
+
+
+def test_flushes_made_since_are_asked_for_once_each_and_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a hand-over they are those of hundreds of regions."""
+    rounds: list[int] = []
+    asked: list[str] = []
+
+    class Tasks(InlineTasks):
+        def map(self, call: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+            rounds.append(len(items))
+            return super().map(call, items)
+
+    def read(_: Any, key: str) -> Flush:
+        asked.append(key)
+        if key not in flushes:
+            raise ObjectMissing("it is gone", object=key)
+        return flushes[key]
+
+    def made(key: str, part: FlushPart) -> tuple[Region, SnapshotRef]:
+        return part.region, SnapshotRef(part.generation, key, part.first, part.next, LOG, Number(0), Number(9))
+
+    flushes = {"a": FLUSH, "b": replace(FLUSH, parts=FLUSH.parts[:1]), "c": REPAIRED}
+    context: Any = SimpleNamespace(store=None, tasks=Tasks())
+    monkeypatch.setattr(unmerged, "read_flush", read)
+    sound = [made("a", FLUSH.parts[0]), made("b", FLUSH.parts[0]), made("a", FLUSH.parts[1])]
+    assert not unmerged._repaired(context, [])
+    assert not unmerged._repaired(context, sound)
+    assert (rounds, asked) == ([2], ["a", "b"])
+    assert unmerged._repaired(context, [*sound, made("c", REPAIRED.parts[0])])
+    # What cannot be read, or is not in the flush, may have been made by one.
+    assert unmerged._repaired(context, [*sound, made("d", FLUSH.parts[0])])
+    assert unmerged._repaired(context, [made("b", FLUSH.parts[1])])
