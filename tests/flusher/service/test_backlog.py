@@ -52,7 +52,7 @@ def shown(backlog: Backlog, table: FlusherTable, name: str, partition: int = 0) 
     return metrics.registry.get_sample_value(f"lancewal_flusher_{name}", labels)
 
 
-@pytest.mark.parametrize(("flush", "kind", "ending"), [(True, "regions", ".json"), (False, "wal", ".arrow")])
+@pytest.mark.parametrize(("flush", "kind", "ending"), [(True, "flushes", ".json"), (False, "wal", ".arrow")])
 def test_how_long_something_waits_survives_a_restart(table: FlusherTable, flush: bool, kind: str, ending: str) -> None:
     table.generation(0, upserts(range(5)), flush=flush)
     age(table, kind, ending)
