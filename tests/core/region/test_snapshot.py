@@ -305,6 +305,16 @@ def test_parts_have_all_rows_and_no_others(world: World) -> None:
         read_flush(world.store, flush.key)
 
 
+def test_no_data_file_is_named_twice(world: World) -> None:
+    """Its rows would be those of two parts, or twice those of one."""
+    flush = together(world, [content(1000 * at, 2, 0, 0) for at in range(2)])
+    stored = json.loads(world.store.get(flush.key) or b"")["flush"]
+    for parts in ([part | {"rows": 4} for part in stored["parts"]], [stored["parts"][0] | {"rows": 8}]):
+        world.replace(flush.key, sealed(stored | {"fragments": stored["fragments"] * 2, "parts": parts}))
+        with pytest.raises(ObjectCorrupt, match="twice"):
+            read_flush(world.store, flush.key)
+
+
 def test_a_manifest_without_the_part_is_damaged(world: World) -> None:
     flush = together(world, [content(0, 1, 0, 0)])
     with pytest.raises(ObjectCorrupt, match="no flush of generation 5"):

@@ -4,7 +4,7 @@ Guarantees
  1. A *part* is one generation of one region.  Of what the parts share, the rows of the data files and the bytes of
     ``deletes.arrow`` and ``patches.arrow``, each has what comes behind that of the parts before it: only how much it has is
     said, never from where.  So no manifest can let a row count for two parts, or for none.
- 2. Together the parts have exactly the rows of the data files; no generation is two parts.
+ 2. Together the parts have exactly the rows of the data files, none of which is named twice; no generation is two parts.
  3. Nothing in it leads elsewhere: side files lie in its own folder, data files in the table's.
 
 Who has a generation's record takes its part as a ``Snapshot``.  A manifest without that part is damaged: the record names it.
@@ -29,7 +29,7 @@ from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store.object_limits import bytes_max
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.protocol import fragment_bytes, fragment_rows
+from lancewal_core.table.protocol import files_of, fragment_bytes, fragment_rows
 
 FORMAT = 1
 
@@ -241,6 +241,8 @@ def _flush(content: JsonObject, key: str) -> Flush:
     if key != paths.flush_file(name, FlushFile.MANIFEST):
         raise JsonFault(f"it is that of the flush {name}")
     fragments = tuple(fragment_text(f) for f in content.values("fragments"))
+    if len(files_of(fragments)) != len(fragments):
+        raise JsonFault("it names a data file twice")
     parts = []
     for value in content.values("parts"):
         if not isinstance(value, dict):
