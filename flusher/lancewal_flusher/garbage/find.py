@@ -129,7 +129,7 @@ def find_garbage(
     # Step 4
     looks: list[Callable[[], Collection[str]]] = [
         lambda: () if kept_by.damaged else _free_segments(context, candidates.segments, needed, now),
-        lambda: free_flushes(context, candidates.flushes, histories, known, now),
+        lambda: free_flushes(context, candidates.flushes, kept_by, known, now),
         lambda: _free_key_parts(context, candidates.key_parts),
         lambda: free_conflicts(context, candidates.conflicts),
     ]

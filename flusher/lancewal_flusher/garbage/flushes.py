@@ -5,8 +5,9 @@ Guarantees
  2. Of any other flush each part counts: it goes once the generation of every part is trimmed, or names another flush.  A part
     keeps it whose generation is SEALED, since the attempt may be the one that wins, or that nothing is known of: its region's
     state is damaged, or the contract does not name the region.
- 3. A folder without a manifest goes once all in it is seven days old, as one whose manifest is damaged.  A writer that froze
-    for so long may still swap such a flush in; then it is made anew from the log, which has all of it until the merge.
+ 3. A folder without a manifest goes once all in it is seven days old, as one whose manifest is damaged; but beside a region
+    whose state is damaged, which may name it.  A writer that froze for so long may still swap such a flush in; then it is
+    made anew from the log, which has all of it until the merge.
 
 Manifests never change: of a flush that nobody names it is read once, for as long as it is listed.
 """
@@ -23,7 +24,7 @@ from lancewal_core.errors import Corrupt, FormatUnknown
 from lancewal_core.ids import Generation, Region
 from lancewal_core.paths import FlushFile
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.history import History
+from lancewal_core.region.history import History, SoundHistories
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_flusher.context import FlusherContext
 
@@ -58,11 +59,12 @@ class KnownFlushes:
 def free_flushes(
     context: FlusherContext,
     listed: Seq[ObjectInfo],
-    histories: Mapping[Region, History],
+    kept_by: SoundHistories,
     known: KnownFlushes,
     now: int,
 ) -> set[str]:
-    """Objects of ``listed`` that are free; ``histories``: of all regions that the contract names and whose state is sound."""
+    """Objects of ``listed`` that are free; ``kept_by``: of all regions that the contract names."""
+    histories = kept_by.of
     folders: dict[str, list[ObjectInfo]] = {}
     for info in listed:
         parsed = paths.parse_flush_file(info.key)
@@ -83,7 +85,7 @@ def free_flushes(
             case NoParts.LATER:
                 goes = False
             case NoParts.UNFINISHED:
-                goes = all(now - info.modified_ms >= UNFINISHED_KEPT_MS for info in infos)
+                goes = not kept_by.damaged and all(now - i.modified_ms >= UNFINISHED_KEPT_MS for i in infos)
             case parts:
                 goes = all(_over(*part, histories, named) for part in parts)
         if goes:
