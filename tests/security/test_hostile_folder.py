@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
 
+from lancewal_core.rows.murmur2 import partition_of
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_reader.point.receipt import receipt_of
@@ -17,7 +19,7 @@ from tests.support.hostile_clients import answer
 from tests.support.hostile_objects import Changed, led_elsewhere, put, zeros
 from tests.support.memory_watch import peak_bytes
 from tests.support.whole_path import until
-from tests.whole_path.feed import PARTITIONS
+from tests.whole_path.feed import PARTITIONS, Record
 from tests.whole_path.world import make_world, positions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -37,6 +39,16 @@ def _has_rows(manifest: dict[str, dict[str, list[dict[str, str]]]], partition: i
     return any(part["rows"] and part["region"].endswith(f"/{partition}") for part in manifest["flush"]["parts"])
 
 
+def records_of(partition: int) -> Iterator[Record]:
+    """Upserts, and deletes of some of them and of others."""
+    customers = [f"customer-{n}" for n in range(60)]
+    for customer in (c for c in customers if partition_of(c.encode(), PARTITIONS) == partition):
+        for id in range(4):
+            yield Record("upsert", {"customer": customer, "id": id, "status": "open"})
+        for id in (3, 7):
+            yield Record("delete", {"customer": customer, "id": id})
+
+
 def test_the_flusher_merges_all_regions_but_those_and_names_them(
     kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
 ) -> None:
@@ -52,10 +64,11 @@ def test_the_flusher_merges_all_regions_but_those_and_names_them(
     )
     other = tmp_path / "other"
     lance.write_dataset(pa.table({"customer": ["of another table"], "id": [1]}), str(other))
-    world.feed.produce(400)
-    ingest = world.lancewal.start("ingest", "run")
-    world.wait_caught_up()
-    ingest.stop()  # it has flushed all that it had
+    for partitions in ([0], [1], range(2, PARTITIONS)):  # what is flushed together would be damaged together
+        world.feed.send(record for partition in partitions for record in records_of(partition))
+        ingest = world.lancewal.start("ingest", "run")
+        world.wait_caught_up()
+        ingest.stop()  # it has flushed all that it had
     path, bomb = waiting(world.uri, 0, "manifest.json"), waiting(world.uri, 1, "deletes.arrow")
     changed = [Changed("", "", p, p.relative_to(world.uri).as_posix(), p.read_bytes()) for p in (path, bomb)]
     put(path, led_elsewhere(path.read_bytes(), other))

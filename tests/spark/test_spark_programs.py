@@ -29,7 +29,7 @@ from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_nex
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.flusher.commands.test_compact import dies_before_its_commit
 from tests.public.test_public_names import programs
-from tests.spark.test_spark_page import ADDRESS, PAGE, SERVER, made_table, run_program
+from tests.spark.test_spark_page import ADDRESS, PAGE, SERVER, made_table
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
 from tests.support.spark import spark_environment
 from tests.support.spark_connect import ConnectServer, connect_server
@@ -177,11 +177,20 @@ def test_a_program_by_spark_connect(server: ConnectServer, table: FlusherTable) 
 def test_the_program_of_the_page_for_readers_by_spark_connect(server: ConnectServer, tmp_path: Path) -> None:
     made = made_table(tmp_path)
     (program,) = [program for program in programs(PAGE.read_text(encoding="utf-8")) if SERVER in program]
-    names: dict[str, Any] = {}
-    run_program(0, program.replace(ADDRESS, made.uri).replace(SERVER, server.remote), names)
-    names["remote"].stop()
-    assert names["everything"] == 20
-    assert {row["status"]: row["count"] for row in names["by_status"].to_pylist()} == {"open": 15, "paid": 5}
+    said = """
+import json
+print(json.dumps([everything, {row["status"]: row["count"] for row in by_status.to_pylist()}]))
+remote.stop()
+"""
+    # In a process of its own: from then on a process is a client of Connect, by its environment.
+    done = subprocess.run(
+        [sys.executable, "-c", program.replace(ADDRESS, made.uri).replace(SERVER, server.remote) + said],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [20, {"open": 15, "paid": 5}]
     made.close()
 
 

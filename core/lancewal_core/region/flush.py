@@ -146,9 +146,13 @@ def flush_generations(
 
 
 def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
-    """What each flush has."""
+    """What each flush has.  Generations without records have one of their own: beside them alone a merge adopts the file of
+    one that has some, and damage of that one's holds up nobody else."""
     small = [one for one in flushable if _is_small(one.content)]
-    return [*([small] if small else []), *([one] for one in flushable if not _is_small(one.content))]
+    some, none = (
+        [one for one in small if bool(one.record.first < (one.record.next or 0)) is has] for has in (True, False)
+    )
+    return [*(group for group in (some, none) if group), *([one] for one in flushable if not _is_small(one.content))]
 
 
 def _is_small(content: Content) -> bool:
