@@ -120,7 +120,11 @@ class Contract(BaseModel):
     @cached_property
     def pages(self) -> tuple[Page, ...]:
         """All pages of the table, in which the states of its regions lie."""
-        return tuple(dict.fromkeys(Page.of(region, self.regions_per_page) for region in self.regions))
+        return tuple(dict.fromkeys(map(self.page_of, self.regions)))
+
+    def page_of(self, region: Region) -> Page:
+        """The page in which the region's state lies."""
+        return Page.of(region, self.regions_per_page)
 
     @cached_property
     def fields_of(self) -> Mapping[str, tuple[int, ...]]:

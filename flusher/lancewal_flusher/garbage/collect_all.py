@@ -97,7 +97,7 @@ def _swaps(context: FlusherContext, after: Mapping[Region, tuple[History, tuple[
     all whose boundary moves."""
     found: dict[Page, list[tuple[bool, bool]]] = {}
     for region, (_, swaps) in after.items():
-        found.setdefault(Page.of(region, context.contract.regions_per_page), []).append(swaps)
+        found.setdefault(context.contract.page_of(region), []).append(swaps)
     counted = {page: sum(any(each) for each in zip(*swaps, strict=True)) for page, swaps in found.items()}
     return {page: swaps for page, swaps in counted.items() if swaps}
 

@@ -4,9 +4,8 @@ Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``l
 
 Rounds of requests, whatever the number of regions: one of listings for step 1; for step 2 the newest version and its W beside
 the contract, the indexes, the history pages that no round before has read; one for steps 4 and 5, and one more for what
-looks into what it has listed.  Flushes of all regions are one listing.
-Listings of logs are as many answers as there are segments that may be free, and one
-for each long log: what a round before has found needed is passed over (``list_segments``).
+looks into what it has listed.  Flushes of all regions are one listing.  Listings of logs are as many answers as there are
+segments that may be free, and one for each long log: what a round before has found needed is passed over (``list_segments``).
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def find_garbage(
     """Steps 4 and 5.  ``known``: of the last round; ``swaps``: versions of a page that step 3 would still have made."""
     swaps, histories = swaps or {}, kept_by.of
     needed = _needed_segments(histories)
-    per_page = context.contract.regions_per_page
+    page_of = context.contract.page_of
     # Step 4
     looks: list[Callable[[], Collection[str]]] = [
         lambda: () if kept_by.damaged else _free_segments(context, candidates.segments, needed, now),
@@ -136,8 +135,8 @@ def find_garbage(
     kinds = len(looks)
     # Step 5
     # What older versions say of a region is what its repair goes by.
-    repaired = {Page.of(region, per_page) for region in kept_by.damaged}
-    for page in dict.fromkeys(Page.of(region, per_page) for region in histories):
+    repaired = set(map(page_of, kept_by.damaged))
+    for page in dict.fromkeys(map(page_of, histories)):
         if page in repaired:
             continue
         is_old, kept = _page_is_old(now, page in swaps), VERSIONS_KEPT - swaps.get(page, 0)

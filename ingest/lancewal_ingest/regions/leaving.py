@@ -57,7 +57,8 @@ class Leaving:
         """None of them is open then; False if some are left as they are.  ``beside`` is called again and again meanwhile."""
         waiting: dict[Page, list[int]] = {}
         for partition in partitions:
-            waiting.setdefault(self._page_of(partition), []).append(partition)
+            page = self._context.contract.page_of(self._partitions.regions[partition])
+            waiting.setdefault(page, []).append(partition)
         under_way: list[_HandOver] = []
         all_done = True
         while True:
@@ -94,9 +95,6 @@ class Leaving:
             under_way[0].wait(timeout_s)
         else:
             self._sealing.wait(timeout_s)
-
-    def _page_of(self, partition: int) -> Page:
-        return Page.of(self._partitions.regions[partition], self._context.contract.regions_per_page)
 
     def _now(self) -> float:
         return self._context.clock.monotonic()

@@ -181,7 +181,9 @@ class Sealing:
         full_up = {page.number for page, under_way in self._pages.items() if not under_way.takes_more(now)}
         open_ = [region for region in self._partitions.open.values() if region.sealing is None]
         total = sum(r.memtable.nbytes for r in open_)
-        open_ = [r for r in open_ if not full_up or self._page_of(r.memtable.region).number not in full_up]
+        open_ = [
+            r for r in open_ if not full_up or self._context.contract.page_of(r.memtable.region).number not in full_up
+        ]
         largest = max(open_, key=lambda r: r.memtable.nbytes, default=None)
         early = largest if largest is not None and self._memory.seal_largest(total) else None
         due: dict[SealDecision, list[OpenRegion]] = {decision: [] for decision in SealDecision}
@@ -197,7 +199,7 @@ class Sealing:
             self._put_aside(_Ending(region, fixed, sealed=False))
 
     def _put_aside(self, ending: _Ending) -> None:
-        self._pages.setdefault(self._page_of(ending.region), _OfPage()).endings.append(ending)
+        self._pages.setdefault(self._context.contract.page_of(ending.region), _OfPage()).endings.append(ending)
 
     def _try_due(self) -> None:
         """All that can go out, the pages side by side."""
@@ -222,9 +224,6 @@ class Sealing:
 
     def _note_since(self) -> None:
         self._since = min((page.since for page in self._pages.values() if page.since is not None), default=None)
-
-    def _page_of(self, region: Region) -> Page:
-        return Page.of(region, self._context.contract.regions_per_page)
 
     def _take(self, ending: _Ending, answer: Answer) -> LancewalError | None:
         """What is left to say of it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lancewal_audit.repair.context import RepairContext
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Generation, Page, Position, Region
+from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.region.flushes.manifest import Snapshot, read_flush
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import index_in, page_family
@@ -28,7 +28,7 @@ class Versions:
 
 
 def versions_of(context: RepairContext, region: Region) -> Versions:
-    family = page_family(Page.of(region, context.contract.regions_per_page))
+    family = page_family(context.contract.page_of(region))
     listed = sorted({v for i in context.store.list(family.prefix) if (v := family.parse(i.key)) is not None})
     newest = listed[-1] if listed else 0
     damaged: list[str] = []

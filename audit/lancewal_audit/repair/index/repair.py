@@ -53,7 +53,7 @@ from lancewal_audit.repair.log_survey import survey_logs
 from lancewal_audit.repair.told import Told, of_generation, of_region, told
 from lancewal_core import paths
 from lancewal_core.errors import RepairRefused, RetentionLost
-from lancewal_core.ids import Generation, OwnerId, Page, Position, Region
+from lancewal_core.ids import Generation, OwnerId, Position, Region
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import record_of
 from lancewal_core.region.loss_record import read_losses, replaced_below
@@ -249,11 +249,11 @@ def _page_with(
 ) -> tuple[StatePage, list[int]]:
     """The page with this index, and of which partitions it says that their records are lost: guarantee 6."""
     per_page = context.contract.regions_per_page
-    page = Page.of(index.region, per_page)
+    page = context.contract.page_of(index.region)
     record = {index.region.partition: record_of(index, context.clock)}
     if versions.page is not None and versions.newest >= above:
         return replace(versions.page.with_records(record), write_id=context.new_id()), []
-    lost = [r.partition for r in context.contract.regions if Page.of(r, per_page) == page and r != index.region]
+    lost = [r.partition for r in context.contract.regions if context.contract.page_of(r) == page and r != index.region]
     marks = {partition: Record(b"", context.clock.now_ms()) for partition in lost}
     return StatePage(page, per_page, context.new_id(), {}).with_records({**marks, **record}), lost
 
@@ -270,7 +270,7 @@ def _go_on(context: RepairContext, plan: IndexPlan) -> list[Told]:
 
 def _fill(context: RepairContext, region: Region, data: bytes, numbers: range, newest: int) -> list[Told]:
     """Guarantee 4.  Up to ``newest`` there are versions, which stay."""
-    page = Page.of(region, context.contract.regions_per_page)
+    page = context.contract.page_of(region)
     filled = 0
     for number in numbers:
         key = paths.page_version(page, number)
