@@ -15,10 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.ids import TableVersion
-from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.filter import filter_rows
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Wanted
@@ -43,15 +40,6 @@ class State:
     plan: ReadPlan
     wanted: Wanted
     schema: pa.Schema
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """Rows of one version whose keys unmerged records have."""
-
-    version: TableVersion
-    keys: KeySet
-    addresses: npt.NDArray[np.uint64]
 
 
 class Sides:
@@ -117,18 +105,12 @@ class Kept:
             self._found = (*others, (key, made))[-self._count_max :]
         return made
 
-    def newest(self) -> object:
-        """The value made last, or None."""
-        found = self._found
-        return found[-1][1] if found else None
-
 
 class SidesCache:
     """Of an open table."""
 
     def __init__(self) -> None:
         self._sides = Kept()
-        self._hidden = Kept(2)
 
     def get(self, state: State, more: Sequence[str] = ()) -> Sides:
         """With the columns that are wanted, those that the filter may name, and ``more``."""
@@ -141,20 +123,10 @@ class SidesCache:
         def made() -> Sides:
             if not any(delta.sources for delta in plan.deltas):
                 return Sides(np.zeros(0, np.uint64), projected.table.empty_table(), filter)
-            folded = load(context, plan.deltas, projected, plan.in_force.conflicts).folded
-            hidden = self._hidden.get(rows_of, lambda: self._hidden_by(find, pinned, folded.keys(projected)))
-            rows = complete_rows(folded, pinned, projected, find).cast(projected.table)
+            loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
+            hidden = context.hidden.addresses(find, pinned, plan, loaded.mask)
+            rows = complete_rows(loaded.folded, pinned, projected, find).cast(projected.table)
             # Some of them are taken by their places again and again, which is slow out of many pieces.
-            return Sides(np.unique(hidden.addresses), rows.combine_chunks(), filter)
+            return Sides(hidden, rows.combine_chunks(), filter)
 
         return self._sides.get((rows_of, columns, filter), made)
-
-    def _hidden_by(self, find: FindAddresses, pinned: PinnedTable, keys: pa.Table) -> Hidden:
-        """Of keys that were looked up at this version before only the others are looked up."""
-        before = self._hidden.newest()
-        if isinstance(before, Hidden) and before.version == pinned.version:
-            known = before.keys.contains([keys[name] for name in before.keys.names])
-            if known.sum() == len(before.keys):
-                more = find(pinned, keys.filter(pa.array(~known)))
-                return Hidden(pinned.version, KeySet(keys), np.concatenate([before.addresses, more]))
-        return Hidden(pinned.version, KeySet(keys), find(pinned, keys))
