@@ -3,7 +3,7 @@
 Guarantees
  1. Each source is in exactly one portion, and none before an earlier one of its region: folded one behind the other, the
     portions come to what the whole comes to (guarantee 1 of ``rows.fold``).
- 2. An object is in one portion, so it is read once.
+ 2. A segment is in one portion, so it is read once.  A flush may have generations in several: its manifest is read by each.
  3. ``check_keys`` refuses what has more keys than are allowed.  A key that is folded stays one, so what a portion shows to be
     too many is too many of the whole.
 """

@@ -295,9 +295,6 @@ def _repaired(context: DeltaContext, made: Flushed) -> bool:
 
     One round, each flush once: behind a hand-over they are those of hundreds of regions.
     """
-    by_key: dict[str, list[tuple[Region, SnapshotRef]]] = {}
-    for region, ref in made:
-        by_key.setdefault(ref.key, []).append((region, ref))
 
     def one(parts: Flushed) -> bool:
         try:
@@ -306,7 +303,15 @@ def _repaired(context: DeltaContext, made: Flushed) -> bool:
         except Corrupt:
             return True
 
-    return bool(by_key) and any(context.tasks.map(one, list(by_key.values())))
+    return bool(made) and any(context.tasks.map(one, _by_manifest(made)))
+
+
+def _by_manifest(refs: Flushed) -> list[Flushed]:
+    """Those of one flush together."""
+    found: dict[str, list[tuple[Region, SnapshotRef]]] = {}
+    for region, ref in refs:
+        found.setdefault(ref.key, []).append((region, ref))
+    return list(found.values())
 
 
 def _folds(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
@@ -425,18 +430,13 @@ def _below(entry: Entry, next_: Position) -> pa.RecordBatch:
     return entry.rows if entry.next <= next_ else entry.rows.filter(pc.less(entry.rows[OFFSET], next_))
 
 
-def _snapshots(context: DeltaContext, refs: Sequence[tuple[Region, SnapshotRef]], projected: RowSchema) -> list[Folded]:
+def _snapshots(context: DeltaContext, refs: Flushed, projected: RowSchema) -> list[Folded]:
     """Each of these; what is remembered of none is read, together with others of its flush."""
     columns = tuple(projected.table.names)
     found = {of: context.snapshots.get(_of(*of), columns) for of in refs}
-    unknown: dict[str, list[tuple[Region, SnapshotRef]]] = {}
-    for of, folded in found.items():
-        if folded is None:
-            unknown.setdefault(of[1].key, []).append(of)
-    read = (
-        context.tasks.map(lambda some: _of_flush(context, some, projected), list(unknown.values())) if unknown else []
-    )
-    for some, contents in zip(unknown.values(), read, strict=True):
+    unknown = _by_manifest([of for of, folded in found.items() if folded is None])
+    read = context.tasks.map(lambda some: _of_flush(context, some, projected), unknown) if unknown else []
+    for some, contents in zip(unknown, read, strict=True):
         for of, folded in zip(some, contents, strict=True):
             context.snapshots.add(_of(*of), columns, folded)
             found[of] = folded
@@ -447,7 +447,7 @@ def _of(region: Region, ref: SnapshotRef) -> FlushedPart:
     return ref.key, region, ref.generation
 
 
-def _of_flush(context: DeltaContext, refs: Sequence[tuple[Region, SnapshotRef]], projected: RowSchema) -> list[Folded]:
+def _of_flush(context: DeltaContext, refs: Flushed, projected: RowSchema) -> list[Folded]:
     """Parts of one flush; what of it is gone is folded from the log."""
     whole = context.contract.rows
     try:

@@ -16,6 +16,7 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import google_crc32c
 
@@ -147,7 +148,7 @@ class Snapshot:
         return self.rows_bytes + sum(side.size for side in (self.deletes, self.patches) if side is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Flush:
     """A manifest."""
 
@@ -156,7 +157,7 @@ class Flush:
     fragments: tuple[str, ...]
     parts: tuple[FlushPart, ...]
 
-    @property
+    @cached_property
     def snapshots(self) -> tuple[Snapshot, ...]:
         """All parts, in their order."""
         name = flush_name(self.key)
@@ -187,11 +188,15 @@ class Flush:
             rows += part.rows
         return tuple(found)
 
+    @cached_property
+    def _by_generation(self) -> dict[tuple[Region, Generation], Snapshot]:
+        return {(found.region, found.generation): found for found in self.snapshots}
+
     def snapshot(self, region: Region, generation: Generation) -> Snapshot:
         """Of one part; ``ObjectCorrupt`` where there is none."""
-        for found in self.snapshots:
-            if (found.region, found.generation) == (region, generation):
-                return found
+        found = self._by_generation.get((region, generation))
+        if found is not None:
+            return found
         raise ObjectCorrupt(
             f"{self.key} is no flush of generation {generation} of region {region.name}; {SNAPSHOT_DAMAGED}",
             object=self.key,
