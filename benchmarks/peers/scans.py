@@ -58,13 +58,7 @@ def against_peer(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iter
         peer.create(as_parquet(base))
         ours = UpsertedTable(copy_table(base.table, folder / "ours"))
         try:
-            for _ in range(sizes.rounds):
-                rows = upserts.batch(sizes.round_rows)
-                ours.seal(rows)
-                ours.flush()
-                ours.merge()
-                peer.upsert(write_round(rows, folder))
-            peer.check(upserts.model)
+            _equal_rounds(ours, peer, upserts, folder, sizes)
             with table_scans() as scans:
                 others: dict[str, Read] = {
                     peer.name: lambda kind: peer.scan() if kind == "full" else peer.aggregate()[1],
@@ -74,6 +68,17 @@ def against_peer(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iter
             ours.close()
 
 
+def _equal_rounds(ours: UpsertedTable, peer: RemotePeer, upserts: Upserts, folder: Path, sizes: Sizes) -> None:
+    """The same upserts into both."""
+    for _ in range(sizes.rounds):
+        rows = upserts.batch(sizes.round_rows)
+        ours.seal(rows)
+        ours.flush()
+        ours.merge()
+        peer.upsert(write_round(rows, folder))
+    peer.check(upserts.model)
+
+
 def of_snapshot(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Iterator[Measured]:
     """Row d: a named snapshot of ours read by lance-spark, in turns with its own table after equal rounds of MERGE."""
     upserts = Upserts(base, 15)
@@ -81,13 +86,7 @@ def of_snapshot(base: Base, folder: Path, sizes: Sizes, engine: Engine) -> Itera
         peer.create(as_parquet(base))
         ours = UpsertedTable(copy_table(base.table, folder / "ours"))
         try:
-            for _ in range(sizes.rounds):
-                rows = upserts.batch(sizes.round_rows)
-                ours.seal(rows)
-                ours.flush()
-                ours.merge()
-                peer.upsert(write_round(rows, folder))
-            peer.check(upserts.model)
+            _equal_rounds(ours, peer, upserts, folder, sizes)
             snapshot = ours.keep("kept")
         finally:
             ours.close()

@@ -149,10 +149,10 @@ def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
     """What each flush has.  Generations without records have one of their own: beside them alone a merge adopts the file of
     one that has some, and damage of that one's holds up nobody else."""
     small = [one for one in flushable if _is_small(one.content)]
-    some, none = (
-        [one for one in small if bool(one.record.first < (one.record.next or 0)) is has] for has in (True, False)
-    )
-    return [*(group for group in (some, none) if group), *([one] for one in flushable if not _is_small(one.content))]
+    with_records = [one for one in small if one.record.next != one.record.first]
+    without = [one for one in small if one.record.next == one.record.first]
+    large = [[one] for one in flushable if not _is_small(one.content)]
+    return [group for group in (with_records, without, *large) if group]
 
 
 def _is_small(content: Content) -> bool:

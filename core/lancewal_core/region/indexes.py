@@ -330,7 +330,7 @@ class _Swaps:
                 if index is None:
                     self._answers[region] = Swap(False, found)
                     continue
-                self._decided[region] = index, self._record(read, index, clock)
+                self._decided[region] = index, record_of(index, clock, None if read is None else read.as_read(region))
                 if _opens(index, found):
                     opening.append(region)
             except LancewalError as error:  # of this region alone
@@ -345,11 +345,6 @@ class _Swaps:
         for region, (index, _) in self._decided.items():
             self._tried[region].add(index.write_id)
         return following if self._decided else None
-
-    @staticmethod
-    def _record(read: _PageRead | None, index: RegionIndex, clock: Clock) -> Record:
-        before = None if read is None else read.as_read(index.region)
-        return record_of(index, clock, before)
 
     def _following(self, content: StatePage) -> StatePage:
         return content.with_records({region.partition: record for region, (_, record) in self._decided.items()})

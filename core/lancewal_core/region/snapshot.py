@@ -3,7 +3,7 @@
 * Rows: Lance data files in the table's own data folder, referred to by no version until a merge adopts them.
 * ``deletes.arrow``: primary keys in state Gone; ``patches.arrow``: Partial rows (an Arrow IPC stream for each generation that
   has some, one behind the other).
-* ``manifest.json`` (``flush_manifest``): names all of these, and what each generation has of them, with sizes and crc32c; of
+* ``manifest.json`` (``flushes.manifest``): names all of these, and what each generation has of them, with sizes and crc32c; of
   the data files, which only Lance reads, it has the sum of each generation's keys (``key_checksum``): another key would hide
   another row.
 

@@ -1,8 +1,8 @@
 """How often each act comes, and how soon a row is seen.
 
 An ingest stores at most one segment at a time, at most one each ``ingest.linger_ms`` and in three times what a PUT takes, and
-none while no record has come: so
-with records that come by chance, ``rate`` a second, a segment is stored every ``period + exp(-rate * period) / rate`` seconds.
+none while no record has come: so with records that come by chance, ``rate`` a second, a segment is stored every
+``period + exp(-rate * period) / rate`` seconds.
 What a generation is sealed by is whatever limit of the settings it reaches first.
 
 A record is seen behind: its way into the loop, the wait for the next segment, the PUT, the wait of a reader for its next read,
