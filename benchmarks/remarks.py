@@ -1,0 +1,72 @@
+"""What the benchmark page says beside its figures: how peers are measured, which aims are missed, and why."""
+
+from __future__ import annotations
+
+PEERS = """
+## peers
+
+`python3 dev.py bench-peers` fetches Delta, Iceberg, Hudi, lance-spark and LakeSoul, each into an environment of its own
+in the cache folder (about 3 GB), and gives them the same rows as lancewal, in turns.  Nothing else ever fetches a peer.
+`--rows 100000 --rounds 3 --round-rows 5000` makes a short run, `--peers delta,lakesoul` and `--measures ab` a part of
+it; `--output FILE` leaves this page as it is.  A peer that cannot be had is named, and the exit code is 3.
+
+* a: from the first `produce` until the rows are merged and readable by plain Lance: broker, JSON, WAL, flushes,
+  merges.  Peers are counted for the upsert of a cached DataFrame alone.  *In a stream*: all rounds produced one behind
+  the other, against the same rounds of the peer.
+* b: rows given as Arrow: flush, merge and key index, without WAL, against LakeSoul's native upsert.  LakeSoul does
+  not look for old rows: its reads merge by key, those of the Lance table need not. *pylance, rows known*: what the same
+  rows, deletion files and commit take by Lance's own calls, for whoever knows already which rows are replaced.
+* c: reads after these rounds, by lancewal's reader and by plain Lance, before and after `lancewal compact --all`.
+* d: a [named snapshot](how-to/keep-a-snapshot.md) after the rounds, read by lance-spark, in turns with lance-spark's own
+  table after the same rounds of its MERGE."""
+
+
+MISSED = """
+## Aims that are missed, and what else is slow
+
+* **Upserts given as Arrow, against LakeSoul** (b). LakeSoul writes sorted rows and looks for nothing; each of its reads then
+  merges by key (c: 1.8 s for all columns, 0.9 s by lancewal's reader). A Lance table needs no merging afterwards, so the
+  rows that are replaced must be found, and hidden in every fragment, since random keys touch all of them. Lance's own calls
+  for that take 1.0 to 1.3 times as long as LakeSoul for 100,000 rows and 1.6 to 2.3 times for 10,000 (eight runs), the rows
+  to be hidden given to them; lookup, key index and the records by which nothing is merged twice make it 1.5 to 2.0 times
+  that. With the reading of its file counted for LakeSoul, as in the figures that the aims came from, lancewal takes 1.3 to
+  1.6 times as long for 100,000 rows and 2.5 to 3.2 times for 10,000. Half of what Lance takes to write the rows (8 and
+  33 ms) goes into compressing texts; stored as they are, they would make these files a fifth larger, and files of texts
+  that repeat themselves more. Behind large rounds every fragment hides rows already, and each merge writes what hides them
+  anew; compaction ends that.
+* **Merges where files were just deleted** (merge, b). A merge of random keys makes a file for every fragment, and some
+  twenty more. The disk measured on is an ext4 without a journal: where one makes a file, Linux looks at every inode that was
+  freed in the last minutes and passes it over (a profile of the kernel shows it). Right behind other runs, which delete
+  their tables, a merge of 10,000 rows with its flush took up to 60 ms, and 35 without deletions before it; on an ext4
+  with a journal it took 34 to 38. Let five minutes pass before measuring where files were deleted.
+* **Many rows, flush included** (merge). On the machine of 26 November a flush of 250,000 rows takes 112 to 121 ms, and of
+  2.5 M 1.6 s, where that of 23 November took 67 ms and 1.2 s; the code of then, measured beside it on the later machine,
+  takes 112 to 115 ms and 1.7 s. So the aims of 2 from the MemTable are kept on the one and missed on the other. So it is
+  with ingest: 0.65 of the floor there, 0.60 here, for the code of then as well.
+* **A store 30 ms away** (distance). What waits for one another costs 30 ms each: a strong read behind a merge is 4 rounds,
+  and planning and the opening of files between them. Of 200 small segments that nobody has read, bundles of 32 are asked
+  for behind the listing that shows them, and the rest one by one, side by side (these rows were measured by themselves, after
+  the others; without bundles they had 212 to 227 requests). A merge is 8 rounds to its commit, five requests of which are
+  Lance's own in a commit by address, beside the reading and writing of rows; each partition's flush has a manifest and a file
+  of its own.
+* **512 partitions 30 ms away** (distance). The same chains four times as wide: four state pages are four chains of versions,
+  each asked for its next numbers. A flush writes a file and a manifest a partition, 32 partitions at a time, and a merge
+  reads them: 512 requests of a merge and of a hand-over are these, and sixteen swaps in a row belong to them. Two members
+  that start have the group deal out the partitions twice, to the first alone and then to both, and half of them are handed
+  over in between. Where flushes show more than a thousand objects, a garbage round lists them partition by partition, two
+  requests each, which is also most of what an idle table is asked.
+* **64 partitions at 10,000 rows/s on two cores** (steady). With a producer that waits 5 ms, as where the figures are from, the
+  broker alone takes 75 to 100 % of a core: almost every record is a batch and a request. Rows are late since nobody has the
+  processor, not since somebody waits. With 50 ms, as it is measured since, the broker takes half of that.
+* **Narrow reads, lookups of many keys, counts** (reads). What a strong read does beside Lance's own, for unmerged keys, is
+  the same whether a hundred columns are read or one.
+* **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by
+  column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`
+  leaves the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them.
+  In a service, compaction takes a fragment once a fifth of it is hidden.
+* **Searches with unmerged rows** (search). A search plans a strong read, 4 ms, and asks Lance more than once: by vector an
+  index is asked with four times the candidates until they show the same rows; by text the best rows are scored anew, and how
+  many have a word is counted among the hidden ones. Lance's own query takes 1.5 to 2 ms by text here. A phrase of frequent
+  words is the slowest: all unmerged rows that have both words are looked through.
+* **Each round merged before the next** (a). All of the latency of Kafka, sealing by age and merging stands between two
+  rounds; producers that do not wait are the row *in a stream*."""
