@@ -28,6 +28,7 @@ from benchmarks.memory_source import MemorySource
 from benchmarks.partition_counts import partition_counts
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import SCHEMA, table_rows, upserts
+from lancewal_core import paths
 from lancewal_core.open import Address
 from lancewal_core.region.index import State
 from lancewal_core.settings.load import Settings
@@ -58,6 +59,8 @@ class Act:
 
     seconds: float
     requests: int
+    segments: int
+    """Of the requests those that brought a segment of the log."""
     rounds: int
     committed_s: float | None
     """Until the first version of the table that it made was stored."""
@@ -215,7 +218,8 @@ class _Distance:
         ]
         # The clock of the other process is another one.
         committed_s = min(made) - min(request.begin for request in taken) if made else None
-        return Act(seconds, len(taken), rounds_of(taken), committed_s)
+        segments = sum(request.status < 300 and _is_segment(request) for request in taken)
+        return Act(seconds, len(taken), segments, rounds_of(taken), committed_s)
 
     def _taken(self) -> list[StoreRequest]:
         return of_the_protocol(self._store.take(), FOLDER)
@@ -229,9 +233,14 @@ class _Distance:
             self._store.delay(0.0)
 
 
+def _is_segment(request: StoreRequest) -> bool:
+    return request.method == "GET" and paths.parse_wal_segment(request.below(FOLDER)) is not None
+
+
 def _figures(name: str, acts: list[Act]) -> Iterator[tuple[str, str, float]]:
     yield name, "s", statistics.median(act.seconds for act in acts)
     yield name, "requests", statistics.median(act.requests for act in acts)
+    yield name, "requests_besides_segments", statistics.median(act.requests - act.segments for act in acts)
     yield name, "rounds", statistics.median(act.rounds for act in acts)
     committed = [act.committed_s for act in acts if act.committed_s is not None]
     if committed:

@@ -92,7 +92,11 @@ def _distance_rows() -> Iterator[_Row]:
                     ".2f",
                 )
             yield f"{said}, s", f"{key}_s", _at_most(seconds), ".2f"
-            yield f"{said}, requests", f"{key}_requests", _at_most(requests), ",.0f"
+            if name == "warm":
+                yield f"{said}, requests for new segments included", f"{key}_requests", "-", ",.0f"
+                yield f"{said}, requests besides these", f"{key}_requests_besides_segments", _at_most(requests), ",.0f"
+            else:
+                yield f"{said}, requests", f"{key}_requests", _at_most(requests), ",.0f"
             yield f"{said}, rounds", f"{key}_rounds", "-", ",.0f"
         said, key = f"{partitions} partitions: two idle ingests and a flusher, requests a second", f"idle_{partitions}"
         yield said, f"{key}_requests_per_s", _at_most({512: "1.5"}.get(partitions, "1")), ".1f"

@@ -2,7 +2,7 @@
 
 ``service`` builds what takes turns (``turns``): a ``round`` of merging, and behind it garbage collection, expiry, compaction
 and indexes (``upkeep``), as the settings say (``limits``); ``backlog`` and ``metrics`` (declared in ``metric_table``) show
-what waits, since when (``stored_times``), and what happens, ``status`` where records stop, ``probes`` what is not as it
+what waits, since when, and what happens, ``status`` where records stop, ``probes`` what is not as it
 should be; ``merged_positions`` sees what must never happen.  ``visibility`` measures end to end when rows are seen, by the
 ``visible_positions`` of strong reads.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Position, Region, TableVersion
@@ -14,7 +13,6 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.round import RoundReport
-from lancewal_flusher.service.stored_times import StoredTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +25,28 @@ class Backlog:
     waiting: Mapping[Region, tuple[GenerationRecord, ...]]
     rows: Mapping[Region, int]
     waits_since_ms: Mapping[Region, int] = field(default_factory=dict)
-    """Of the oldest that waits, where it is known (``stored_times``)."""
+    """Of the oldest that waits: when it was flushed, else sealed, by its state, which survives a restart."""
     merged_ms: Mapping[Region, int] = field(default_factory=dict)
-    """When what is merged was durable, where that is known."""
+    """When the newest that is merged was sealed: what was durable then is in the table.  Unknown once its record has gone."""
     fell: Mapping[Region, Position] = field(default_factory=dict)
     """Where the merged position is less than it was, which must never be."""
     indexes: Mapping[Region, RegionIndex] = field(default_factory=dict)
 
 
-def backlog_after(context: FlusherContext, report: RoundReport, times: StoredTimes, merged: MergedPositions) -> Backlog:
+def backlog_after(context: FlusherContext, report: RoundReport, merged: MergedPositions) -> Backlog:
     """The backlog behind a round; reads the newest state only where the round has not seen that nothing is left."""
     if report.left is None:
-        return backlog_now(context, times, merged)
+        return backlog_now(context, merged)
     left = report.left
     unknown = [region for region in left.damaged if region not in left.indexes]
-    return _backlog(context, left.version, left.in_force, _Known(left.indexes, unknown), times, merged)
+    return _backlog(context, left.version, left.in_force, _Known(left.indexes, unknown), merged)
 
 
-def backlog_now(context: FlusherContext, times: StoredTimes, merged: MergedPositions) -> Backlog:
+def backlog_now(context: FlusherContext, merged: MergedPositions) -> Backlog:
     """The backlog by the newest state."""
     pinned, in_force = context.watermarks.newest()
     sound = context.read_sound_indexes()
-    return _backlog(context, pinned.version, in_force, _Known(sound.indexes, sound.damaged), times, merged)
+    return _backlog(context, pinned.version, in_force, _Known(sound.indexes, sound.damaged), merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,6 @@ def _backlog(
     version: TableVersion,
     in_force: InForce,
     known: _Known,
-    times: StoredTimes,
     merged: MergedPositions,
 ) -> Backlog:
     indexes = known.indexes
@@ -72,24 +69,20 @@ def _backlog(
     rows = {region: sum(_rows(context, flushes, region, r) for r in records) for region, records in waiting.items()}
     newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
     oldest = {region: next(iter(records), None) for region, records in waiting.items()}
-    times.keep({(of, r.generation) for found in (newest, oldest) for of, r in found.items() if r is not None})
     return Backlog(
         version,
         in_force,
         waiting,
         rows,
-        _times(oldest, partial(times.waits_since_ms, context.store)),
-        _times(newest, partial(times.logged_ms, context.store)),
+        _times_ms({of: r.flushed_at_ms or r.sealed_at_ms for of, r in oldest.items() if r is not None}),
+        _times_ms({of: r.sealed_at_ms for of, r in newest.items() if r is not None}),
         merged.look(context.table, in_force),
         indexes,
     )
 
 
-def _times(
-    of: Mapping[Region, GenerationRecord | None], ask: Callable[[Region, GenerationRecord], int | None]
-) -> dict[Region, int]:
-    found = {region: ask(region, record) for region, record in of.items() if record is not None}
-    return {region: at_ms for region, at_ms in found.items() if at_ms is not None}
+def _times_ms(stored: Mapping[Region, int | None]) -> dict[Region, int]:
+    return {region: at_ms for region, at_ms in stored.items() if at_ms is not None}
 
 
 def _newest_merged(index: RegionIndex | None, in_force: InForce) -> GenerationRecord | None:

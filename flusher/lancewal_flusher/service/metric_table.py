@@ -88,13 +88,13 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     unmerged_generations = gauge("Generations that have ended and are not merged.", "partition")
     unmerged_rows = gauge("Changed keys in flushes that are not merged.", "partition")
     oldest_unmerged_seconds = gauge(
-        "Since the flush of the oldest generation that has ended and is not merged was stored, or, while it is not flushed, "
-        "its last WAL segment; by the store's time, so it survives a restart. 0 while none waits.",
+        "Since the oldest generation that has ended and is not merged was flushed, or, while it is not, since it was sealed; "
+        "by its state in the store, so it survives a restart. 0 while none waits.",
         "partition",
     )
     merged_timestamp_seconds = gauge(
-        "When the last WAL segment of the newest merged generation was stored: what was durable then is in the table. "
-        "Absent where nothing is merged, or the segment is collected.",
+        "When the newest merged generation was sealed: what was durable then is in the table. Absent where nothing is "
+        "merged, or its record is trimmed.",
         "partition",
     )
     last_round_timestamp_seconds = gauge("When a round last ended without an error; absent before the first.")

@@ -275,7 +275,7 @@ class FlusherMetrics(ServiceMetrics):
         since_ms = self._waits_since_ms.get(region)
         if since_ms is not None:
             return max(0.0, (self._clock.now_ms() - since_ms) / 1000)
-        # The store's time is not known: since when this process has known of it.
+        # Its state does not tell: since when this process has known of it.
         seen = [self._first_seen.get((region, r.generation)) for r in self._waiting.get(region, ())]
         known = [since for since in seen if since is not None]
         return max(0.0, self._clock.monotonic() - min(known)) if known else 0.0

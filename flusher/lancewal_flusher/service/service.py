@@ -75,7 +75,6 @@ from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.probes import NO_ROUND_YET, FlusherProbes
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.service.status import FlusherStatus
-from lancewal_flusher.service.stored_times import StoredTimes
 from lancewal_flusher.service.turns import Turn, Turns
 from lancewal_flusher.service.upkeep import CompactionReport, IndexReport, Upkeep
 from lancewal_flusher.service.visibility import Visibility, VisibilityThread
@@ -117,7 +116,6 @@ class _Loop:
     garbage: GarbageState = field(default_factory=GarbageState)
     oldest: Oldest = field(default_factory=Oldest)
     limits: MergeLimits = field(default_factory=MergeLimits)
-    times: StoredTimes = field(default_factory=StoredTimes)
     merged: MergedPositions = field(default_factory=MergedPositions)
     status: FlusherStatus | None = None
     """Where there is a page to show it."""
@@ -140,7 +138,7 @@ class _Loop:
             enough=lambda: clock.monotonic() - began >= round_s,
         )
         self.metrics.round(report, clock.monotonic() - began)
-        backlog = backlog_after(self.context, report, self.times, self.merged)
+        backlog = backlog_after(self.context, report, self.merged)
         self.metrics.backlog(backlog)
         if self.status is not None:
             self.status.round(report, backlog)
@@ -149,7 +147,7 @@ class _Loop:
     def look(self) -> None:
         """Show what waits, where no round tells it."""
         try:
-            backlog = backlog_now(self.context, self.times, self.merged)
+            backlog = backlog_now(self.context, self.merged)
         except (Retry, Refresh, Corrupt):
             return  # what is wrong with it, a round says
         self.metrics.backlog(backlog)

@@ -1,7 +1,7 @@
 """What the flusher knows of where records stand: facts from the indexes that its rounds read anyway.
 
 Asks nobody: a status is put together from the last round, so a view of the page costs the store nothing.  What waits is as
-old as stored state says (``stored_times``), else since this process knew of it.
+old as stored state says, else since this process knew of it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ from lancewal_flusher.service import round as rounds
 from lancewal_flusher.service.backlog import backlog_after
 from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.round import RoundState, run_round
-from lancewal_flusher.service.stored_times import StoredTimes
 from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upsert, upserts
 from tests.support.indexes import flip_record, page_versions
@@ -456,7 +455,7 @@ def test_a_region_whose_state_is_damaged_holds_up_no_other(tmp_path: Path, harm:
     assert harm == "the whole page" or f"region {table.regions[damaged].name}" in str(
         report.damaged[table.regions[damaged]]
     )
-    backlog = backlog_after(context, report, StoredTimes(), MergedPositions())
+    backlog = backlog_after(context, report, MergedPositions())
     assert {region.partition for region in backlog.waiting} == {0, 1, 2} - left
     going_on = {neighbour, elsewhere} - left
     for partition in going_on:
