@@ -43,15 +43,16 @@ MISSED = """
   2.5 M 1.6 s, where that of 23 November took 67 ms and 1.2 s; the code of then, measured beside it on the later machine,
   takes 112 to 115 ms and 1.7 s. So the aims of 2 from the MemTable are kept on the one and missed on the other. So it is
   with ingest: 0.65 of the floor there, 0.60 here, for the code of then as well.
-* **A store 30 ms away** (distance). What waits for one another costs 30 ms each. Opening a table of which all is merged and reading
-  it is eight requests one behind the other, 0.26 s by themselves: listing and reading the contract, listing the page of states, asking
-  for the number behind the newest, reading the newest (in this order: what is seen to be there after the number behind it was absent
-  was the newest), and three of Lance's, which open data files and read rows. Of the requests of a read between two merges eight ask for the next numbers
-  of the page: five swaps lie between two of these reads, and all numbers that may be there are asked for at once. A swap less is a request
-  less. A merge is 8 rounds to its commit, five requests of which are Lance's own in a commit by address, beside the reading and
-  writing of rows.
-* **512 partitions 30 ms away** (distance). Four state pages are four chains of versions, each asked for its next numbers. What two
-  members that start, or end, take besides is Kafka's group: partitions are dealt out to the first alone and then to both.
+* **A store 30 ms away** (distance). What waits for one another costs 30 ms each. Opening a table of which all is merged
+  and reading it is eight requests one behind the other, 0.26 s by themselves: listing and reading the contract, listing
+  the page of states, asking for the number behind the newest, reading the newest (in this order: what is seen to be there
+  after the number behind it was absent was the newest), and three of Lance's, which open data files and read rows. Of the
+  requests of a read between two merges eight ask for the next numbers of the page: five swaps lie between two of these
+  reads, and all numbers that may be there are asked for at once. A swap less is a request less. A merge is 8 rounds to
+  its commit, five requests of which are Lance's own in a commit by address, beside the reading and writing of rows.
+* **512 partitions 30 ms away** (distance). Four state pages are four chains of versions, each asked for its next numbers.
+  What two members that start, or end, take besides is Kafka's group: partitions are dealt out to the first alone and then
+  to both.
 * **64 partitions at 10,000 rows/s on two cores** (steady). With a producer that waits 5 ms, as where the figures are from, the
   broker alone takes 75 to 100 % of a core: almost every record is a batch and a request. Rows are late since nobody has the
   processor, not since somebody waits. With 50 ms, as it is measured since, the broker takes half of that.
