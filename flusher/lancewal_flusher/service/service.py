@@ -5,20 +5,20 @@ Steps
     does not answer or lets nobody in is asked again in the process (``process.start``).
  2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.merge_interval_s``, and at once while
     there is more to do: no round begins a further merge after that time, so that the others have their turn under any
-    load.  Behind it *garbage collection*, every ``flusher.gc_interval_s``; *compaction*, and at once behind a merge that
-    wears a fragment so much that writing it anew costs less than leaving it (``cost``); *index upkeep* alone, behind every
-    merge; *expiry*.
-    Beside them, in a thread of its own, *visibility* is measured every ``flusher.visibility_interval_s`` (``visibility``).
+    load.  Beside them *garbage collection*, every ``flusher.gc_interval_s``; behind a round *compaction*, and at once behind a
+    merge that wears a fragment so much that writing it anew costs less than leaving it (``cost``); *index upkeep* alone,
+    behind every merge; *expiry*.
+    In a thread of its own *visibility* is measured every ``flusher.visibility_interval_s`` (``visibility``).
  3. Told to stop: the merge under way is finished, nothing is begun.  ``flusher.drain_timeout_s`` after the signal the
     process has ended (``process.stop_signals``), also where the store hangs or the merge takes longer: that is a crash, after
     which the table has the merge's commit, or the next flusher merges the same again.
 
 A silent store is named some seconds later, whatever the loop waits for; liveness does not fail for that (``process.health``).
 
-While an operator pauses the flusher, it takes no turn; it asks before each pass, and every ``control.POLL_S`` while it is
-paused.  ``once`` is refused then.  What waits to be merged, and since when, is shown all the same: it is looked at before the
-first round, during a pause, and behind a round that failed, so that neither a pause nor a flusher that cannot merge looks
-like one that has nothing to do.
+While an operator pauses the flusher, it takes no turn, and says that it is paused once none is under way; it asks before each
+pass, and every ``control.POLL_S`` while it is paused.  ``once`` is refused then.  What waits to be merged, and since when, is
+shown all the same: it is looked at before the first round, during a pause, and behind a round that failed, so that neither a
+pause nor a flusher that cannot merge looks like one that has nothing to do.
 
 A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn tried again: a round after a
 pause that doubles up to ``PAUSE_MAX_S``: a store may show again what it did not show, a person may repair it, and until then
@@ -119,10 +119,14 @@ class _Loop:
     merged: MergedPositions = field(default_factory=MergedPositions)
     status: FlusherStatus | None = None
     """Where there is a page to show it."""
+    end_beside: Callable[[Callable[[], object]], None] = lambda look: None
+    """``Turns.end_beside``."""
 
     def paused(self) -> bool:
-        """Ask whether an operator wants no turn to begin."""
+        """Ask whether an operator wants no turn to begin; then none is under way either."""
         until = self.control.read()
+        if until is not None:
+            self.end_beside(self.stopping)
         self.metrics.paused_by_operator(until)
         return until is not None
 
@@ -211,6 +215,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
             return
         loop.limits = merge_limits(settings, loop.context.contract)
         turns, store = turns_of(loop, settings), loop.context.store
+        loop.end_beside = turns.end_beside
         known = paths.contract_version(loop.context.contract.version)
         who = f"the store at {settings.table.uri}"
         silence = SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, who, STORE)
@@ -345,6 +350,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
                 for region, error in sorted(report.damaged.items())
             ],
             faults_are_problems=True,
+            tasks=loop.context.tasks,
         )
     ]
     behind_merges: list[tuple[Turn[Any], Callable[[RoundReport], bool]]] = []

@@ -7,10 +7,13 @@
    turn before any other has its next.  Where the first fails, the others wait for a pass in which it does not.
 4. Damage that a turn meets is a *problem* until a turn of the same kind ends well: one that fails otherwise, or that was
    refused, says nothing of it.
+5. A turn that has ``tasks`` is done beside the others: begun in one pass, and taken note of in the first one that finds it
+   ended.  Until then no other of its kind begins.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -18,9 +21,12 @@ from typing import Any, Generic, TypeVar
 from lancewal_core.errors import Corrupt, Refresh, Retry
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.health import Problem
+from lancewal_core.process.tasks import Task, Tasks
 
 _DOUBLED_MAX = 10
 RETRY_MAX_S = 3600.0
+_LOOK_S = 1.0
+"""Between two looks whether a turn that is waited for has ended."""
 
 Result = TypeVar("Result")
 Failed = Callable[[str, Retry | Refresh | Corrupt, float], None]
@@ -57,21 +63,45 @@ class Turn(Generic[Result]):
     faults_are_problems: bool = False
     """Also those that may pass."""
     problems: Sequence[Problem] = ()
+    tasks: Tasks | None = None
+    """Of one that is done beside the others."""
     _failures: int = 0
+    _beside: Task[Result] | None = None
 
     def wait_s(self) -> float:
-        """Time until a turn is due; 0 if one is."""
+        """Time until there is something to ``take``; 0 if there is.  That of one under way is not known: infinite."""
+        if self._beside is not None:
+            return 0.0 if self._beside.done() else math.inf
         return max(0.0, self.due_at - self.clock.monotonic())
+
+    @property
+    def under_way(self) -> bool:
+        """Beside the others, and not taken note of."""
+        return self._beside is not None
+
+    def wait_for(self, seconds: float) -> bool:
+        """Whether none is under way, so many seconds later at most."""
+        if self._beside is not None and not self._beside.done():
+            self._beside.wait(seconds)
+        return self._beside is None or self._beside.done()
 
     def hurry(self) -> None:
         """A turn is due now.  But not while turns fail."""
         if not self._failures:
             self.due_at = min(self.due_at, self.clock.monotonic())
 
-    def take(self) -> Result | TurnFailed:
-        """Do it, and note when the next one is due."""
+    def take(self) -> Result | TurnFailed | None:
+        """Do it, and note when the next one is due.  One that is done beside the others is begun, which gives None, or what it
+        has come to is taken note of."""
         try:
-            result = self.do()
+            if self._beside is not None:
+                task, self._beside = self._beside, None
+                result = task.result()
+            elif self.tasks is not None:
+                self._beside = self.tasks.start(self.do)
+                return None
+            else:
+                result = self.do()
         except (Retry, Refresh, Corrupt) as error:
             again_s = min(self.retry_max_s, self.retry_s * 2.0 ** min(self._failures, _DOUBLED_MAX))
             self._failures += 1
@@ -103,6 +133,15 @@ class Turns:
             if turn.wait_s() == 0.0 and not stopping():
                 self._take(turn)
         return min(turn.wait_s() for turn in (self.first, *self.others))
+
+    def end_beside(self, look: Callable[[], object]) -> None:
+        """Wait for what is under way beside, and take note of it; ``look`` is called meanwhile."""
+        for turn in self.others:
+            under_way = turn.under_way
+            while not turn.wait_for(_LOOK_S):
+                look()
+            if under_way:
+                self._take(turn)
 
     def problems(self) -> Sequence[Problem]:
         return [problem for turn in (self.first, *self.others) for problem in turn.problems]

@@ -300,6 +300,31 @@ def test_garbage_is_collected(tmp_path: Path) -> None:
     table.close()
 
 
+def test_merges_go_on_beside_garbage_collection(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause begins once it has ended."""
+    begun, may_end, ended = (threading.Event() for _ in range(3))
+
+    def collect(*arguments: Any) -> Any:
+        begun.set()
+        assert may_end.wait(DEADLINE_S)
+        report = collect_garbage(*arguments)
+        ended.set()
+        return report
+
+    monkeypatch.setattr(service, "collect_garbage", collect)
+    monkeypatch.setattr(service, "POLL_S", 0.05)
+    with serving(settings_of(table)) as port:
+        assert begun.wait(DEADLINE_S)
+        table.generation(0, upserts(range(5)))
+        wait_for(lambda: table.states(0) == ["MERGED"])
+        assert not ended.is_set()
+        pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER)
+        may_end.set()
+        wait_for(lambda: samples(port)["paused"] == 1)
+        assert ended.is_set()
+    table.check()
+
+
 def test_garbage_is_collected_while_something_always_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = FlusherTable(tmp_path, history_window_s=0, grace_s=0)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from threading import Event
 from typing import Any, NoReturn
 
 import pytest
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, StoreUnavailable
 from lancewal_core.process.health import Problem
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_flusher.service import turns as module
 from lancewal_flusher.service.turns import Turn, TurnFailed, Turns
 from tests.support.scripted import ManualClock
 
@@ -120,3 +124,72 @@ def test_a_pass_begins_with_the_first_and_takes_what_is_due(clock: ManualClock) 
     assert turns.take_due(lambda: False) == 10.0, "nothing else is taken where the first fails"
     assert taken == []
     assert failed == [("first", "store_unavailable", 10.0)]
+
+
+def test_a_turn_beside_the_others_holds_up_none_of_them(clock: ManualClock) -> None:
+    may_end, taken = Event(), list[str]()
+
+    def sweep() -> float:
+        assert may_end.wait(60)
+        taken.append("swept")
+        return 30.0
+
+    def merge() -> float:
+        taken.append("merged")
+        return 5.0
+
+    with closing(ThreadTasks()) as tasks:
+        first, beside = turn_of(clock, merge, "first"), turn_of(clock, sweep, tasks=tasks)
+        turns = Turns(first, [beside], lambda name, error, again_s: None)
+        assert turns.take_due(lambda: False) == 5.0
+        clock.sleep(5.0)
+        assert turns.take_due(lambda: False) == 5.0, "it is under way, and no other begins"
+        assert taken == ["merged", "merged"]
+        may_end.set()
+        assert beside.wait_for(60)
+        assert turns.take_due(lambda: False) == 5.0
+        assert beside.wait_s() == 30.0, "from when its end was seen"
+    assert taken == ["merged", "merged", "swept", "merged"]
+
+
+def test_what_fails_beside_the_others_is_told_when_it_is_taken_note_of(clock: ManualClock) -> None:
+    failed = list[str]()
+    with closing(ThreadTasks()) as tasks:
+        beside = turn_of(clock, fail, tasks=tasks)
+        turns = Turns(turn_of(clock), [beside], lambda name, error, again_s: failed.append(f"{name}: {error.kind}"))
+        turns.take_due(lambda: False)
+        assert beside.wait_for(60)
+        assert failed == []
+        turns.take_due(lambda: False)
+        assert failed == ["sweeping: store_unavailable"]
+        assert beside.wait_s() == 10.0
+        beside.do = refuse
+        clock.sleep(10.0)
+        turns.take_due(lambda: False)
+        assert beside.wait_for(60)
+        with pytest.raises(InvalidInput):
+            turns.take_due(lambda: False)
+
+
+def test_what_is_under_way_can_be_waited_for(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    may_end, looked = Event(), list[str]()
+
+    def sweep() -> float:
+        assert may_end.wait(60)
+        return 30.0
+
+    def look() -> None:
+        looked.append("looked")
+        may_end.set()
+
+    with closing(ThreadTasks()) as tasks:
+        beside = turn_of(clock, sweep, tasks=tasks)
+        turns = Turns(turn_of(clock), [beside], lambda name, error, again_s: None)
+        turns.end_beside(look)
+        assert looked == [], "nothing is under way"
+        turns.take_due(lambda: False)
+        turns.end_beside(look)
+        assert looked
+        assert not beside.under_way
+        assert beside.wait_s() == 30.0
