@@ -1,4 +1,7 @@
-"""``open_table``: a lancewal table for readers in any process, straight from object storage."""
+"""``open_table``: a lancewal table for readers in any process, straight from object storage.
+
+Rounds of requests, as counted: 7 ("open and strong read").
+"""
 
 from __future__ import annotations
 

@@ -2,26 +2,29 @@
 
 Lance and obstore are the real ones, the store is the small S3, and records come from a list.
 
-``python -m tests.deploy.test_requests_page`` writes the page's tables, and ``counted.json`` of ``lancewal estimate``.
+``python -m tests.deploy.test_requests_page`` writes the page's tables, ``counted.json`` of ``lancewal estimate``, and
+the rounds in docstrings.
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import pytest
 
 from benchmarks.memory_source import MemorySource
 from benchmarks.tables import MemoryIngest, create
-from benchmarks.workload import Message, upserts
+from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, Message, upserts
 from lancewal_core.cli.estimate.counted import (
     COUNTED,
     MORE_LOGS,
@@ -39,10 +42,13 @@ from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.index import State
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, Service
 from lancewal_core.table.store_proof import prove_store
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.define import register
+from lancewal_flusher.define.create import create_table
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.first_seen import FirstSeen
@@ -50,14 +56,20 @@ from lancewal_flusher.merge.inputs import read_inputs
 from lancewal_flusher.merge.look import look
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
+from lancewal_flusher.status import status
+from lancewal_flusher.status.status import table_status
 from lancewal_flusher.tasks.runner import ThreadRunner
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.worker import IngestWorker
+from lancewal_kafka.topic import TopicInspector, TopicState
 from lancewal_reader.table import Table, table_of
 from tests.support.small_s3.counted import Counted, CountedS3, CountedTasks, counted
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "requests.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "requests.md"
 FOLDER = "table"
 HEADER = [
     "| act | partitions | rounds | requests | GET, HEAD | LIST | PUT, POST | $ a thousand times |",
@@ -65,11 +77,36 @@ HEADER = [
 ]
 ADDS = ["| act | a partition adds | a page adds | a log adds |", "|---" * 4 + "|"]
 WITH_A_NEW_HANDLE = {
+    "`lancewal status`",
+    "`lancewal table create`",
     "open and strong read",
     "open all partitions, handed over",
     "open all partitions, of an owner that died",
 }
-"""Acts that are another process's, or begin with ``open_table``."""
+"""Acts that are another process's, or begin with opening the table."""
+DONE_IN: dict[str, tuple[str, ...]] = {
+    "flusher/lancewal_flusher/service/round.py": ("merge round", "merge round, nothing to merge"),
+    "reader/lancewal_reader/plan/strong.py": (
+        "strong read of an open table behind a merge",
+        "strong read of an open table, nothing new",
+    ),
+    "reader/lancewal_reader/table.py": ("open and strong read",),
+    "flusher/lancewal_flusher/garbage/collect.py": ("garbage round, nothing to delete",),
+    "core/lancewal_core/table/control.py": ("look for an operator's pause",),
+    "ingest/lancewal_ingest/service/contract_watch.py": ("look for another contract",),
+    "core/lancewal_core/table/store_proof.py": ("what the store promises, at the start of an ingest",),
+    "ingest/lancewal_ingest/regions/open.py": (
+        "open all partitions, handed over",
+        "open all partitions, of an owner that died",
+    ),
+    "ingest/lancewal_ingest/regions/seal.py": ("seal all partitions",),
+    "core/lancewal_core/region/flush.py": ("flush all partitions",),
+    "ingest/lancewal_ingest/regions/leaving.py": ("hand over and flush all partitions",),
+    "flusher/lancewal_flusher/upkeep/compaction.py": ("round of compaction",),
+    "flusher/lancewal_flusher/status/status.py": ("`lancewal status`",),
+    "flusher/lancewal_flusher/define/create.py": ("`lancewal table create`",),
+}
+"""Modules whose docstrings say how many rounds their acts take."""
 _TRIES = 5
 _NOT_YET = SealPolicy(rows=1 << 40)
 WRITTEN_USD, READ_USD = 0.005, 0.0004
@@ -93,7 +130,7 @@ class Acts:
         # Versions of the table are listed by one round of an hour.
         looked = VersionsSeen(looked=self.context.clock.monotonic())
         self._rounds, self._garbage = RoundState(), GarbageState(versions=looked)
-        self._seed = 0
+        self._seed = self._created = 0
 
     def run(self) -> Iterator[tuple[str, Counted]]:
         """Each act once; first what makes a table that has been in use."""
@@ -106,6 +143,7 @@ class Acts:
         self._merge()
         reader.to_arrow(["id"])  # so that it knows how fast pages grow
         self.feed()
+        yield "`lancewal status`", self._counted(self._status)
         yield "merge round", self._counted(self._merge)
         yield "strong read of an open table behind a merge", self._counted(lambda: reader.to_arrow(["id"]))
         yield "strong read of an open table, nothing new", self._counted(lambda: reader.to_arrow(["id"]))
@@ -122,6 +160,8 @@ class Acts:
         yield "what the store promises, at the start of an ingest", self._counted(self._prove)
         if len(self._ingests) == 1:
             yield from self._acts_of_ingest()
+        yield "round of compaction", self._counted(self._compact)
+        yield "`lancewal table create`", self._counted(self._create)
 
     def _acts_of_ingest(self) -> Iterator[tuple[str, Counted]]:
         """On all partitions, with a row in each of them."""
@@ -139,6 +179,39 @@ class Acts:
         self._append()
         # Its owner is dead from here on.
         yield "open all partitions, of an owner that died", self._counted(self._assigned()._open_due)
+
+    def _status(self) -> None:
+        """Without brokers."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(status, "ThreadTasks", lambda **_: self._tasks)
+            found = table_status(Settings.model_validate(self._settings()), self._address.uri)
+        assert not found.problems
+        assert all(partition.unmerged_rows for partition in found.partitions)
+
+    def _compact(self) -> None:
+        limits = CompactionLimits().to_the_end()
+        assert isinstance(compact_next(self.context, limits, FileSizes(), with_sentinel=False), Compacted)
+
+    def _create(self) -> None:
+        """Of another table."""
+        self._created += 1
+        contract = self.context.contract
+        topic = TopicState(contract.topic, contract.topic_id, contract.partitions, compacted=False)
+        tree = self._settings()
+        tree["table"] |= {
+            "uri": f"s3://bucket/created-{self._created}",
+            "topic": contract.topic,
+            "columns": COLUMNS,
+            "primary_key": PRIMARY_KEY,
+            "region_key": REGION_KEY,
+        }
+        tree["kafka"] = {"bootstrap_servers": "127.0.0.1:1"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(register, "ThreadTasks", lambda: self._tasks)
+            create_table(Settings.model_validate(tree), cast(TopicInspector, _Brokers(topic)))
+
+    def _settings(self) -> dict[str, dict[str, object]]:
+        return {"table": {"uri": self._address.uri}, "storage": {"options": self._store.options}}
 
     def _prove(self) -> None:
         prove_store(self.context.store, self._tasks, self._address.way(), self._address.uri, self.context.new_id)
@@ -192,6 +265,20 @@ class Acts:
         parts = MappedParts(opened.store, None, self._folder, 1 << 30)
         keys = KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, self._tasks)
         return FlusherContext(*opened.parts, keys, ThreadRunner(opened.table, self._tasks), lambda: uuid.uuid4().hex)
+
+
+@dataclass(frozen=True, slots=True)
+class _Brokers:
+    """Stands for the brokers that describe a topic."""
+
+    topic: TopicState
+
+    def describe(self, topic: str) -> TopicState:
+        assert topic == self.topic.topic
+        return self.topic
+
+    def starts(self, topic: TopicState, start: object) -> tuple[int, ...]:
+        return (0,) * topic.partitions
 
 
 def _taken_up(contract: Contract) -> NoReturn:
@@ -266,16 +353,16 @@ def test_what_each_act_asks_is_what_is_written_down(size: Size) -> None:
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.name)
 def test_who_has_a_table_open_opens_no_connection_but_for_a_commit(size: Size) -> None:
-    """To open one takes as long as two or three requests.  A commit takes one or two.  One that is not back in its pool yet
-    when the next request goes out is another, which is a matter of chance: the least of some tries counts.  A client made anew
-    by each act, or each swap, is 6 to 9 in every try."""
+    """To open one takes as long as two or three requests.  A commit takes one or two; there are two.  A connection that
+    is not back in its pool yet when the next request goes out makes another, which is a matter of chance: the least of some
+    tries counts.  A client made anew by each act, or each swap, is more in every try."""
     least: dict[str, int] | None = None
     for _ in range(_TRIES):
         opened = {act: sum(request.opened for request in found.requests) for act, found in run(size).items()}
         assert all(opened[act] for act in WITH_A_NEW_HANDLE & opened.keys()), "else nothing was counted"
         if least is None or _without_new_handles(opened) < _without_new_handles(least):
             least = opened
-        if _without_new_handles(least) <= 4:
+        if _without_new_handles(least) <= 6:
             return
     raise AssertionError(least)
 
@@ -292,6 +379,15 @@ def test_the_page_has_what_is_written_down() -> None:
         assert lines[begin : begin + 2] == header
         end = next((n for n in range(begin, len(lines)) if not lines[n].startswith("|")), len(lines))
         assert lines[begin + 2 : end] == table
+
+
+def test_each_act_has_its_rounds_in_a_docstring() -> None:
+    rounds = {act: found.rounds for act, found in stored()[SMALL].items()}
+    assert {act for acts in DONE_IN.values() for act in acts} == rounds.keys()
+    for module, acts in DONE_IN.items():
+        docstring = ast.get_docstring(ast.parse((ROOT / module).read_text())) or ""
+        said = re.findall(r'(\d+) \("([^"]+)"\)', " ".join(docstring.split()))
+        assert said == [(f"{rounds[act]:g}", act) for act in acts], module
 
 
 def test_what_a_merge_takes_is_read_side_by_side() -> None:
@@ -319,6 +415,13 @@ def write() -> None:
         end = next((n for n in range(begin, len(text)) if not text[n].startswith("|")), len(text))
         text[begin:end] = [*header, *table]
     PAGE.write_text("\n".join(text) + "\n")
+    for module, acts in DONE_IN.items():
+        source = ROOT / module
+        said = source.read_text()
+        for act in acts:
+            named = r"\s+".join(map(re.escape, f'("{act}")'.split()))
+            said = re.sub(rf"\d+(?=\s{named})", f"{by_size[SMALL][act].rounds:g}", said, count=1)
+        source.write_text(said)
 
 
 if __name__ == "__main__":

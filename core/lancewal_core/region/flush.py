@@ -14,6 +14,8 @@ Steps
  1. Gather the generation's entries (from memory, or by ``kept_entries`` from its log) and fold them.
  2. Write the snapshot, or those of small generations together, into a folder of its own.
  3. Compare-and-swap SEALED -> FLUSHED.
+
+Rounds of requests, as counted: 3 ("flush all partitions").
 """
 
 from __future__ import annotations

@@ -186,6 +186,14 @@ def read_parts(
     return [_folded(*found) for found in zip(rows, gone, partials, strict=True)]
 
 
+def check_sides(store: ObjectStore, parts: Sequence[Snapshot], schema: RowSchema) -> list[Corrupt | None]:
+    """What is wrong with the deletes and patches of parts of one flush in its order; each object is read once."""
+    gone = _sides(store, parts, [part.deletes for part in parts], schema.key)
+    partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
+    found = [first if isinstance(first, Corrupt) else other for first, other in zip(gone, partials, strict=True)]
+    return [error if isinstance(error, Corrupt) else None for error in found]
+
+
 def _folded(rows: pa.Table | Corrupt, gone: pa.Table | Corrupt, partials: pa.Table | Corrupt) -> Folded | Corrupt:
     for found in (gone, partials, rows):
         if isinstance(found, Corrupt):

@@ -13,6 +13,8 @@ Steps
  1. ``pause`` and ``resume``: compare-and-swap to the next version with that service's pause changed.
  2. A service reads the newest version at its start, then every ``POLL_S``; ingest beside its loop, the flusher before
     each round and while it is paused.
+
+Rounds of requests, as counted: 2 ("look for an operator's pause").
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ Steps
  2. There is one: put it again if absent.  Refused: the store will do.  That is all that most starts do.
  3. There is none, or another one: the whole check, then the record.  Whether that put came through, nobody asks: the
     next start finds out.
+
+Rounds of requests, as counted: 2 ("what the store promises, at the start of an ingest").
 """
 
 from __future__ import annotations

@@ -37,6 +37,8 @@ Steps of ``collect_garbage``
  6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
  7. Once an hour: drop the snapshots whose time is over, then have Lance remove the table's versions that are older than the
     version window (``table_versions``).
+
+Rounds of requests, as counted: 5 ("garbage round, nothing to delete").
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ Steps
     nothing of it, and look again.  Too many refusals in a row end the round: whoever keeps changing the table gets a pause
     to be done with it.  So does ``enough`` after a merge: where generations come as fast as they are merged, something
     always waits, and garbage and figures must have their turn.
+
+Rounds of requests, as counted: 13 ("merge round"), 1 ("merge round, nothing to merge").
 """
 
 from __future__ import annotations

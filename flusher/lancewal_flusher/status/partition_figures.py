@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position
 from lancewal_core.process.status.facts import STANDS_S, KafkaSpan, PartitionFacts, Waiting
 from lancewal_core.process.status.report import Figures
-from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.status.unmerged_counts import InWal, UnmergedCounts
 
@@ -29,24 +26,15 @@ class Seen:
     spans: Mapping[int, KafkaSpan]
     seal_age_s: float
     now_ms: int
-    problems: list[str]
-    """Takes what the store cannot say."""
-
-    def listed(self, folder: str, limit: int | None = None) -> Sequence[ObjectInfo]:
-        try:
-            return self.opened.store.list(folder, limit=limit)
-        except LancewalError as error:
-            self.problems.append(f"{error.kind}: {error}")
-            return ()
 
 
 def figures_of(seen: Seen, counted: Sequence[UnmergedCounts]) -> list[Figures]:
-    """Of all partitions; the store is asked for several at the same time."""
-    return seen.opened.tasks.map(lambda counts: stored_facts(seen, counts), counted)
+    """Of all partitions."""
+    return [stored_facts(seen, counts) for counts in counted]
 
 
 def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
-    """Of one partition.  Asks the store when an object was written, of partitions that may stand alone."""
+    """Of one partition; asks nobody."""
     region, index, in_force = counts.region, counts.index, seen.in_force
     newest = None if index is None else index.newest
     generations = () if index is None else index.generations
@@ -101,7 +89,7 @@ def _flushed(index: RegionIndex | None, merged: Position | None) -> int | None:
 
 
 def _changed_ms(seen: Seen, counts: UnmergedCounts, span: KafkaSpan | None) -> int | None:
-    """When its newest entry or its index was written; asked of the store only where old records wait."""
+    """When its newest entry or its index was written, where old records wait."""
     if counts.durable is None or span is None or span.recent <= counts.durable:
         return None
     written = seen.opened.indexes.changed_at_ms(counts.region)
@@ -132,9 +120,4 @@ def _unmerged(seen: Seen, counts: UnmergedCounts) -> Waiting | None:
     if not counts.snapshots:
         return None
     record, snapshot = counts.snapshots[0]
-    return Waiting(record.generation, _written_ms(seen, snapshot), snapshot.changes, snapshot.nbytes)
-
-
-def _written_ms(seen: Seen, snapshot: Snapshot) -> int | None:
-    folder = snapshot.key.rpartition("/")[0] + "/"
-    return next((info.modified_ms for info in seen.listed(folder) if info.key == snapshot.key), None)
+    return Waiting(record.generation, record.flushed_at_ms, snapshot.changes, snapshot.nbytes)

@@ -16,8 +16,9 @@ Steps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from lancewal_core import paths
 from lancewal_core.errors import (
@@ -32,11 +33,11 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import Region
 from lancewal_core.region.flush import entries_of
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import Snapshot, by_flush
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import read_gone, read_partials
+from lancewal_core.region.snapshot import check_sides
 from lancewal_core.table.protocol import PinnedTable, Table, fragment_objects
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import decode_segment
@@ -81,11 +82,21 @@ class Look:
         self._left -= nbytes
         return True
 
-    def tried(self, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except LancewalError as error:
-            self.problems.append(f"{error.kind}: {error}")
+
+Check = Callable[[], list[str]]
+"""What was chosen to be looked at, and gives what is wrong with it."""
+
+
+def _tried(call: Callable[[], object]) -> LancewalError | None:
+    try:
+        call()
+    except LancewalError as error:
+        return error
+    return None
+
+
+def _problems(errors: Iterable[LancewalError | None]) -> list[str]:
+    return [f"{error.kind}: {error}" for error in errors if error is not None]
 
 
 def look(
@@ -97,11 +108,14 @@ def look(
 ) -> Look:
     """Steps 1 to 4."""
     found = Look()
-    for region in unmerged:
-        found.tried(lambda region=region: _check_index(opened, in_force, region))  # type: ignore[misc] # called now
-    _check_segments(opened, segments, found)
-    _check_snapshots(opened, unmerged, found)
-    found.tried(lambda: _check_files(opened, pinned, found))
+    found.problems += _problems(_tried(partial(_check_index, opened, in_force, region)) for region in unmerged)
+    checks = [
+        _check_segments(opened, segments, found),
+        _check_snapshots(opened, unmerged, found),
+        _check_files(opened, pinned, found),
+    ]
+    for problems in opened.tasks.map(lambda check: check(), checks):
+        found.problems += dict.fromkeys(problems)
     return found
 
 
@@ -132,56 +146,62 @@ def _check_leads_on(region: Region, index: RegionIndex | None, in_force: InForce
         )
 
 
-def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found: Look) -> None:
+def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found: Look) -> Check:
     """Step 2."""
     order = sorted(segments, key=lambda segment: segment.written_at_ms, reverse=True)
     wanted = [segment for segment in order if found.take(segment.nbytes)]
-
-    def check(segment: SegmentSize) -> None:
-        def read() -> None:
-            data = opened.store.get(segment.key)
-            if data is None:
-                return  # flushed and trimmed since: that it is missing was looked at before
-            try:
-                decode_segment(data, segment.key)
-            except ObjectCorrupt as error:
-                raise ObjectCorrupt(
-                    f"{error}. {LOG_LOST.replace('of the object that is lost or damaged', segment.key)}",
-                    object=segment.key,
-                ) from error
-
-        found.tried(read)
-
-    opened.tasks.map(check, wanted)
     left = len(order) - len(wanted)
     if left:
         nbytes = sum(segment.nbytes for segment in order) - sum(segment.nbytes for segment in wanted)
         found.not_looked_at.append(f"the rows of {left} unmerged segments, {nbytes} bytes")
 
+    def check(segment: SegmentSize) -> None:
+        data = opened.store.get(segment.key)
+        if data is None:
+            return  # flushed and trimmed since: that it is missing was looked at before
+        try:
+            decode_segment(data, segment.key)
+        except ObjectCorrupt as error:
+            raise ObjectCorrupt(
+                f"{error}. {LOG_LOST.replace('of the object that is lost or damaged', segment.key)}",
+                object=segment.key,
+            ) from error
 
-def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Look) -> None:
-    """Step 3."""
-    items = [(one, record, snapshot) for one in unmerged for record, snapshot in one.snapshots]
-    sides = [sum(side.size for side in (s.deletes, s.patches) if side is not None) for _, _, s in items]
-    wanted = [found.take(nbytes) for nbytes in sides]
-    if not all(wanted):
-        found.not_looked_at.append(f"deletes and patches of {wanted.count(False)} unmerged flushes")
+    return lambda: _problems(opened.tasks.map(lambda segment: _tried(lambda: check(segment)), wanted))
 
-    def check(at: int) -> None:
-        one, record, snapshot = items[at]
 
-        def read() -> None:
-            try:
-                if wanted[at]:
-                    read_gone(opened.store, snapshot, opened.contract.rows)
-                    read_partials(opened.store, snapshot, opened.contract.rows)
-                _check_rows(opened.table, snapshot)
-            except ObjectMissing as error:
-                _check_log(opened, one.region, record, error)
+def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Look) -> Check:
+    """Step 3; each object is asked for once, whatever the number of generations that have something in it."""
+    records = {(one.region, record.generation): record for one in unmerged for record, _ in one.snapshots}
+    snapshots = [snapshot for one in unmerged for _, snapshot in one.snapshots]
+    wanted = {
+        (s.region, s.generation): found.take(sum(side.size for side in (s.deletes, s.patches) if side is not None))
+        for s in snapshots
+    }
+    if not all(wanted.values()):
+        found.not_looked_at.append(f"deletes and patches of {[*wanted.values()].count(False)} unmerged flushes")
 
-        found.tried(read)
+    def in_log(part: Snapshot, missing: ObjectMissing) -> LancewalError | None:
+        return _tried(lambda: _check_log(opened, part.region, records[part.region, part.generation], missing))
 
-    opened.tasks.map(check, range(len(items)))
+    def check(parts: Sequence[Snapshot]) -> list[str]:
+        rows = _tried(lambda: _check_rows(opened.table, parts[0]))
+        looked = [part for part in parts if wanted[part.region, part.generation]]
+        # Else what lies between them would be fetched too.
+        runs = [looked] if len(looked) == len(parts) else [[part] for part in looked]
+        sides = {
+            (part.region, part.generation): error
+            for run in runs
+            for part, error in zip(run, check_sides(opened.store, run, opened.contract.rows), strict=True)
+        }
+        errors: list[LancewalError | None] = []
+        for part in parts:
+            error = sides.get((part.region, part.generation)) or rows
+            missing = error if isinstance(error, ObjectMissing) else None
+            errors.append(error if missing is None else in_log(part, missing))
+        return _problems(errors)
+
+    return lambda: [problem for some in opened.tasks.map(check, by_flush(snapshots)) for problem in some]
 
 
 def _check_rows(table: Table, snapshot: Snapshot) -> None:
@@ -214,14 +234,22 @@ def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, mi
         ) from missing
 
 
-def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> None:
+def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> Check:
     """Step 4."""
-    wanted = _files_of(pinned)
-    listed = {
-        info.key: info.size
-        for prefix in (paths.DATA, paths.DELETIONS)
-        for info in opened.store.list(prefix, limit=LISTED_MAX)
-    }
+
+    def check() -> list[str]:
+        try:
+            return _wrong_files(opened, pinned, found)
+        except LancewalError as error:
+            return _problems([error])
+
+    return check
+
+
+def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> list[str]:
+    wanted, folders = _files_of(pinned), (paths.DATA, paths.DELETIONS)
+    listings = opened.tasks.map(lambda folder: opened.store.list(folder, limit=LISTED_MAX), folders)
+    listed = {info.key: info.size for listing in listings for info in listing}
     absent = [key for key in wanted if key not in listed]
     asked = absent[:FILES_MAX]
     parts = opened.tasks.map(lambda key: opened.store.get_range(key, 0, 1), asked)
@@ -231,17 +259,18 @@ def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> None:
     for key, size in wanted.items():
         if size and listed.get(key, size) != size:
             wrong[key] = ("object_corrupt", f"has {listed[key]} bytes, not {size}")
-    if wrong:
-        # A clean-up may have taken what only older versions need.
-        newest = opened.table.newest()
-        needed = wanted if newest.version == pinned.version else _files_of(newest)
-        found.problems += [
-            f"{kind}: {key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "
-            "no command makes it anew"
-            for key, (kind, what) in wrong.items()
-            if key in needed
-        ]
     found.not_looked_at.append("what the data files hold (`lancewal verify` does)")
+    if not wrong:
+        return []
+    # A clean-up may have taken what only older versions need.
+    newest = opened.table.newest()
+    needed = wanted if newest.version == pinned.version else _files_of(newest)
+    return [
+        f"{kind}: {key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "
+        "no command makes it anew"
+        for key, (kind, what) in wrong.items()
+        if key in needed
+    ]
 
 
 def _files_of(pinned: PinnedTable) -> Mapping[str, int]:

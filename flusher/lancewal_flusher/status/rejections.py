@@ -10,14 +10,15 @@ What the contract ignores by now is not rejected: the policy was changed because
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lancewal_core.ids import Region, Sequence
+from lancewal_core.ids import LogId, Region, Sequence
 from lancewal_core.process.status.facts import Rejections
-from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.segment import EntryHeader
+from lancewal_core.wal.segment import EntryHeader, Trailer
 from lancewal_core.wal.walk import walk_trailers
 
 SEGMENTS_MAX = 8
@@ -50,17 +51,31 @@ class RejectionCounts:
         return Rejections(kinds.total(), self.rows, kind, self.examples[kind])
 
 
-def add_newest(opened: OpenedTable, region: Region, index: RegionIndex | None, counts: RejectionCounts) -> None:
-    """Add what the newest ended generation's last segments have of the region."""
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Of a log, from ``first`` up to ``end``; generations that were sealed together have one."""
+
+    log: LogId
+    first: Sequence
+    end: Sequence
+
+
+def newest_ended(index: RegionIndex | None) -> tuple[GenerationRecord, Stretch] | None:
+    """The newest ended generation that has records, and its last segments."""
     ended = [r for r in (() if index is None else index.generations) if r.state is not State.OPEN and r.next != r.first]
-    if not ended:
-        return
-    newest = ended[-1]
-    if newest.end_sequence is None:
-        return
-    first = Sequence(max(newest.first_sequence, newest.end_sequence - SEGMENTS_MAX))
-    walked = walk_trailers(opened.store, opened.tasks, newest.log, first, before=newest.end_sequence)
-    for trailer in walked.segments:
+    if not ended or ended[-1].end_sequence is None:
+        return None
+    newest, end = ended[-1], ended[-1].end_sequence
+    return newest, Stretch(newest.log, Sequence(max(newest.first_sequence, end - SEGMENTS_MAX)), end)
+
+
+def read_stretch(opened: OpenedTable, stretch: Stretch) -> tuple[Trailer, ...]:
+    return walk_trailers(opened.store, opened.tasks, stretch.log, stretch.first, before=stretch.end).segments
+
+
+def add_newest(region: Region, newest: GenerationRecord, read: Iterable[Trailer], counts: RejectionCounts) -> None:
+    """Add what these segments have of a region's newest ended generation."""
+    for trailer in read:
         for header in trailer.entries:
             if header.region == region and header.first >= newest.first:
                 counts.add(header)

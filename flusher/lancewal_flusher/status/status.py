@@ -13,45 +13,52 @@ restored) leaves that figure out and becomes a problem in the result; the other 
  * *problems* are also what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
  * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
    key may have several rows.
+
+Rounds of requests, whatever the number of regions: contract and newest version; W, the operator's word and the pages of
+indexes; manifests, each once, and the logs; what tells of rejected records of quiet partitions; what a strong read would ask
+for (``readable``).  Keys in conflict, and the watermarks of a reader's version, are one more where there are some.
+
+Rounds of requests, as counted: 8 ("`lancewal status`").
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.errors import InvalidInput, LancewalError, or_raised
 from lancewal_core.ids import LogId, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.status.facts import TableFacts
 from lancewal_core.process.status.report import Figures, TableStatus, partitions_of, problems_of, table_diagnosis
-from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.process.tasks import Tasks, ThreadTasks, together
+from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import Contract, read_contract
-from lancewal_core.table.control import RUNNING, Service, Until, read_control, until_text
+from lancewal_core.table.control import RUNNING, Control, Service, Until, read_control, until_text
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer
 from lancewal_flusher.status.of_kafka import NO_BROKERS, KafkaLook, look_at_kafka, misrouted
 from lancewal_flusher.status.partition_figures import Seen, figures_of, standing
 from lancewal_flusher.status.readable import Look, SegmentSize, Unmerged, look
-from lancewal_flusher.status.rejections import REGIONS_MAX, add_newest
-from lancewal_flusher.status.unmerged_counts import UnmergedCounts, count_entries
+from lancewal_flusher.status.rejections import REGIONS_MAX, add_newest, newest_ended, read_stretch
+from lancewal_flusher.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
 
 T = TypeVar("T")
-_IO_THREADS = 8
-"""Segments fetched at the same time."""
+K = TypeVar("K")
+_IO_THREADS = 16
+"""Requests under way at the same time: of segments, each may have one in memory."""
 NOT_STORED_ANYWHERE = (
     "what ingest has consumed and decoded and not stored, and why a partition has stopped: its log, /readyz and /status",
     "why rounds of the flusher fail: its log, /readyz and /status",
@@ -81,45 +88,43 @@ def table_status(
 
     ``reader_version``: that of the table which a reader was seen to have open; by default the newest.  ``InvalidInput`` where
     there is none yet: nobody has it open, and nothing is to be repaired.  ``named``: the partitions that are shown; what it
-    raises is raised before anything is asked."""
+    raises is raised before anything else is asked."""
     clock = clock or SystemClock()
     address = Address.of(settings, uri)
-    store = address.store()
-    contract = read_contract(store, uri)  # checked below: what is wrong is a problem among others
-    chosen = frozenset(named(contract))
-    table = address.table()
-    pinned = table.newest()
-    if reader_version is not None and reader_version > pinned.version:
-        raise InvalidInput(f"there is no table version {reader_version} yet, the newest is {pinned.version}")
+    store, table = address.store(), address.table()
     problems: list[str] = []
-    _try(lambda: check_place(uri, contract), problems)
-    _try(lambda: check_table(pinned, contract), problems)
-    if uri == settings.table.uri:  # of another table they say nothing
-        _try(lambda: check_settings(settings, contract), problems)
-    tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)
-    opened = OpenedTable.over(store, table, contract, tasks, clock)
-    in_force = _try(lambda: opened.watermarks.at(pinned.version), problems)
-    conflicts = None if in_force is None else in_force.conflicts
-    _try(lambda: read_conflicts(store, conflicts, contract.rows), problems)
-    control = _try(lambda: read_control(store), problems) or RUNNING
-    now_ms = clock.now_ms()
-    read = in_force
-    if reader_version is not None:
-        read = _try(lambda: opened.watermarks.at(TableVersion(reader_version)), problems)
-    with closing(tasks):
-        counted, segments = _counts(opened, in_force, problems)
+    with closing(ThreadTasks(workers=1, io_threads=_IO_THREADS)) as tasks:
+        # Checked below: what is wrong is a problem among others.
+        contract, pinned = together(tasks, lambda: read_contract(store, uri, tasks), table.newest)
+        chosen = frozenset(named(contract))
+        if reader_version is not None and reader_version > pinned.version:
+            raise InvalidInput(f"there is no table version {reader_version} yet, the newest is {pinned.version}")
+        now_ms = clock.now_ms()
+        asked = tasks.start(lambda: look_at_kafka(settings, contract, uri, now_ms, kafka_timeout_s))
+        _try(lambda: check_place(uri, contract), problems)
+        _try(lambda: check_table(pinned, contract), problems)
+        if uri == settings.table.uri:  # of another table they say nothing
+            _try(lambda: check_settings(settings, contract), problems)
+        opened = OpenedTable.over(store, table, contract, tasks, clock)
+        in_force, control, indexes = _in_force_control_indexes(opened, pinned, problems)
+        conflicts = None if in_force is None else in_force.conflicts
+        _try(lambda: read_conflicts(store, conflicts, contract.rows), problems)
+        read = in_force
+        if reader_version is not None:
+            read = _try(lambda: opened.watermarks.at(TableVersion(reader_version)), problems)
+        counted, segments = _counts(opened, in_force, indexes, problems)
         shown = [counts for counts in counted if counts.region.partition in chosen]
         _add_newest_rejections(opened, shown, problems)
         stored = _Stored(opened, pinned, in_force, counted)
         looked = _look(stored, segments)
         problems += looked.problems
-        kafka = look_at_kafka(settings, contract, uri, now_ms, kafka_timeout_s)
+        kafka = asked.result()
         failed = [] if kafka.failure is None else [f"{kafka.failure.kind}: {kafka.failure.text}"]
         problems += [*failed, *kafka.problems]
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
         facts = _table_facts(settings, stored, kafka, paused, now_ms)
         facts = replace(facts, read_version=reader_version if read is not None else None)
-        seen = Seen(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms, problems)
+        seen = Seen(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms)
         figures = _with_misrouted(settings, contract, figures_of(seen, shown), facts)
     partitions = partitions_of(facts, figures)
     problems += problems_of(facts, partitions)
@@ -191,11 +196,16 @@ def _unknown(kafka: KafkaLook, settings: Settings, reader_version: int | None) -
 def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts], problems: list[str]) -> None:
     """Of those whose unmerged entries say nothing."""
     quiet = [counts for counts in counted if not counts.rejections.seen and counts.index is not None][:REGIONS_MAX]
-
-    def add(counts: UnmergedCounts) -> None:
-        _try(lambda: add_newest(opened, counts.region, counts.index, counts.rejections), problems)
-
-    opened.tasks.map(add, quiet)
+    ended = [(counts, found) for counts in quiet if (found := newest_ended(counts.index)) is not None]
+    read = _each(opened.tasks, partial(read_stretch, opened), dict.fromkeys(stretch for _, (_, stretch) in ended))
+    of_segments = dict[str, None]()
+    for counts, (newest, stretch) in ended:
+        segments = read[stretch]
+        if isinstance(segments, LancewalError):
+            of_segments[f"{segments.kind}: {segments}"] = None
+        else:
+            add_newest(counts.region, newest, segments, counts.rejections)
+    problems += of_segments
 
 
 def _look(stored: _Stored, segments: Sequence[Trailer]) -> Look:
@@ -209,6 +219,24 @@ def _look(stored: _Stored, segments: Sequence[Trailer]) -> Look:
         for s in segments
     ]
     return look(stored.opened, stored.pinned, stored.in_force, unmerged, sizes)
+
+
+def _in_force_control_indexes(
+    opened: OpenedTable, pinned: PinnedTable, problems: list[str]
+) -> tuple[InForce | None, Control, dict[Region, RegionIndex | None]]:
+    """Asked for at the same time, all behind the version."""
+    of_version, of_control, of_pages = list[str](), list[str](), list[str]()
+    in_force, (control, indexes) = together(
+        opened.tasks,
+        lambda: _try(lambda: opened.watermarks.at(pinned.version), of_version),
+        lambda: together(
+            opened.tasks,
+            lambda: _try(lambda: read_control(opened.store), of_control),
+            lambda: _indexes(opened, of_pages),
+        ),
+    )
+    problems += [*of_version, *of_control, *of_pages]
+    return in_force, control or RUNNING, indexes
 
 
 def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionIndex | None]:
@@ -225,40 +253,59 @@ def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionInd
 
 
 def _counts(
-    opened: OpenedTable, in_force: InForce | None, problems: list[str]
+    opened: OpenedTable,
+    in_force: InForce | None,
+    indexes: Mapping[Region, RegionIndex | None],
+    problems: list[str],
 ) -> tuple[list[UnmergedCounts], list[Trailer]]:
-    store = opened.store
-    indexes = _indexes(opened, problems)
-
-    def count(region: Region) -> UnmergedCounts:
-        result = UnmergedCounts(region, indexes.get(region), region in indexes)
-        for record in result.index.generations if result.index is not None else ():
-            result.durable = record.next  # of an OPEN one its log tells
-            if in_force is not None and record.generation <= in_force.generation(region):
+    """Of all regions, and the segments that have what no flush has.  What is damaged is a problem once, and counts nowhere."""
+    counted = [UnmergedCounts(region, indexes.get(region), region in indexes) for region in opened.contract.regions]
+    flushed = list[tuple[UnmergedCounts, GenerationRecord]]()
+    by_log: dict[LogId, list[tuple[UnmergedCounts, GenerationRecord]]] = defaultdict(list)
+    for counts in counted:
+        for record in counts.index.generations if counts.index is not None else ():
+            counts.durable = record.next  # of an OPEN one its log tells
+            if in_force is not None and record.generation <= in_force.generation(counts.region):
                 continue
             if record.state is State.MERGED:
                 continue  # the index is ahead of what we pinned
-            if record.snapshot is None:
-                result.in_log.append(record)
+            if record.snapshot is not None:
+                flushed.append((counts, record))
                 continue
-            read = partial(read_snapshot, store, record.snapshot, result.region, record.generation)
-            snapshot = _try(read, problems)
-            if snapshot is not None:
-                result.rows += snapshot.changes
-                result.nbytes += snapshot.rows_bytes
-                result.nbytes += sum(side.size for side in (snapshot.deletes, snapshot.patches) if side is not None)
-                result.snapshots.append((record, snapshot))
-        return result
-
-    counted = opened.tasks.map(count, opened.contract.regions)
-    by_log: dict[LogId, list[tuple[UnmergedCounts, GenerationRecord]]] = defaultdict(list)
-    for found in counted:
-        for record in found.in_log:
-            by_log[record.log].append((found, record))
+            counts.in_log.append(record)
+            by_log[record.log].append((counts, record))
+    flushes, walks = together(
+        opened.tasks,
+        lambda: _each(opened.tasks, lambda key: read_flush(opened.store, key), {r.snapshot or "" for _, r in flushed}),
+        lambda: _each(opened.tasks, lambda log: walk_held(opened, log, by_log[log]), by_log),
+    )
+    of_counts: list[str] = []
+    for counts, record in flushed:
+        flush = flushes[record.snapshot or ""]
+        found = _try(lambda: or_raised(flush).snapshot(counts.region, record.generation), of_counts)  # noqa: B023 # called now
+        if found is not None:
+            counts.rows += found.changes
+            counts.nbytes += found.nbytes
+            counts.snapshots.append((record, found))
     segments: list[Trailer] = []
     for log, held in by_log.items():
-        segments += _try(lambda: count_entries(opened, log, held), problems) or []  # noqa: B023 # called now
+        walked = walks[log]
+        segments += _try(lambda: count_entries(opened, or_raised(walked), held), of_counts) or []  # noqa: B023 # called now
+    problems += dict.fromkeys(of_counts)
     return counted, segments
+
+
+def _each(tasks: Tasks, call: Callable[[K], T], items: Collection[K]) -> dict[K, T | LancewalError]:
+    """What each comes to, asked for at the same time."""
+
+    def answer(item: K) -> T | LancewalError:
+        try:
+            return call(item)
+        except LancewalError as error:
+            return error
+
+    wanted = list(items)
+    return dict(zip(wanted, tasks.map(answer, wanted) if wanted else (), strict=True))
 
 
 def _try(call: Callable[[], T], problems: list[str]) -> T | None:

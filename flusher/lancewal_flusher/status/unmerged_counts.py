@@ -58,25 +58,35 @@ class UnmergedCounts:
     """The other unmerged ones."""
 
 
-def count_entries(
-    opened: OpenedTable, log: LogId, held: Sequence[tuple[UnmergedCounts, GenerationRecord]]
-) -> list[Trailer]:
-    """Add the entries of these generations, all in ``log``, to their regions' counts; also those before a lost segment.
+Held = Sequence[tuple[UnmergedCounts, GenerationRecord]]
+"""Generations of a log, each with the counts of its region."""
 
-    Gives the segments that hold some."""
-    ends = [record.end_sequence for _, record in held]
-    known = [end for end in ends if end is not None]
-    before = Number(max(known)) if len(known) == len(ends) else None
-    by_region = defaultdict(list)
-    for counts, record in held:
-        by_region[counts.region].append((counts, record))
-    start = min(record.first_sequence for _, record in held)
+
+def walk_held(opened: OpenedTable, log: LogId, held: Held) -> Walk[Trailer]:
+    """The log as far as these generations, all in it, may have entries."""
+    start, before = min(record.first_sequence for _, record in held), _before(held)
     walk_log = partial(walk_trailers, opened.store, opened.tasks, log)
     walked = walk_log(start, before=before)
     if before is None or walked.end < before:
-        walked = confirm_end(opened.store, walked, walk_log)
-    elif before is not None:
-        walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
+        return confirm_end(opened.store, walked, walk_log)
+    walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
+    return walked
+
+
+def _before(held: Held) -> Number | None:
+    """Where the last of them ends; None where one is OPEN."""
+    ends = [record.end_sequence for _, record in held]
+    known = [end for end in ends if end is not None]
+    return Number(max(known)) if len(known) == len(ends) else None
+
+
+def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held) -> list[Trailer]:
+    """Add the entries of these generations to their regions' counts; also those before a lost segment.
+
+    ``walked``: by ``walk_held``.  Gives the segments that hold some."""
+    by_region = defaultdict(list)
+    for counts, record in held:
+        by_region[counts.region].append((counts, record))
     reached = {counts.region: record.first for counts, record in held if record.state is State.OPEN}
     holding: dict[Number, Trailer] = {}
     for trailer, header in ((segment, header) for segment in walked.segments for header in segment.entries):
@@ -97,7 +107,7 @@ def count_entries(
             wal.first_at_ms = trailer.written_at_ms if wal.first_at_ms is None else wal.first_at_ms
             if record.state is State.OPEN:
                 reached[header.region] = header.next
-    _check_end(opened, walked, before, held)
+    _check_end(opened, walked, _before(held), held)
     for counts, record in held:
         if record.state is State.OPEN:
             counts.durable = reached[counts.region]
@@ -109,7 +119,7 @@ def _check_end(
     opened: OpenedTable,
     walked: Walk[Trailer],
     before: int | None,
-    held: Sequence[tuple[UnmergedCounts, GenerationRecord]],
+    held: Held,
 ) -> None:
     """Raise where the walk has ended at a segment that was there."""
     if walked.fence is not None or (walked.later is None if before is None else walked.end >= before):

@@ -7,6 +7,8 @@ Guarantees
     land all the same: it changes nothing of a region that somebody has claimed since, be it this process.
 
 The caller has settled the log, and appends nothing until this returns.
+
+Rounds of requests, as counted: 3 ("hand over and flush all partitions").
 """
 
 from __future__ import annotations

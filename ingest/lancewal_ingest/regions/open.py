@@ -28,6 +28,8 @@ Steps, each for all regions: what is asked costs requests by pages and logs, not
 
 A crash leaves logs that have ended, and regions of which some are claimed: each is in a state of its own that whoever opens
 it next goes on from.
+
+Rounds of requests, as counted: 6 ("open all partitions, handed over"), 10 ("open all partitions, of an owner that died").
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ Steps
 A crash leaves each page as it was or with all that was decided of it.  Where g was not sealed yet, the log has its entries and
 those behind them, and whoever claims the region makes one generation of all.  A swap that comes later than that finds the
 region claimed, and declines.  Tried again, it says the same as before, and one that had landed is found as ours.
+
+Rounds of requests, as counted: 1 ("seal all partitions").
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ Guarantees
     ``problem`` says so; till then all goes on by the version before, which is sound: an entry names the version that it
     follows.
  3. The loop never waits for the store, nor for Kafka: what a version needs is made ready beside it, and the loop only swaps.
+
+Rounds of requests, as counted: 1 ("look for another contract").
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ what becomes of the rows merged since, or where a person has accepted a lower bo
 position.
 
 Rounds of requests on a table that was read before, whatever the number of regions and logs: step 1 takes three beside step 2,
-which takes two where each index has moved by at most one version, and step 3 one; one where nothing has come.
+which takes two where each index has moved by at most one version, and step 3 one; one where nothing has come.  As counted: 3
+("strong read of an open table behind a merge"), 3 ("strong read of an open table, nothing new").
 """
 
 from __future__ import annotations

@@ -83,3 +83,5 @@ class CountedTasks:
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
         started = [self.start(lambda item=item: call(item)) for item in items]  # type: ignore[misc] # mypy sees no T
         return [task.result() for task in started]
+
+    def close(self) -> None: ...
