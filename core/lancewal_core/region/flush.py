@@ -8,7 +8,7 @@ Guarantees
     the MemTable or from the WAL.
  2. Generations become FLUSHED strictly in order.
  3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
- 4. Where generations cannot be written together, for whatever reason, each is tried by itself: none holds up another.
+ 4. Where generations cannot be read or written together, for whatever reason, each is tried by itself: none holds up another.
 
 Steps
  1. Gather the generation's entries (from memory, or by ``kept_entries`` from its log) and fold them.
@@ -20,13 +20,13 @@ Rounds of requests, as counted: 3 ("flush all partitions").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from typing import TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, LancewalError, ObjectMissing, PlanStale, or_raised
-from lancewal_core.ids import Region, Sequence
+from lancewal_core.ids import LogId, Region, Sequence
 from lancewal_core.process.failpoints import points
 from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -35,7 +35,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Flushable, write_flush
 from lancewal_core.region.transitions import flushed, refreshed
 from lancewal_core.rows.fold import fold
-from lancewal_core.wal.entry import Described, Entry, is_chain
+from lancewal_core.wal.entry import Described, Entry, is_chain, kept_bytes
 from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import walk, walk_trailers
 
@@ -45,6 +45,11 @@ ALONE_ROWS = 50_000
 while it reads smaller ones, and writes their rows anew together."""
 ALONE_BYTES = 8 << 20
 """So has one that holds so much: a merge that must read it needs some times its size."""
+TOGETHER_BYTES = 64 << 20
+"""What generations that are flushed together hold at most: as much as one of them by the default of ``ingest.seal_bytes``.  A
+larger one goes alone."""
+_SEGMENTS_AT_ONCE = 32
+"""Read before it is looked how much they keep."""
 
 
 def entries_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
@@ -183,16 +188,95 @@ def _flushing(opened: OpenedTable, record: GenerationRecord, snapshot: str, new_
 
 
 def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str]) -> Snapshot | None:
-    """Flush the oldest SEALED generation of a region from its log; None if there is none or another was faster.
+    """``flush_from_logs`` of one region, whose error is raised."""
+    return or_raised(flush_from_logs(opened, [region], new_id)[region])
 
-    ``Corrupt`` names what is damaged or lost of the log.
+
+def flush_from_logs(
+    opened: OpenedTable, regions: Collection[Region], new_id: Callable[[], str]
+) -> dict[Region, Snapshot | LancewalError | None]:
+    """Flush the oldest SEALED generation of each region from its log; None if there is none or another was faster.  An
+    error is the answer of its region alone: ``Corrupt`` names what is damaged or lost of the log.
+
+    The indexes are read once, and so is a log, for as many of its regions as ``TOGETHER_BYTES`` have room for.
     """
-    index = opened.indexes.read([region]).get(region)
-    record = None if index is None else next((r for r in index.generations if r.state is State.SEALED), None)
-    if record is None:
+    indexes = opened.indexes.read_each(regions)
+    answers: dict[Region, Snapshot | LancewalError | None] = {
+        region: index if isinstance(index, LancewalError) else None for region, index in indexes.items()
+    }
+    by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
+    for region, index in indexes.items():
+        if isinstance(index, RegionIndex):
+            oldest = next((r for r in index.generations if r.state is State.SEALED), None)
+            if oldest is not None:
+                by_log.setdefault(oldest.log, {})[region] = oldest
+    for log, records in by_log.items():
+        while records:
+            try:
+                found = _entries_together(opened, log, records)
+            except LancewalError as error:
+                answers.update(dict.fromkeys(records, error))
+                break
+            flushable = [
+                Flushable(region, records[region], _content(opened, entries))
+                for region, entries in found.items()
+                if entries is not None
+            ]
+            flushes = flush_generations(opened, flushable, new_id)
+            answers.update(zip((one.region for one in flushable), flushes, strict=True))
+            for region in [region for region, entries in found.items() if entries is None]:
+                answers[region] = _alone(opened, region, records[region], new_id)
+            records = {region: record for region, record in records.items() if region not in found}
+    return answers
+
+
+def _entries_together(
+    opened: OpenedTable, log: LogId, records: Mapping[Region, GenerationRecord]
+) -> dict[Region, list[Entry] | None]:
+    """Entries of as many of these generations as there is room for, beginning with the first; None of one that they could not
+    be read of beside others."""
+    found: dict[Region, list[Entry]] = {region: [] for region in records}
+    at = min(r.first_sequence for r in records.values())
+    end = max(r.end_sequence or r.first_sequence for r in records.values())
+    try:
+        while at < end and len(found) > 1:
+            stop = Sequence(min(at + _SEGMENTS_AT_ONCE, end))
+            walked = walk(opened.store, opened.tasks, log, at, before=stop, regions=list(found))
+            for entry in (e for segment in walked.segments for e in segment.entries):
+                if entry.region in found:
+                    found[entry.region].append(entry)
+            while len(found) > 1 and kept_bytes(e for of_one in found.values() for e in of_one) > TOGETHER_BYTES:
+                for region in list(found)[len(found) // 2 :]:
+                    del found[region]
+            at = walked.end
+            if at < stop:
+                break
+    except Corrupt:  # of a segment that another needs, perhaps
+        return dict.fromkeys(found)
+    return {region: _chain_or_none(region, records[region], of_one, at) for region, of_one in found.items()}
+
+
+def _chain_or_none(
+    region: Region, record: GenerationRecord, found: Iterable[Entry], end: Sequence
+) -> list[Entry] | None:
+    try:
+        return _chain(region, record, found, end)
+    except PlanStale:
         return None
-    content = _kept_content(opened, region, record)
-    return None if content is None else flush_generation(opened, region, record, content, new_id)
+
+
+def _alone(
+    opened: OpenedTable, region: Region, record: GenerationRecord, new_id: Callable[[], str]
+) -> Snapshot | LancewalError | None:
+    try:
+        content = _kept_content(opened, region, record)
+        return None if content is None else flush_generation(opened, region, record, content, new_id)
+    except LancewalError as error:
+        return error
+
+
+def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:
+    return Content(fold([e.rows for e in entries], opened.contract.rows), [e.first for e in entries])
 
 
 def rebuild_snapshot(
@@ -211,7 +295,7 @@ def _kept_content(opened: OpenedTable, region: Region, record: GenerationRecord)
         entries = kept_entries(opened, region, record)
     except PlanStale:
         return None
-    return Content(fold([e.rows for e in entries], opened.contract.rows), [e.first for e in entries])
+    return _content(opened, entries)
 
 
 def replace_snapshot(

@@ -21,6 +21,7 @@ Rounds of requests, as counted: 13 ("merge round"), 1 ("merge round, nothing to 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +31,7 @@ from lancewal_core.errors import Corrupt, or_raised
 from lancewal_core.ids import Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
-from lancewal_core.region.flush import flush_from_log
+from lancewal_core.region.flush import flush_from_logs
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.transitions import merged
 from lancewal_core.table.watermarks import InForce
@@ -188,13 +189,11 @@ def _orphans(
 def _flush_orphans(context: FlusherContext, orphans: Sequence[Region]) -> tuple[int, dict[Region, Corrupt]]:
     """How many, and the regions of which the next one's entries are damaged or lost."""
     count, damaged = 0, dict[Region, Corrupt]()
-    for region in orphans:
-        if region in damaged:
-            continue  # they are flushed in order
-        try:
-            snapshot = flush_from_log(context, region, context.new_id)
-        except Corrupt as error:
-            damaged[region] = error
-        else:
-            count += snapshot is not None
+    left = Counter(orphans)
+    while left:
+        answers = flush_from_logs(context, list(left), context.new_id)
+        damaged |= {region: error for region, error in answers.items() if isinstance(error, Corrupt)}
+        count += sum(or_raised(answer) is not None for region, answer in answers.items() if region not in damaged)
+        # The next of each: they are flushed in order.
+        left = Counter({region: n - 1 for region, n in left.items() if n > 1 and region not in damaged})
     return count, damaged

@@ -1,7 +1,8 @@
 """SEALED generations on their way to snapshots, oldest first, beside the loop.
 
 What waits in memory is flushed together, as much at a time as one generation may hold; of a region one generation at a
-time.  What is only in the log is flushed alone: nobody knows how much it is.
+time.  So is what is only in the log: its former owner may have flushed it by now, which one look tells of all, and a log is
+read once for many.
 
 A flush that fails is tried again after ``retry_s``, and holds up none beside it; whatever is left undone, any other process
 can do from the log.  Where that is damaged the flusher names it until somebody has repaired it: what is consumed meanwhile
@@ -19,7 +20,7 @@ import pyarrow as pa
 from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.flush import flush_from_log, flush_generations
+from lancewal_core.region.flush import TOGETHER_BYTES, flush_from_logs, flush_generations
 from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Content, Flushable
@@ -31,10 +32,8 @@ from lancewal_ingest.regions.memtable import MemTable
 
 _FLUSH_COPIES = 2
 """Folding a MemTable copies it once to join its batches and once to take the surviving rows."""
-_TOGETHER = 32
-"""Generations that are flushed together,"""
-_TOGETHER_BYTES = 64 << 20
-"""and what they hold at most: as much as one of them by the default of ``ingest.seal_bytes``.  A larger one goes alone."""
+_TOGETHER = 256
+"""Generations that are flushed together."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,19 +119,18 @@ class FlushQueue:
         nbytes = 0
         for item in self._waiting:
             nbytes += item.nbytes
-            beside = item.in_memory and item.region not in regions and nbytes <= _TOGETHER_BYTES
+            alike = not chosen or item.in_memory == chosen[0].in_memory
+            beside = alike and item.region not in regions and nbytes <= TOGETHER_BYTES
             if chosen and (not beside or len(chosen) == _TOGETHER):
                 break
             chosen.append(item)
             regions.add(item.region)
-            if not item.in_memory:
-                break
         return chosen
 
     def _flush(self, items: Sequence[_Waiting]) -> list[_Outcome]:
         context = self._context
         if not items[0].in_memory:
-            return [self._flush_from_log(items[0])]
+            return self._flush_from_logs(items)
         flushable = context.tasks.map(self._folded, items)
         return flush_generations(context, flushable, context.new_id)
 
@@ -143,14 +141,12 @@ class FlushQueue:
         assert item.content is not None
         return Flushable(item.region, item.record, item.content)
 
-    def _flush_from_log(self, item: _Waiting) -> _Outcome:
+    def _flush_from_logs(self, items: Sequence[_Waiting]) -> list[_Outcome]:
         began = self._context.clock.monotonic()
-        try:
-            snapshot = flush_from_log(self._context, item.region, self._context.new_id)
-        except LancewalError as error:
-            return error
-        item.replay_s = self._context.clock.monotonic() - began
-        return snapshot
+        found = flush_from_logs(self._context, [item.region for item in items], self._context.new_id)
+        for item in items:
+            item.replay_s = self._context.clock.monotonic() - began
+        return [found[item.region] for item in items]
 
     def _finish(self) -> None:
         task, self._task = self._task, None

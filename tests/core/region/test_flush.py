@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectMissing, PlanStale, StoreUnavailable
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing, PlanStale, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region import flush
 from lancewal_core.region.flush import (
     entries_of,
     flush_from_log,
+    flush_from_logs,
     flush_generation,
     flush_generations,
     headers_of,
@@ -299,6 +300,69 @@ def test_generations_are_flushed_from_the_log_oldest_first(world: World) -> None
         assert (snapshot.generation, world.held(NORTH, generation)) == (generation, models[generation - 1])
     assert world.flush(NORTH) is None
     assert world.flush(SOUTH) is None
+
+
+def reads_of_the_log(world: World) -> list[str]:
+    return [key for act, key in world.store.calls if act == "get" and "/wal/" in key]
+
+
+def test_generations_of_a_log_are_flushed_from_it_together(world: World) -> None:
+    world.write(north=[(1, "a")], south=[(5, "x")])
+    world.write(south=[(6, "y"), (5, None)])
+    models = {SOUTH: world.seal(SOUTH)}
+    world.write(north=[(2, "b")])
+    models[NORTH] = world.seal(NORTH)
+    found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
+    assert {region: world.held(region, 1) for region in models} == models
+    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 1
+    assert sorted(reads_of_the_log(world)) == [paths.wal_segment(LOG, Sequence(n)) for n in range(3)]
+
+
+def test_what_another_has_flushed_from_memory_costs_no_look_into_its_log(world: World) -> None:
+    flush_both(world)
+    read = reads_of_the_log(world)
+    assert flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id) == {NORTH: None, SOUTH: None}
+    assert reads_of_the_log(world) == read
+
+
+def test_those_that_there_is_no_room_for_beside_others_come_behind_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush, "TOGETHER_BYTES", 1)
+    world.write(north=[(1, "a")])
+    world.write(south=[(5, "x")])
+    models = {region: world.seal(region) for region in (NORTH, SOUTH)}
+    found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
+    assert {region: world.held(region, 1) for region in models} == models
+    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 2
+
+
+@pytest.mark.parametrize("damage", ["lost", "corrupt"])
+def test_an_entry_lost_or_damaged_of_one_region_holds_up_no_other(world: World, damage: str) -> None:
+    world.write(north=[(1, "a")], south=[(6, "y")])
+    model = world.seal(SOUTH)
+    world.write(north=[(2, "b")])
+    world.seal(NORTH)
+    key = paths.wal_segment(LOG, Sequence(1))
+    data = world.store.bucket.get(key)
+    assert data is not None
+    world.store.bucket.delete(key)
+    if damage == "corrupt":
+        world.store.bucket.put(key, data[:-3], 0)
+    found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
+    assert isinstance(found[NORTH], ObjectMissing if damage == "lost" else ObjectCorrupt)
+    assert isinstance(found[SOUTH], Snapshot)
+    assert world.held(SOUTH, 1) == model
+
+
+def test_a_silent_store_is_the_answer_of_each(world: World) -> None:
+    world.write(north=[(1, "a")], south=[(5, "x")])
+    for region in (NORTH, SOUTH):
+        world.seal(region)
+    world.store.fail("get", "/wal/", times=100)
+    found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
+    assert [type(answer) for answer in found.values()] == [StoreUnavailable] * 2
+    assert len(reads_of_the_log(world)) == 1
 
 
 def test_a_later_generation_waits_for_the_earlier(world: World) -> None:

@@ -10,14 +10,15 @@ from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
+from typing import Any
 
 import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import KafkaUnavailable, ObjectCorrupt
-from lancewal_core.ids import Page, Region, Sequence
+from lancewal_core.ids import LogId, Page, Region, Sequence
 from lancewal_core.process.clock import Clock, SystemClock
-from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.region import flush
 from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.index import State
@@ -25,9 +26,10 @@ from lancewal_core.region.indexes import page_family
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.region.snapshot import Flushable, write_flush
-from lancewal_core.store.object_store import PutOutcome
+from lancewal_core.store.object_store import ObjectStore, PutOutcome
 from lancewal_core.testing.memory_store import MemoryBucket
-from lancewal_core.wal.segment import Trailer, decode_trailer
+from lancewal_core.wal.segment import Segment, Trailer, decode_trailer
+from lancewal_core.wal.walk import Walk, walk
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.observer import Claim
@@ -129,6 +131,24 @@ def damage_flushes(monkeypatch: pytest.MonkeyPatch, region: Region) -> None:
         return write_flush(opened, flushable, name)
 
     monkeypatch.setattr(flush, "write_flush", write)
+
+
+def test_what_a_former_owner_has_left_is_read_from_its_log_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(4, regions_per_page=2)
+    opened(place, range(4))
+    worker = place.worker(NOT_YET, WorkerLimits(linger_s=0.0, idle_position_s=1e9))
+    worker.assigned(range(4))
+    walked: list[LogId] = []
+
+    def read(store: ObjectStore, tasks: Tasks, log: LogId, *of: Any, **named: Any) -> Walk[Segment]:
+        walked.append(log)
+        return walk(store, tasks, log, *of, **named)
+
+    monkeypatch.setattr(flush, "walk", read)
+    for _ in range(3):
+        worker.step()
+    assert states(place) == {p: [State.FLUSHED, State.OPEN] for p in range(4)}
+    assert len(walked) == 1
 
 
 def test_generations_of_a_region_that_nobody_flushes_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
