@@ -9,10 +9,13 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import pytest
 import yaml
+from confluent_kafka import Consumer, ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 
 from lancewal_core.errors import MAY_PASS
 from lancewal_demo.stack import KafkaBroker, S3Server
@@ -25,6 +28,7 @@ from tests.whole_path.world import World, make_world
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 DRAIN_S = 4.0
+HEARTBEAT_S = 0.5
 MOST = 5
 """So many times the setting is the bound here, for machines with much else to do.  Without one in the service it was 85 s."""
 
@@ -96,6 +100,108 @@ def test_a_silent_broker_is_named_and_holds_up_no_end(
         assert "end_forced" not in events[:drained], ingest.tail
         print(f"ended {seconds:.1f} s after SIGTERM, with {code}; drain_timeout_s {DRAIN_S}")
     assert world.caught_up(), "what was durable is read"
+
+
+@pytest.mark.parametrize(
+    ("at", "newcomer"),
+    [
+        ("poll:before", False),
+        ("claim.cas:before", False),
+        ("claim.cas:after", False),
+        ("handover.cas:before", True),
+        ("poll:before", True),
+    ],
+    ids=["before it has joined", "opening", "half open", "giving up", "beside one that goes on"],
+)
+def test_told_to_stop_in_the_midst_of_a_rebalance_it_ends_well_and_others_go_on(
+    mortal_kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int, at: str, newcomer: bool
+) -> None:
+    """One of two members.  The other has all within moments, though a session would last for longer than the test."""
+    options = {"options": {"session.timeout.ms": 60_000, "max.poll.interval.ms": 60_000}}
+    world = make_world(mortal_kafka, topic_name, tmp_path, seed, in_process=True, kafka=options)
+    world.feed.produce(50)
+    first = world.lancewal.start("ingest", "run", failpoint=f"{at}=stop" if not newcomer or "hand" in at else None)
+    if not newcomer:
+        until(lambda: first.frozen, lambda: first.tail)
+    else:
+        world.wait_caught_up()
+    second = world.lancewal.start("ingest", "run", failpoint=f"{at}=stop" if newcomer and "poll" in at else None)
+    told = second if second.failpoint else first
+    until(lambda: told.frozen, lambda: told.tail)
+    told.terminate()
+    told.thaw()
+    code, seconds = ended(told, time.monotonic())
+    assert code == 0, told.tail
+    assert seconds < 15, told.tail
+    other = first if told is second else second
+    world.feed.produce(50)
+    world.wait_caught_up()
+    other.stop()
+
+
+def test_a_group_that_waits_for_another_member_holds_up_no_end(
+    mortal_kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int
+) -> None:
+    """The broker answers nothing that a member asks the coordinator while it waits to join again."""
+    world = make_world(
+        mortal_kafka, topic_name, tmp_path, seed, in_process=True,
+        kafka={"group_id": topic_name, "options": {"session.timeout.ms": 45_000}},
+    )  # fmt: skip
+    world.feed.produce(50)
+    ingest = world.lancewal.start("ingest", "run")
+    world.wait_caught_up()
+    with stuck_member(world.servers, topic_name), member(world.servers, topic_name) as another:
+        since = time.monotonic()
+        while time.monotonic() - since < 4 * HEARTBEAT_S:  # so all have heard of it
+            another.poll(0.1)
+            if group(world.servers, topic_name).state != ConsumerGroupState.PREPARING_REBALANCING:
+                since = time.monotonic()
+        told = time.monotonic()
+        ingest.terminate()
+        code, seconds = ended(ingest, told)
+    assert code == 0, ingest.tail
+    assert seconds < 15, ingest.tail
+    assert ingest.logged("drain_completed"), ingest.tail
+
+
+@contextmanager
+def member(servers: str, topic: str) -> Iterator[Consumer]:
+    """Another one of the group."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": topic,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "heartbeat.interval.ms": int(HEARTBEAT_S * 1000),
+        }
+    )
+    consumer.subscribe([topic])
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@contextmanager
+def stuck_member(servers: str, topic: str) -> Iterator[None]:
+    """One that was given partitions, and has not said that it knows: it joins no more."""
+
+    def shared() -> bool:
+        return sum(bool(one.assignment.topic_partitions) for one in group(servers, topic).members) == 2
+
+    with member(servers, topic) as consumer:
+        dealt: list[object] = []
+        consumer.subscribe([topic], on_assign=lambda _, partitions: dealt.append(partitions))
+        while not dealt:
+            consumer.poll(0.1)
+        until(shared)
+        yield
+
+
+def group(servers: str, name: str) -> Any:
+    admin = AdminClient({"bootstrap.servers": servers})
+    (described,) = admin.describe_consumer_groups([name]).values()
+    return described.result(DRAIN_S)
 
 
 @pytest.mark.s3

@@ -13,6 +13,15 @@ Guarantees
     grown again.  The broker's leader epochs tell; positions that others have reached come without one.
  7. So does a batch that cannot be read (``errors.UNREADABLE``) when it is asked for a second time; nothing behind it is
     delivered, though the client may go on there (``RecordsUnreadable``).
+ 8. ``commit`` waits for a coordinator that says nothing no longer than ``_COORDINATOR_S``, but where it falls silent between
+    the question and the commit.
+ 9. ``close`` leaves behind no member that is about to join, where the group answers within ``_JOINING_S``.
+
+Kafka takes one request at a time of a connection.  While a member waits to join again, for others that have not, it answers
+nothing else that this member asks the coordinator: not before the slowest has joined, or is given up for dead.  librdkafka
+waits for a commit sent meanwhile, also in ``close``, until the commit times out.  So ``commit`` asks first, and sends
+nothing where the answer stays away (guarantee 8), and ``close`` lets a first joining come to its end: a member that goes in
+the midst of it stays a member for the others, who wait for it until its session is over (guarantee 9).
 
 A static member whose predecessor died a moment ago is refused until the broker has noticed (``UNRELEASED_INSTANCE_ID`` of
 the newer group protocol), and librdkafka's client is of no use after that: a new one is made every ``RENEW_S``.
@@ -51,6 +60,12 @@ _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 
 Report = Callable[[str, object], None]
 """``(act, cause)`` of a passing fault."""
+
+_COORDINATOR_S = 2.0
+"""A coordinator that has not answered a question for so long gets no commit."""
+_JOINING_S = 5.0
+"""How long leaving waits for a joining that is under way."""
+_LOOK_S = 0.05
 
 _GATHER_S = 0.005
 """How long a poll collects further records once it has one: a slow trickle still goes on at once."""
@@ -92,6 +107,8 @@ class ConfluentSource:
         self._report = report
         self._request_timeout_s = request_timeout_s
         self._fatal: KafkaError | None = None
+        self._joining = False
+        """Subscribed, and the group has not dealt its partitions out since."""
         self._assigned: set[int] = set()
         self._next: dict[int, Position] = {}
         """Started partitions, and behind what was delivered."""
@@ -127,6 +144,7 @@ class ConfluentSource:
         self._listener = listener
 
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self._joining = False
             mine = [p.partition for p in partitions]
             # Any number will do: it is paused and moved by ``start``.  But not OFFSET_END: a seek while librdkafka still
             # asks for the end offset can leave the partition silent for ever (measured: 1 in 10).
@@ -142,6 +160,8 @@ class ConfluentSource:
         def on_lost(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self._leave(consumer, partitions, listener.lost)
 
+        # By the newer protocol nobody waits for anybody, and who gets nothing is told nothing.
+        self._joining = self._properties.get("group.protocol") != "consumer"
         self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def poll(self, records_max: int, timeout_s: float) -> Polled:
@@ -243,7 +263,8 @@ class ConfluentSource:
     def commit(self, positions: Mapping[int, Position]) -> bool:
         wanted = self._not_below(positions)
         try:
-            wanted = wanted or self._known_position()
+            known = self._known_position()
+            wanted = wanted or known
             if not wanted:
                 return False
             answers = self._consumer.commit(offsets=self._places(wanted), asynchronous=False) or []
@@ -287,6 +308,9 @@ class ConfluentSource:
         return True
 
     def close(self) -> None:
+        until = self._clock.monotonic() + _JOINING_S
+        while self._joining and self._fatal is None and self._clock.monotonic() < until:
+            self._consumer.poll(_LOOK_S)
         self._consumer.close()
 
     def _known_position(self) -> dict[int, Position]:
@@ -295,7 +319,9 @@ class ConfluentSource:
         if not self._assigned:
             return {}
         partition = min(self._assigned)
-        (found,) = self._consumer.committed(self._named([partition]), timeout=self._request_timeout_s)
+        (found,) = self._consumer.committed(
+            self._named([partition]), timeout=min(self._request_timeout_s, _COORDINATOR_S)
+        )
         if found.error is not None:
             raise KafkaException(found.error)
         return {partition: Position(max(found.offset, 0))}

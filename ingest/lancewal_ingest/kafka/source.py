@@ -106,13 +106,13 @@ class KafkaSource(DescribedTopic, Protocol):
 
     def commit(self, positions: Mapping[int, Position]) -> bool:
         """Commit positions to the group, synchronously: True if the coordinator took them, which also confirms that
-        this member is one.  Waits for a coordinator that says nothing, as long as the client does."""
+        this member is one.  Does not wait long for a coordinator that says nothing."""
 
     def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
         """The same without waiting, one at a time: ``done`` hears the answer, from within this call or a later ``poll``."""
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group.  A joining that is under way ends first, if that does not take long."""
 
 
 def check_topic(contract: Contract, source: DescribedTopic, drain: Drain | None = None) -> None:

@@ -359,6 +359,16 @@ def test_rebalance_hands_over_before_the_other_gets_it(kafka: KafkaBroker, topic
 
 
 @pytest.mark.kafka
+def test_who_leaves_right_away_has_joined_before(kafka: KafkaBroker, topic_name: str) -> None:
+    """In the midst of it it would stay a member for the others."""
+    make_topic(kafka, topic_name)
+    for _ in range(3):
+        with following(kafka, topic_name) as follower:
+            pass
+        assert follower.listener.events[0][0] == "assigned"
+
+
+@pytest.mark.kafka
 def test_a_replaced_static_member_is_fenced(kafka: KafkaBroker, topic_name: str) -> None:
     make_topic(kafka, topic_name)
     member = {"group.instance.id": f"m-{secrets.token_hex(4)}", "heartbeat.interval.ms": "500"}
