@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from lancewal_core import paths
+from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.flushes.manifest import read_flush
+from lancewal_core.region.index import State
+from lancewal_core.table.protocol import files_of
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from tests.simulation.checker import require
+from tests.simulation.script import Crashed, crash
 from tests.simulation.stage import Stage
 
 _NEVER_S = 1e9
@@ -22,14 +27,96 @@ def flush_of(stage: Stage, partition: int) -> str:
     return next(r.snapshot for r in reversed(index.generations) if r.snapshot is not None)
 
 
+def files(stage: Stage, flush: str) -> set[str]:
+    return set(files_of(read_flush(stage.checker.store, flush).fragments))
+
+
+def require_adopted(stage: Stage, flush: str, adopted: bool) -> None:
+    """Whether the table has the files of the flush, once each."""
+    named = [fragment.file for fragment in stage.dataset.newest.fragments if fragment.file in files(stage, flush)]
+    require(sorted(named) == (sorted(files(stage, flush)) if adopted else []), "its files in the table are", named)
+
+
 def parts_of_one_flush_are_merged() -> None:
-    """Two generations lie in the same files: each is read and merged for itself."""
+    """Two generations lie in the same files, which a merge that takes both adopts."""
     stage = Stage()
     _, f, _ = stage.flushed(0, 1)
-    parts = read_flush(stage.checker.store, flush_of(stage, 0)).parts
+    flush = flush_of(stage, 0)
+    parts = read_flush(stage.checker.store, flush).parts
     require({part.region.partition for part in parts} == {0, 1}, "they were not flushed together:", parts)
     stage.check()
     stage.round(f)
+    stage.check_table()
+    require_adopted(stage, flush, True)
+    stage.check()
+
+
+def one_part_waits_and_the_other_does_not_yet() -> None:
+    """Two generations lie in the same files; when F merges, the index of one still says SEALED."""
+    stage = Stage(partitions=3)
+    a, f = stage.member("a", 0, 1, 2), stage.flusher("f")
+    stage.append(a, 0)
+    stage.append(a, 2)
+
+    def meanwhile() -> None:
+        seen.append(flush_of(stage, 0))
+        run_round(f, MergeLimits(), RoundState(), sealed_grace_s=_NEVER_S).raise_damaged()
+        stage.check_table()
+        require_adopted(stage, seen[0], False)
+
+    seen: list[str] = []
+    # The first swap seals it.
+    a.script.before("put", paths.page_prefix(stage.page(2)), meanwhile, passing=2)
+    stage.seal(a)
+    require(seen == [flush_of(stage, 2)], "it names another flush:", flush_of(stage, 2), seen)
+    stage.check()
+    stage.round(f)
+    stage.check_table()
+    require_adopted(stage, seen[0], False)
+    stage.check()
+
+
+def one_part_was_made_anew() -> None:
+    """Of two generations in the same files one was made anew by hand: its index names another flush, with its rows, too."""
+    stage = Stage()
+    _, f, g = stage.flushed(0, 1)
+    flush = flush_of(stage, 0)
+    region = stage.region(0)
+    index = stage.checker.indexes.read([region])[region]
+    (record,) = (r for r in index.generations if r.state is State.FLUSHED)
+    rebuild_snapshot(g, region, record, g.new_id)
+    require(flush_of(stage, 0) != flush == flush_of(stage, 1), "it names the same flush still:", flush)
+    stage.round(f)
+    stage.check_table()
+    require_adopted(stage, flush, False)
+    stage.check()
+
+
+def one_part_has_a_generation_behind_it() -> None:
+    """Two generations lie in the same files; of one region the next one waits, too, and the merge takes both of them."""
+    stage = Stage()
+    a, f, _ = stage.flushed(0, 1)
+    flush = flush_of(stage, 0)
+    stage.append_and_seal(a, 0)
+    stage.round(f)
+    stage.check_table()
+    require_adopted(stage, flush, False)
+    stage.check()
+
+
+def adopted_flush_loses_its_files() -> None:
+    """F adopts the files of two generations and dies before it finishes the merge; a clean-up takes them; G finishes."""
+    stage = Stage()
+    _, f, g = stage.flushed(0, 1)
+    flush = flush_of(stage, 0)
+    stage.scripts["f"].before("put", ".finished", crash)
+    with suppress(Crashed):
+        stage.round(f)
+    require_adopted(stage, flush, True)
+    for name in files(stage, flush):
+        stage.dataset.files.pop(name)
+    stage.round(g)
+    require_adopted(stage, flush, False)
     stage.check_table()
     stage.check()
 
@@ -70,6 +157,10 @@ def one_part_is_merged_before_the_other() -> None:
 
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
-    parts_of_one_flush_are_merged: ("a part is adopted with its flush", "I2|twice|live rows"),
+    parts_of_one_flush_are_merged: ("a file is adopted once a part", "a key shows twice"),
+    one_part_waits_and_the_other_does_not_yet: ("a flush is adopted with a part of its parts", "I2"),
+    one_part_was_made_anew: ("a flush is adopted with a part of its parts", "a key shows twice"),
+    one_part_has_a_generation_behind_it: ("a flush is adopted beside later generations", "a key shows twice"),
+    adopted_flush_loses_its_files: ("lost files are those of one region", "I2"),
     one_part_is_merged_before_the_other: ("a flush that nobody names goes", "what it names was deleted"),
 }

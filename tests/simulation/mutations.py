@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ import lancewal_reader.unmerged
 from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.history import History, SoundHistories, read_sound_histories
 from lancewal_core.region.index import State
 from lancewal_core.region.transitions import Claimant, claim, trim
@@ -43,9 +45,12 @@ from lancewal_core.wal.bundle import Copy
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.walk import Walk, end_log, walk_sound
 from lancewal_core.wal.writer import LogWriter
+from lancewal_flusher.commit.facts import MergeFacts
 from lancewal_flusher.garbage.find import _free_segments, boundary
 from lancewal_flusher.merge.finish import finish_newest
+from lancewal_flusher.merge.region_input import AdoptedFiles, RegionInput, adopted_files
 from lancewal_flusher.service.round import mark
+from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.open import open_regions
@@ -394,8 +399,41 @@ def _versions_expire_beside_damage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.garbage.table_versions, "_why_kept", why_kept)
 
 
-def _a_part_is_adopted_with_its_flush(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_flusher.merge.plan, "is_combined", lambda snapshots: len(snapshots) > 1)
+def _a_file_is_adopted_once_a_part(patch: pytest.MonkeyPatch) -> None:
+    def adopted(taken: Seq[RegionInput]) -> list[AdoptedFiles]:
+        return [AdoptedFiles(one.adopted, [one]) for one in taken if one.adopted]
+
+    patch.setattr(lancewal_flusher.merge.merge, "adopted_files", adopted)
+
+
+def _a_flush_is_adopted_with_a_part_of_its_parts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.merge.plan, "is_whole", lambda parts: True)
+
+
+def _a_flush_is_adopted_beside_later_generations(patch: pytest.MonkeyPatch) -> None:
+    known = adopted_files
+
+    def adopted(taken: Seq[RegionInput]) -> list[AdoptedFiles]:
+        firsts: dict[str, list[Snapshot]] = {}
+        for one in taken:
+            firsts.setdefault(one.merge.snapshots[0].key, []).append(one.merge.snapshots[0])
+        files = known(taken)
+        named = {found.fragments for found in files}
+        whole = [parts[0].fragments for parts in firsts.values() if len(parts) == parts[0].parts > 1]
+        return [*files, *(AdoptedFiles(fragments, ()) for fragments in whole if fragments not in named)]
+
+    patch.setattr(lancewal_flusher.merge.merge, "adopted_files", adopted)
+    patch.setattr(AdoptedKeys, "add", lambda self, fragments, keys: None)
+    patch.setattr(AdoptedFiles, "row_keys", None)
+
+
+def _lost_files_are_those_of_one_region(patch: pytest.MonkeyPatch) -> None:
+    def facts(context: Any, in_force: InForce) -> MergeFacts:
+        found = known(context, in_force)
+        return replace(found, adopted=dict(sorted(found.adopted.items())[:1]))
+
+    known = lancewal_flusher.merge.finish._facts
+    patch.setattr(lancewal_flusher.merge.finish, "_facts", facts)
 
 
 def _a_flush_that_nobody_names_goes(patch: pytest.MonkeyPatch) -> None:
@@ -467,7 +505,10 @@ MUTATIONS: dict[str, Patch] = {
     "versions expire beside a flush that waits": _versions_expire_beside_a_flush_that_waits,
     "versions expire beside damage": _versions_expire_beside_damage,
     "finished without its record": _finished_without_its_record,
-    "a part is adopted with its flush": _a_part_is_adopted_with_its_flush,
+    "a file is adopted once a part": _a_file_is_adopted_once_a_part,
+    "a flush is adopted with a part of its parts": _a_flush_is_adopted_with_a_part_of_its_parts,
+    "a flush is adopted beside later generations": _a_flush_is_adopted_beside_later_generations,
+    "lost files are those of one region": _lost_files_are_those_of_one_region,
     "a flush that nobody names goes": _a_flush_that_nobody_names_goes,
 }
 

@@ -25,12 +25,14 @@ from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.flush import flush_from_log
+from lancewal_core.region.flush import entries_of, flush_from_log, flush_generations
 from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
-from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.snapshot import Content, Flushable
 from lancewal_core.region.transitions import Claimant, claim, first_claim, seal
 from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
@@ -241,6 +243,27 @@ class FlusherTable:
         snapshot = flush_from_log(replace(self._feeding, contract=self.contract), self.regions[partition], self.new_id)
         assert snapshot is not None
         return snapshot
+
+    def flush_together(self, *partitions: int) -> list[Snapshot]:
+        """The oldest SEALED generation of each becomes FLUSHED, all in one flush."""
+        opened = replace(self._feeding, contract=self.contract)
+        flushable = []
+        for partition in partitions:
+            region = self.regions[partition]
+            record = next(r for r in self.index(partition).generations if r.state is State.SEALED)
+            entries = entries_of(opened, region, record)
+            content = Content(fold([e.rows for e in entries], self.contract.rows), [e.first for e in entries])
+            flushable.append(Flushable(region, record, content))
+        found = [s for s in flush_generations(opened, flushable, self.new_id) if isinstance(s, Snapshot)]
+        assert len({snapshot.key for snapshot in found}) == 1
+        assert len(found) == len(partitions)
+        return found
+
+    def generations(self, operations: Mapping[int, Sequence[Operation]]) -> list[Snapshot]:
+        """One more generation of each of these partitions, all in one flush."""
+        for partition, some in operations.items():
+            self.generation(partition, some, flush=False)
+        return self.flush_together(*operations)
 
     def _open(self, region: Region) -> RegionIndex:
         index = self._feeding.indexes.read([region]).get(region)

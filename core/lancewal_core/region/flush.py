@@ -41,8 +41,8 @@ from lancewal_core.wal.walk import walk, walk_trailers
 
 E = TypeVar("E", bound=Described)
 ALONE_ROWS = 50_000
-"""A generation from this size on has a flush of its own: a merge adopts its data file as it is (``MergeLimits.adopt_rows``),
-while it reads smaller ones, and writes their rows anew together."""
+"""A generation from this size on has a flush of its own: whatever else waits, a merge adopts its data file as it is
+(``MergeLimits.adopt_rows``)."""
 ALONE_BYTES = 8 << 20
 """So has one that holds so much: a merge that must read it needs some times its size."""
 TOGETHER_BYTES = 64 << 20
@@ -153,8 +153,8 @@ def flush_generations(
 
 
 def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
-    """What each flush has.  Generations without records have one of their own: beside them alone a merge adopts the file of
-    one that has some, and damage of that one's holds up nobody else."""
+    """What each flush has.  Generations without records have one of their own: a merge that leaves one of them out adopts the
+    file of the others nevertheless, and damage of theirs holds up nobody else."""
     small = [one for one in flushable if _is_small(one.content)]
     with_records = [one for one in small if one.record.next != one.record.first]
     without = [one for one in small if one.record.next == one.record.first]

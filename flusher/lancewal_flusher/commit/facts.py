@@ -5,7 +5,8 @@ Properties beside the watermarks
 * ``lancewal.read_version``: the version that it was computed from.  A rebase changes the transaction's own read version.
 * ``lancewal.fragments_below``: all fragments of that version have lower ids; Lance never uses an id again.
 * ``lancewal.files``: names of the data files that it adds, as a JSON list.
-* ``lancewal.adopted``: per region the data files that it took from a snapshot as they were, as JSON.
+* ``lancewal.adopted``: per region the data files that it took from a flush as they were, as JSON; a file with rows of several
+  regions stands with each of them, since all lose rows with it.
 * ``lancewal.generations``: per region the first and the last generation that it takes, as JSON.
 * ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: for people.
 * ``lancewal.settled``: only where a person has decided about keys in conflict (``settle``), as JSON: the ``region`` whose

@@ -2,8 +2,8 @@
 
 Guarantees
  1. After it, no key of the merge shows twice because a user appended it between plan and commit: Kafka's row wins.
- 2. Every adopted data file exists: one that a clean-up took between check and commit is rebuilt from the WAL, and the
-    broken fragment is removed.
+ 2. Every adopted data file exists: one that a clean-up took between check and commit is rebuilt from the WAL, for all regions
+    that have rows in it, and the broken fragment is removed.
  3. ``merges/<version>.finished`` is written only after that, and after the proof that the merge did not land on top of
     another one, and behind the merge's own record; the step is repeated until then, and repeating is harmless.  Without that
     record (a put whose reply was lost), and with two commits of others on top, a clean-up that leaves those two alone, which

@@ -1,9 +1,9 @@
 """What a merge has to go on: what waits by the indexes of a ``look``, and its snapshots (steps 1 and 2 of ``merge``).
 
 Guarantee: a region without an index, or with one that ends below the watermarks, has lost it; what a merge takes of each
-region is one generation, adopted or combined with those of other regions, or several to combine (``plan``).  Of a region,
-what follows a snapshot that is lost, or whose manifest is damaged, is left; where the content of one is damaged, or
-the index, all of it is; by name, and every other region's is taken.
+region is one generation, adopted or combined with those of other regions, or several to combine (``plan``, ``region_input``).
+Of a region, what follows a snapshot that is lost, or whose manifest is damaged, is left; where the content of one is
+damaged, or the index, all of it is; by name, and every other region's is taken.
 
 That a snapshot's objects and files are there is not asked, since reading them shows it.  Where one is missing, all are looked
 at, and what is not whole is rebuilt.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import pyarrow as pa
 
@@ -23,40 +22,18 @@ from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import rebuild_snapshot
-from lancewal_core.region.flushes.manifest import Flush, Snapshot, by_flush, read_flush
+from lancewal_core.region.flushes.manifest import Flush, Snapshot, read_flush
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
-from lancewal_core.region.snapshot import read_folded, read_gone, read_partials, read_parts, read_rows
-from lancewal_core.rows.fold import Folded, compose, partial_schema
+from lancewal_core.rows.fold import partial_schema
 from lancewal_core.table.protocol import files_of
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, Why, is_finished
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.look import Look
-from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, choose, combined_regions, unmerged, within_memory
-
-
-@dataclass(frozen=True, slots=True)
-class RegionInput:
-    """One region's part of a merge."""
-
-    merge: RegionMerge
-    adopted: tuple[str, ...]
-    """Fragments taken as they are."""
-    rows: pa.Table
-    """Rows to write anew: survivors of combined generations."""
-    partials: pa.Table
-    keys: pa.Table
-    """All keys it touches, those of ``partials`` first, of deleted rows next."""
-    gone: int
-    rewritten: tuple[str, ...] = ()
-    """Fragments written anew in place of those of a snapshot, of which some rows are set aside (``set_aside``)."""
-
-    @property
-    def row_keys(self) -> pa.Table:
-        """Of the rows adopted, or to be written, in their order."""
-        return self.keys.slice(self.partials.num_rows + self.gone)
+from lancewal_flusher.merge.plan import MergeLimits, choose, combined_regions, unmerged, within_memory
+from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +113,7 @@ def _take(
     while merges and not region_inputs:
         chosen = within_memory(merges, lambda m: ages[m.region, m.snapshots[0].generation], limits)
         full = len(chosen) < len(merges)
-        together = combined_regions(chosen, limits)
-        read = _shared(context, chosen)
-        prepared = context.tasks.map(partial(_prepared, context, together, read), chosen)
+        prepared = read_region_inputs(context, chosen, combined_regions(chosen, limits))
         for merge, taken in zip(chosen, prepared, strict=True):
             match taken:
                 case RegionInput():
@@ -251,63 +226,3 @@ def _missing(context: FlusherContext, snapshots: Sequence[Snapshot]) -> frozense
     return frozenset(lost) | frozenset(
         context.table.files_missing(sorted(files_of(f for s in snapshots for f in s.fragments)))
     )
-
-
-_Part = tuple[str, Region, Generation]
-
-
-def _part(snapshot: Snapshot) -> _Part:
-    return snapshot.key, snapshot.region, snapshot.generation
-
-
-def _shared(context: FlusherContext, merges: Sequence[RegionMerge]) -> dict[_Part, Folded | Corrupt]:
-    """What is to be merged of flushes with several parts: their objects are read once."""
-    flushes = by_flush([s for merge in merges for s in merge.snapshots if s.shared])
-    rows = context.contract.rows
-    read = partial(read_parts, context.store, context.table, columns=rows.table.names, schema=rows)
-    contents = context.tasks.map(lambda parts: read(parts), flushes) if flushes else []
-    return {
-        _part(snapshot): found
-        for parts, content in zip(flushes, contents, strict=True)
-        for snapshot, found in zip(parts, content, strict=True)
-    }
-
-
-def _prepared(
-    context: FlusherContext,
-    together: Collection[Region],
-    read: Mapping[_Part, Folded | Corrupt],
-    merge: RegionMerge,
-) -> RegionInput | Corrupt:
-    """``together``: regions that are combined with others.  The error where something is missing or damaged."""
-    try:
-        if merge.combined or merge.region in together:
-            return _combine(context, merge, read)
-        return _adopt(context, merge)
-    except Corrupt as error:
-        return error
-
-
-def _adopt(context: FlusherContext, merge: RegionMerge) -> RegionInput:
-    rows = context.contract.rows
-    names = list(rows.primary_key)
-    (only,) = merge.snapshots
-    gone = read_gone(context.store, only, rows)
-    partials = read_partials(context.store, only, rows)
-    row_keys = read_rows(context.table, only, names, rows)
-    keys = pa.concat_tables([partials.select(names), gone, row_keys])
-    return RegionInput(merge, only.fragments, rows.table.empty_table(), partials, keys, gone.num_rows)
-
-
-def _combine(context: FlusherContext, merge: RegionMerge, read: Mapping[_Part, Folded | Corrupt]) -> RegionInput:
-    rows = context.contract.rows
-    names = list(rows.primary_key)
-    contents: list[Folded] = []
-    for snapshot in merge.snapshots:
-        found = read.get(_part(snapshot))
-        if isinstance(found, Corrupt):
-            raise found
-        contents.append(read_folded(context.store, context.table, snapshot, rows) if found is None else found)
-    folded: Folded = compose(contents, rows)
-    keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
-    return RegionInput(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)

@@ -52,10 +52,11 @@ from lancewal_flusher.commit.send import Refused, Why, is_finished, missing_file
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.changes import write_changes
 from lancewal_flusher.merge.first_seen import FirstSeen
-from lancewal_flusher.merge.inputs import MergeInputs, RegionInput, read_inputs
+from lancewal_flusher.merge.inputs import MergeInputs, read_inputs
 from lancewal_flusher.merge.look import Look, look
 from lancewal_flusher.merge.origin_conflict import regions_of_merge
 from lancewal_flusher.merge.plan import MergeLimits, deletion_bytes, shall_wait
+from lancewal_flusher.merge.region_input import RegionInput, adopted_files
 from lancewal_flusher.merge.set_aside import SortedOut, put_conflicts, sort_out
 from lancewal_flusher.origins import origins_of
 from lancewal_flusher.tasks.merge_task import FragmentResult
@@ -174,8 +175,11 @@ def merge_next(
     landed = InForce(version, plan.merge, plan.marks, plan.conflicts)
     proven = None
     if adopted_keys is not None:
+        for files in adopted_files(inputs.region_inputs):
+            adopted_keys.add(files.fragments, files.row_keys)
         for taken in inputs.region_inputs:
-            adopted_keys.add((*taken.adopted, *taken.rewritten), taken.row_keys)
+            if taken.rewritten:
+                adopted_keys.add(taken.rewritten, taken.row_keys)
     try:
         # Step 6
         prove(context, pinned.version, version)
@@ -250,7 +254,7 @@ def _plan(
         **inputs.in_force.regions,
         **{taken.merge.region: _mark(taken, inputs.in_force) for taken in region_inputs},
     }
-    adopted = tuple(fragment for taken in region_inputs for fragment in taken.adopted)
+    adopted = tuple(fragment for files in adopted_files(region_inputs) for fragment in files.fragments)
     rewritten = tuple(fragment for taken in region_inputs for fragment in taken.rewritten)
     facts = MergeFacts(
         read_version=pinned.version,

@@ -28,7 +28,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable, fragment_rows
 from lancewal_flusher.commit.row_origins import Spans, divided, expanded, find_spans
 from lancewal_flusher.context import FlusherContext, check_contract
-from lancewal_flusher.merge.inputs import RegionInput
+from lancewal_flusher.merge.region_input import RegionInput, adopted_files
 
 ADDRESSES_SHOWN = 20
 """So many rows a message names."""
@@ -162,12 +162,17 @@ def regions_of_merge(
 ) -> dict[str, Spans]:
     """Of a merge's new files: those that it adopts or has rewritten, and those ``written``, which hold the rows of all
     regions, then those of their patches that are ``kept`` (the others are written in place)."""
-    sources = [MergedFrom(taken.merge.region, taken.merge.snapshots[-1].next) for taken in region_inputs]
+    sources = [_source(taken) for taken in region_inputs]
     spans: dict[str, Spans] = {}
+    for files in adopted_files(region_inputs):
+        spans |= divided(files.fragments, [(_source(taken), taken.row_keys.num_rows) for taken in files.parts])
     for taken, source in zip(region_inputs, sources, strict=True):
-        for fragments in (taken.adopted, taken.rewritten):
-            spans |= divided(fragments, [(source, sum(map(fragment_rows, fragments)))])
+        spans |= divided(taken.rewritten, [(source, sum(map(fragment_rows, taken.rewritten)))])
     rows = [(source, taken.rows.num_rows) for taken, source in zip(region_inputs, sources, strict=True)]
     ends = np.cumsum([taken.partials.num_rows for taken in region_inputs])
     patched = [int(part.sum()) for part in np.split(kept, ends[:-1])]
     return spans | divided(written, [*rows, *zip(sources, patched, strict=True)])
+
+
+def _source(taken: RegionInput) -> MergedFrom:
+    return MergedFrom(taken.merge.region, taken.merge.snapshots[-1].next)

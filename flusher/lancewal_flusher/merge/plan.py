@@ -4,10 +4,13 @@ Per region a merge either *adopts* the files of one generation as they are, or *
 folds them and writes the survivors as new rows.  It never adopts two generations of a region, because a new fragment must
 not carry a deletion file (Lance names that file by the fragment id, which is assigned at the commit).
 
-A part of a flush that has others is combined too: its data file holds rows of all of them.
+The files of a flush with several parts hold rows of all of them.  They are adopted where the merge takes every part, each as
+the only generation of its region (``is_whole``): of each the index read in this merge names this very flush, and nothing is
+taken that is at or below the watermark.  Otherwise rows of what is left out, or was merged or flushed otherwise before, would
+come with the file, and those combined with a later generation twice.  So then the parts taken are combined.
 
-A fragment for each region would be a thousand a minute where a thousand regions seal every minute: every later merge would
-hide rows in all of them, and compaction would write them anew.  So where many regions have one small generation each, these
+A fragment for each flush would be a thousand a minute where a thousand regions seal every minute by themselves: every later
+merge would hide rows in all of them, and compaction would write them anew.  So where many flushes have few rows each, these
 are combined too: their rows are written together.
 """
 
@@ -36,10 +39,11 @@ class MergeLimits:
     """Sizes in rows (changed keys), and in bytes as stored."""
 
     adopt_rows: int = 50_000
-    """A generation with at least this many rows and nothing else to write is adopted by itself."""
+    """A generation with at least this many rows and nothing else to write is adopted by itself, and files with so many rows
+    are, whatever others are there."""
     adopt_small_max: int = 16
-    """Most smaller ones that one merge adopts, each of a region that has but one: so many fragments compaction bundles in its
-    time.  Where there are more, they are combined."""
+    """Most flushes with fewer rows whose files one merge adopts: so many fragments compaction bundles in its time.  Where
+    there are more, they are combined."""
     combine_changes: int = 2_000_000
     """Most changes that one region puts into one merge."""
     combine_bytes: int = 256 << 20
@@ -73,15 +77,6 @@ class RegionMerge:
 
     region: Region
     snapshots: tuple[Snapshot, ...]
-
-    @property
-    def combined(self) -> bool:
-        """Whether its rows are written anew, whatever else is merged."""
-        return is_combined(self.snapshots)
-
-
-def is_combined(snapshots: Sequence[Snapshot]) -> bool:
-    return len(snapshots) > 1 or snapshots[0].shared
 
 
 def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
@@ -127,8 +122,8 @@ def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -
 
 def memory_bytes(snapshots: Sequence[Snapshot]) -> int:
     """About how much of snapshots of one region is held while they are merged: keys, and what is read of one adopted or of
-    several combined."""
-    read = [s.nbytes if is_combined(snapshots) else s.nbytes - s.rows_bytes for s in snapshots]
+    several combined.  A part of a shared flush may have to be: whether the merge takes all others is not known here."""
+    read = [s.nbytes if len(snapshots) > 1 or s.shared else s.nbytes - s.rows_bytes for s in snapshots]
     return _KEY_BYTES * sum(s.changes for s in snapshots) + _DECODED * sum(read)
 
 
@@ -160,21 +155,42 @@ def within_memory(
     return [merge for merge in merges if merge.region in taken]
 
 
+def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
+    """What may be adopted: those together that take the files of one flush, all of them."""
+    flushes: dict[str, list[RegionMerge]] = {}
+    for merge in merges:
+        if len(merge.snapshots) == 1:
+            flushes.setdefault(merge.snapshots[0].key, []).append(merge)
+    return [taken for taken in flushes.values() if is_whole([merge.snapshots[0] for merge in taken])]
+
+
+def is_whole(parts: Sequence[Snapshot]) -> bool:
+    """Whether these parts of one flush are all that it has."""
+    return len(parts) == parts[0].parts
+
+
 def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
-    """Regions of which the one generation taken is combined with those of others: the smallest, as many as bytes allow."""
-    small = [m for m in merges if not m.combined and 0 < m.snapshots[0].rows < limits.adopt_rows]
+    """Regions of which what is taken is combined, several generations with each other and all with those of other regions.
+    Of what could be adopted these are the smallest, as many as bytes allow."""
+    whole = adoptable(merges)
+    adopted = {merge.region for taken in whole for merge in taken}
+    found = {merge.region for merge in merges if merge.region not in adopted}
+    small = [taken for taken in whole if 0 < sum(m.snapshots[0].rows for m in taken) < limits.adopt_rows]
     if len(small) <= limits.adopt_small_max:
-        return frozenset()
-    several = sum(s.nbytes for m in merges if m.combined for s in m.snapshots)
-    spare = limits.memory_bytes - sum(memory_bytes(m.snapshots) for m in merges)
-    left = min(limits.combine_bytes - several, spare // _DECODED)
-    found: set[Region] = set()
-    for merge in sorted(small, key=lambda m: m.snapshots[0].nbytes):
-        left -= merge.snapshots[0].nbytes
-        if left < 0:
+        return frozenset(found)
+    left = limits.combine_bytes - sum(s.nbytes for m in merges if m.region in found for s in m.snapshots)
+    spare = (limits.memory_bytes - sum(memory_bytes(m.snapshots) for m in merges)) // _DECODED
+    for taken in sorted(small, key=_nbytes):
+        left -= _nbytes(taken)
+        spare -= 0 if taken[0].snapshots[0].shared else _nbytes(taken)  # ``memory_bytes`` has that of shared ones
+        if min(left, spare) < 0:
             break
-        found.add(merge.region)
+        found |= {merge.region for merge in taken}
     return frozenset(found)
+
+
+def _nbytes(merges: Sequence[RegionMerge]) -> int:
+    return sum(merge.snapshots[0].nbytes for merge in merges)
 
 
 def unmerged(indexes: Mapping[Region, RegionIndex], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:

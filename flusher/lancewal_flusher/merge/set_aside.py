@@ -16,20 +16,21 @@ Steps of ``sort_out``
     brought it is the owner, and the others' operations are set aside.  Where there is no such row, all of them.  Nobody
     asks for the row of a key that has an owner: what a compaction or a clean-up leaves of its regions is less than the object.
  3. Take these out of the merge.  Files that hold such rows are not adopted, but written anew without them: a new fragment
-    must not carry a deletion file.  What is damaged then is left, with its region, and all is decided anew without it.
+    must not carry a deletion file.  Where several regions have rows in such files, the rows of all are written anew, with
+    others, and all is decided anew; so too where something is damaged then, which is left, with its region.
  4. Look the rest up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, RegionConflict
+from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, RegionConflict
 from lancewal_core.ids import Position, Region
 from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, encode_conflicts
 from lancewal_core.keys.index import KeyRows
@@ -41,7 +42,7 @@ from lancewal_core.store.object_store import ObjectStore, put_own
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_flusher.context import FlusherContext, check_contract
-from lancewal_flusher.merge.inputs import MergeInputs, RegionInput
+from lancewal_flusher.merge.inputs import MergeInputs
 from lancewal_flusher.merge.origin_conflict import (
     MET,
     Strays,
@@ -51,6 +52,7 @@ from lancewal_flusher.merge.origin_conflict import (
     too_many_waiting,
 )
 from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.merge.region_input import RegionInput, to_be_written
 
 _REWRITE_BYTES = 64 << 20
 """Rows that are held while files are written anew."""
@@ -94,6 +96,10 @@ def sort_out(
         check_contract(context)
         _check_few(context, found, limits)
         # Step 3
+        shared = _shared(inputs.region_inputs, found.masks)
+        if shared:
+            inputs = _without_adopting(context, inputs, shared)
+            continue
         region_inputs: list[RegionInput] = []
         aside: dict[Region, Folded] = {}
         damaged: dict[Region, Corrupt] = {}
@@ -244,6 +250,33 @@ def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Fold
         waiting = conflicts.waiting_keys.num_rows
         raise _too_many(context, found, waiting, decisions_help=bool(found.held.waiting.num_rows)) from error
     return conflicts
+
+
+def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> frozenset[str]:
+    """Flushes whose files several regions take, though a row in them is set aside."""
+    found = (
+        taken.shared
+        for taken, mask in zip(region_inputs, masks, strict=True)
+        if mask[taken.partials.num_rows + taken.gone :].any()
+    )
+    return frozenset(key for key in found if key is not None)
+
+
+def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Collection[str]) -> MergeInputs:
+    """The same, but that the rows of these flushes are written anew.  ``ObjectMissing``."""
+    adopting = [taken for taken in inputs.region_inputs if taken.shared in flushes]
+    read = {t.merge.region: found for t, found in zip(adopting, to_be_written(context, adopting), strict=True)}
+    region_inputs: list[RegionInput] = []
+    damaged: dict[Region, Corrupt] = {}
+    for taken in inputs.region_inputs:
+        match read.get(taken.merge.region, taken):
+            case RegionInput() as found:
+                region_inputs.append(found)
+            case ObjectMissing() as error:
+                raise error
+            case error:
+                damaged[taken.merge.region] = error
+    return replace(inputs, region_inputs=region_inputs, damaged={**inputs.damaged, **damaged})
 
 
 def _split(context: FlusherContext, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:

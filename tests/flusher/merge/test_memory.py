@@ -143,7 +143,10 @@ def test_a_merge_that_is_full_waits_for_nothing(table: FlusherTable) -> None:
 def test_small_ones_are_combined_as_far_as_there_is_memory(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     snapshot = table.snapshot(0, 1)
-    merges = [RegionMerge(Region("t", TopicId("i"), partition), (snapshot,)) for partition in range(20)]
+    merges = [
+        RegionMerge(Region("t", TopicId("i"), partition), (replace(snapshot, key=f"{snapshot.key}{partition}"),))
+        for partition in range(20)
+    ]
     keys = 20 * 10 * KEY_BYTES
     for combined in (0, 3, 20):
         held = MergeLimits(memory_bytes=keys + 3 * combined * snapshot.nbytes)

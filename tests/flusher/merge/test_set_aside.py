@@ -25,6 +25,7 @@ from lancewal_audit.repair.restored import Choice, plan_restored, repair_restore
 from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 from lancewal_core import paths
 from lancewal_core.errors import (
+    Corrupt,
     InvalidInput,
     LancewalError,
     ObjectCorrupt,
@@ -55,6 +56,7 @@ from lancewal_flusher.merge.changes import run_tasks
 from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_flusher.merge.region_input import RegionInput, to_be_written
 from lancewal_flusher.merge.settle import settle
 from lancewal_flusher.status.status import table_status
 from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
@@ -95,6 +97,13 @@ class Conflicted:
     def send(self, partition: int, *operations: Operation) -> None:
         self.table.generation(partition, operations, of=0)
         self.sent[partition, next(self.numbers[partition])] = operations
+
+    def send_together(self, operations: Mapping[int, Sequence[Operation]]) -> None:
+        """Flushed as parts of one flush."""
+        for partition, some in operations.items():
+            self.table.generation(partition, some, flush=False, of=0)
+            self.sent[partition, next(self.numbers[partition])] = some
+        self.table.flush_together(*operations)
 
     def merge(self, limits: MergeLimits = OPEN_ROWS, table: LanceTable | None = None, finish: bool = True) -> Any:
         """One merge; what the model must know of it is which generations it took."""
@@ -204,9 +213,15 @@ def test_any_history(world: Conflicted, seed: int, compacting: bool) -> None:
     brought by another region is one of which nothing tells the region then."""
     rng = random.Random(f"{seed} {compacting}")
     for _ in range(22):
-        for _ in range(rng.randrange(3)):
+        sent: dict[int, list[Operation]] = {}
+        for _ in range(rng.randrange(4)):
             ids = sorted(rng.sample(range(8), rng.randrange(1, 4)))
-            world.send(rng.randrange(PARTITIONS), *(one_of(rng, id, not compacting) for id in ids))
+            sent[rng.randrange(PARTITIONS)] = [one_of(rng, id, not compacting) for id in ids]
+        if rng.random() < 0.5 and sent:
+            world.send_together(sent)
+        else:
+            for partition, some in sent.items():
+                world.send(partition, *some)
         scripted = ScriptedTable(world.table.uri)
         match rng.randrange(6):
             case 0 | 1:
@@ -262,6 +277,59 @@ def test_one_key_holds_up_none_of_a_generation_that_is_adopted(world: Conflicted
     world.send(0, patch(7, a=5))
     world.merge_all()
     assert world.model.rows()[7] == {"a": 5, "s": None, "tags": None}
+
+
+def test_one_key_holds_up_none_of_a_flush_of_several_regions(world: Conflicted) -> None:
+    world.send(0, upsert(7, a=1))
+    world.merge_all()
+    # Its file is not adopted, and the rows of both regions are written anew.
+    world.send_together({1: [*upserts(range(40), a=2), delete(50), patch(51, a=3)], 2: upserts(range(100, 105))})
+    done = world.merge()
+    assert (done.set_aside, done.set_aside_of, done.rows_adopted, done.rows_written) == (1, (1,), 0, 45)
+    world.check()
+    # What is no row of a file leaves it as it is.
+    world.send_together({1: [patch(7, s="later"), *upserts(range(200, 203))], 2: upserts(range(300, 302))})
+    done = world.merge()
+    assert (done.set_aside, done.rows_adopted, done.rows_written) == (1, 5, 0)
+    world.check()
+    # Through which region a row of it came is known.
+    world.send_together({1: [upsert(300, a=4), upsert(202, a=4)], 2: [upsert(202, a=5), delete(200), upsert(301, a=5)]})
+    done = world.merge()
+    assert (done.set_aside, done.set_aside_of) == (3, (1, 2))
+    world.check()
+
+
+def test_two_regions_of_a_flush_have_the_same_new_key(world: Conflicted) -> None:
+    world.send_together({0: [upsert(1), upsert(2)], 1: [upsert(2), upsert(3)]})
+    done = world.merge()
+    assert (done.set_aside, done.set_aside_of, done.rows_adopted, done.rows_written) == (1, (0, 1), 0, 2)
+    world.check()
+    world.settle(1, [2])
+    world.check()
+
+
+def test_what_is_found_damaged_while_it_is_set_aside_is_left(
+    world: Conflicted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(context: FlusherContext, adopted: Sequence[RegionInput]) -> list[RegionInput | Corrupt]:
+        found = known(context, adopted)
+        return [
+            ObjectCorrupt("its rows") if t.merge.region.partition == 2 else f
+            for t, f in zip(adopted, found, strict=True)
+        ]
+
+    world.send(0, upsert(7, a=1))
+    world.merge_all()
+    world.send_together({1: [upsert(7, a=2), upsert(8)], 2: [upsert(9), upsert(10)]})
+    known = to_be_written
+    with monkeypatch.context() as patched:
+        patched.setattr(set_aside_module, "to_be_written", damaged)
+        done = world.merge()
+    assert ([r.partition for r in done.damaged], done.rows_adopted, done.rows_written) == ([2], 0, 1)
+    world.check()
+    done = world.merge()
+    assert (done.rows_adopted, done.rows_written) == (0, 2)
+    world.check()
 
 
 def test_an_attempt_that_is_lost_leaves_nothing_behind_but_an_object(world: Conflicted) -> None:

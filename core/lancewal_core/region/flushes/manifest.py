@@ -87,8 +87,8 @@ class Snapshot:
     contract_version: int
     fragments: tuple[str, ...]
     """Data files of the whole flush."""
-    shared: bool
-    """Whether the flush has other parts."""
+    parts: int
+    """How many the flush has."""
     rows_from: int
     """How many rows of the data files come before its own."""
     rows_bytes: int
@@ -96,6 +96,11 @@ class Snapshot:
     deletes: SideFile | None
     patches: SideFile | None
     part: FlushPart
+
+    @property
+    def shared(self) -> bool:
+        """Whether the flush has other parts."""
+        return self.parts > 1
 
     @property
     def region(self) -> Region:
@@ -177,7 +182,7 @@ class Flush:
                     key=self.key,
                     contract_version=self.contract_version,
                     fragments=self.fragments,
-                    shared=len(self.parts) > 1,
+                    parts=len(self.parts),
                     rows_from=rows,
                     rows_bytes=nbytes * part.rows // all_rows if all_rows else 0,
                     deletes=sides[FlushFile.DELETES],

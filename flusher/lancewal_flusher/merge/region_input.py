@@ -1,0 +1,171 @@
+"""What a merge has to go on of each region: read from its flushes, to be adopted or to be written anew.
+
+Guarantees
+ 1. A file is adopted only if all its rows are what was written, of every region that has rows in it.  Where something of a
+    part is damaged, the other parts are read, to be written anew.
+ 2. A file is adopted once, however many regions have rows in it (``adopted_files``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from lancewal_core.errors import Corrupt
+from lancewal_core.ids import Generation, Region
+from lancewal_core.region.flushes.manifest import Snapshot, by_flush
+from lancewal_core.region.snapshot import read_folded, read_gone, read_partials, read_parts, read_rows
+from lancewal_core.rows.fold import Folded, compose
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.merge.plan import RegionMerge
+
+
+@dataclass(frozen=True, slots=True)
+class RegionInput:
+    """One region's part of a merge."""
+
+    merge: RegionMerge
+    adopted: tuple[str, ...]
+    """Fragments taken as they are: those that have rows of the region, and of others, if others share them."""
+    rows: pa.Table
+    """Rows to write anew: survivors of combined generations."""
+    partials: pa.Table
+    keys: pa.Table
+    """All keys it touches, those of ``partials`` first, of deleted rows next."""
+    gone: int
+    rewritten: tuple[str, ...] = ()
+    """Fragments written anew in place of those of a snapshot, of which some rows are set aside (``set_aside``)."""
+
+    @property
+    def row_keys(self) -> pa.Table:
+        """Of the rows adopted, or to be written, in their order."""
+        return self.keys.slice(self.partials.num_rows + self.gone)
+
+    @property
+    def shared(self) -> str | None:
+        """The flush whose files it takes together with other regions."""
+        first = self.merge.snapshots[0]
+        return first.key if self.adopted and first.shared else None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedFiles:
+    """Fragments of one flush, and the regions whose rows they have, one behind the other."""
+
+    fragments: tuple[str, ...]
+    parts: Sequence[RegionInput]
+
+    @property
+    def row_keys(self) -> pa.Table:
+        """Of all rows, in their order."""
+        return pa.concat_tables([taken.row_keys for taken in self.parts])
+
+
+def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
+    """What the merge takes as it is, each file once."""
+    found: dict[str, list[RegionInput]] = {}
+    for taken in region_inputs:
+        if taken.adopted:
+            found.setdefault(taken.merge.snapshots[0].key, []).append(taken)
+    return [
+        AdoptedFiles(parts[0].adopted, sorted(parts, key=lambda taken: taken.merge.snapshots[0].rows_from))
+        for parts in found.values()
+    ]
+
+
+def read_region_inputs(
+    context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]
+) -> list[RegionInput | Corrupt]:
+    """Of each in its order; the error where something is missing or damaged.  ``together``: regions whose rows are written
+    anew."""
+    read = _shared(context, merges, together)
+    return context.tasks.map(partial(_prepared, context, together, read), merges)
+
+
+def to_be_written(context: FlusherContext, adopted: Sequence[RegionInput]) -> list[RegionInput | Corrupt]:
+    """The same with their rows, which are written anew: what they took of their files, others may have no more."""
+    return read_region_inputs(context, [t.merge for t in adopted], frozenset(t.merge.region for t in adopted))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What was read of a part of a flush that has others."""
+
+    content: Folded | Corrupt
+    adopted: bool
+    """Then only the keys of its rows were."""
+
+
+_Parts = Mapping[tuple[str, Region, Generation], _Part]
+
+
+def _name(snapshot: Snapshot) -> tuple[str, Region, Generation]:
+    return snapshot.key, snapshot.region, snapshot.generation
+
+
+def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]) -> _Parts:
+    """What is to be merged of flushes with several parts: their objects are read once."""
+    flushes = by_flush([s for merge in merges for s in merge.snapshots if s.shared])
+    rows = context.contract.rows
+
+    def read(parts: Sequence[Snapshot]) -> list[_Part]:
+        adopted = parts[0].region not in together
+        columns = list(rows.primary_key) if adopted else rows.table.names
+        found = read_parts(context.store, context.table, parts, columns, rows)
+        if adopted and any(isinstance(content, Corrupt) for content in found):
+            adopted, found = False, read_parts(context.store, context.table, parts, rows.table.names, rows)
+        return [_Part(content, adopted) for content in found]
+
+    contents = context.tasks.map(read, flushes) if flushes else []
+    return {
+        _name(snapshot): found
+        for parts, content in zip(flushes, contents, strict=True)
+        for snapshot, found in zip(parts, content, strict=True)
+    }
+
+
+def _prepared(
+    context: FlusherContext, together: Collection[Region], read: _Parts, merge: RegionMerge
+) -> RegionInput | Corrupt:
+    try:
+        found = read.get(_name(merge.snapshots[0]))
+        if merge.region in together or (found is not None and not found.adopted):
+            return _combine(context, merge, read)
+        return _adopt(context, merge, read)
+    except Corrupt as error:
+        return error
+
+
+def _content(read: _Parts, snapshot: Snapshot) -> Folded | None:
+    """What was read of it; None where it has a flush of its own."""
+    found = read.get(_name(snapshot))
+    content = None if found is None else found.content
+    if isinstance(content, Corrupt):
+        raise content
+    return content
+
+
+def _adopt(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionInput:
+    rows = context.contract.rows
+    names = list(rows.primary_key)
+    (only,) = merge.snapshots
+    content = _content(read, only) or Folded(
+        gone=read_gone(context.store, only, rows),
+        partials=read_partials(context.store, only, rows),
+        rows=read_rows(context.table, only, names, rows),
+    )
+    keys = pa.concat_tables([content.partials.select(names), content.gone, content.rows])
+    fragments = only.fragments if only.rows else ()
+    return RegionInput(merge, fragments, rows.table.empty_table(), content.partials, keys, content.gone.num_rows)
+
+
+def _combine(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionInput:
+    rows = context.contract.rows
+    names = list(rows.primary_key)
+    contents = [_content(read, s) or read_folded(context.store, context.table, s, rows) for s in merge.snapshots]
+    folded: Folded = compose(contents, rows)
+    keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
+    return RegionInput(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)
