@@ -56,8 +56,7 @@ class MemberObserver(SilentObserver):
         self._know(entry.region, entry.next)
 
     def _know(self, region: Region, position: int) -> None:
-        known = self._world.acknowledged
-        known[region.partition] = max(known.get(region.partition, 0), position)
+        self._world.know(region.partition, position)
         self._world.checker.check_region(region, position)
 
     def failed(self, act: str, cause: object) -> None:

@@ -49,6 +49,8 @@ KINDS: dict[str, Settings] = {
     ),
     "restores": replace(_SMALL, records=24, burst_records=3, readers=2, user={**ACTS, "restore": 1.0}),
     "snapshots": replace(_SMALL, records=30, keepers=2, flushers=2),
+    # Where somebody keeps snapshots, versions go from between others.
+    "points": replace(_SMALL, records=40, readers=0, travellers=2, keepers=1, history_window_s=2),
     "swarm": _SWARM,
     "slow members": replace(_SWARM, slow="member", readers=1, user={}, operator=False),
     "slow flushers": replace(_SWARM, slow="flusher", readers=1, operator=False),
@@ -201,6 +203,6 @@ KINDS: dict[str, Settings] = {
         chaos={"lose segments": 1.0, "put segments back": 3.0, "rebalance": 1.0, "crash": 2.0, "none": 3.0},
         rates=CALM,
     ),
-    "whole": Settings(keepers=1),
+    "whole": Settings(keepers=1, travellers=1),
 }
 """All but ``whole`` are short: hundreds of switches to tens of milliseconds.  ``swarm``: see the module of that name."""

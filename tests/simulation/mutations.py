@@ -29,15 +29,22 @@ import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
 import lancewal_ingest.regions.seal
 import lancewal_ingest.regions.sealing
+import lancewal_reader.plan.at_least
+import lancewal_reader.plan.at_positions
+import lancewal_reader.plan.at_receipt
+import lancewal_reader.plan.at_record_time
+import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
+import lancewal_reader.reads
 import lancewal_reader.unmerged
 from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
 from lancewal_core.region.flushes.manifest import Snapshot
-from lancewal_core.region.history import History, SoundHistories, read_sound_histories
-from lancewal_core.region.index import State
+from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
+from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.transitions import Claimant, claim, trim
+from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
@@ -57,7 +64,8 @@ from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.regions.seal import to_seal
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_reader.plan.log_entries import LogEntries
-from lancewal_reader.plan.strong import OnBranch
+from lancewal_reader.plan.stand_in import Lineage
+from lancewal_reader.plan.strong import OnBranch, plan_strong
 from tests.simulation.memory_kafka import MemorySource
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -468,6 +476,56 @@ def _a_bundle_stands_for_segments(patch: pytest.MonkeyPatch) -> None:
     _a_bundle_is_believed(patch)
 
 
+def _an_entry_counts_whole(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_reader.plan.at_receipt, "replace", lambda ref, **_: ref)
+
+
+def _a_version_may_hold_more(patch: pytest.MonkeyPatch) -> None:
+    for module in (lancewal_reader.plan.at_positions, lancewal_reader.plan.at_receipt):
+        patch.setattr(module, "is_at_or_below", lambda in_force, cut: True)
+
+
+def _an_entry_counts_whenever_it_was_written(patch: pytest.MonkeyPatch) -> None:
+    written_by = lancewal_reader.plan.at_timestamp._written_by
+    patch.setattr(
+        lancewal_reader.plan.at_timestamp,
+        "_written_by",
+        lambda context, region, record, ms: written_by(context, region, record, 1 << 62),
+    )
+
+
+def _versions_that_are_gone_showed_the_same(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lineage, "same_rows", lambda self, low, high: True)
+
+
+def _times_of_records_ascend(patch: pytest.MonkeyPatch) -> None:
+    def by_the_first(*arguments: Any) -> list[GenerationRecord]:
+        found = generations_behind(*arguments)
+        times = [r.record_times and RecordTimes(r.record_times.min_ms, r.record_times.min_ms) for r in found]
+        return [replace(record, record_times=time) for record, time in zip(found, times, strict=True)]
+
+    patch.setattr(lancewal_reader.plan.at_record_time, "generations_behind", by_the_first)
+
+
+def _what_is_trimmed_had_no_such_time(patch: pytest.MonkeyPatch) -> None:
+    in_generation = lancewal_reader.plan.at_record_time._in_generation
+    patch.setattr(lancewal_reader.plan.at_record_time, "_in_generation", lambda *of: (in_generation(*of)[0], True))
+
+
+def _a_token_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_reader.reads, "plan_at_least", lambda context, goal, timeout_s: plan_strong(context))
+
+
+def _a_dead_letter_is_reached(patch: pytest.MonkeyPatch) -> None:
+    for module in (lancewal_reader.plan.at_least, lancewal_reader.reads):
+        patch.setattr(module, "check_rejected", lambda context, goal: None)
+
+
+def _a_plan_stays_young(patch: pytest.MonkeyPatch) -> None:
+    kept = lancewal_reader.reads._Kept
+    patch.setattr(lancewal_reader.reads, "_Kept", lambda plan, began, contract: kept(plan, 1e12, contract))
+
+
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
     "others' generations tell nothing of a log": _others_generations_tell_nothing_of_a_log,
@@ -510,6 +568,15 @@ MUTATIONS: dict[str, Patch] = {
     "a flush is adopted beside later generations": _a_flush_is_adopted_beside_later_generations,
     "lost files are those of one region": _lost_files_are_those_of_one_region,
     "a flush that nobody names goes": _a_flush_that_nobody_names_goes,
+    "an entry counts whole below a cut": _an_entry_counts_whole,
+    "a version may hold more than the positions": _a_version_may_hold_more,
+    "an entry counts whenever it was written": _an_entry_counts_whenever_it_was_written,
+    "versions that are gone showed the same": _versions_that_are_gone_showed_the_same,
+    "times of records ascend": _times_of_records_ascend,
+    "what is trimmed had no such time": _what_is_trimmed_had_no_such_time,
+    "a token is not waited for": _a_token_is_not_waited_for,
+    "a dead letter is reached": _a_dead_letter_is_reached,
+    "a plan stays young": _a_plan_stays_young,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -525,6 +592,14 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "regions by listing": "lost listings",
     "commit by dataset object": "slow flushers",
     "marked before the follow-up": "slow flushers",
+    "an entry counts whole below a cut": "points",
+    "a version may hold more than the positions": "points",
+    "an entry counts whenever it was written": "points",
+    "times of records ascend": "points",
+    "what is trimmed had no such time": "points",
+    "a token is not waited for": "points",
+    "a dead letter is reached": "points",
+    "a plan stays young": "points",
 }
 """The kind of random schedules in which a mutation is looked for; those that are not named: ``swarm``."""
 
@@ -541,7 +616,9 @@ NOT_IN_SCHEDULES = {
     "versions expire beside a flush that waits",
     "versions expire beside damage",
     "a flush that nobody names goes",
+    "versions that are gone showed the same",
 }
 """Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one, makes another
 version of the contract, damages a page, tags a version, takes the name of a snapshot again, has a person decide about a
-restore, leaves a flush for a week, or flushes a generation again while one that wrote it before stands still."""
+restore, leaves a flush for a week, flushes a generation again while one that wrote it before stands still, or removes a
+version that a user made from between two others and then asks for its time."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Unpack
+
 from lancewal_core.errors import (
     MergedPositionUnknown,
     ObjectMissing,
@@ -12,7 +15,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Region
 from lancewal_core.wal.walk import SegmentCache
 from lancewal_reader.plan.strong import PlanContext
-from lancewal_reader.point.read_options import Consistency
+from lancewal_reader.point.read_options import Consistency, Read
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.reads import Reads
 from lancewal_reader.table import Table
@@ -61,11 +64,27 @@ class Reading:
         rows = world.check_rows(result, cut, receipt.version, where)
         world.reads.append((receipt, rows))
         if consistency == "strong":
-            short = {p: n for p, n in known.items() if cut.get(world.contract.regions[p], 0) < n}
-            require(not short, f"I1 {where}: acknowledged before it began", short)
-            back = {r.partition: n for r, n in self._last.items() if cut.get(r, 0) < n}
-            require(not back, f"I5 {where}: the same reader saw", back)
-            self._last = cut
+            self._check_strong(cut, known, where)
+
+    def strong(self, known: Mapping[int, int] | None = None, **read: Unpack[Read]) -> dict[int, int]:
+        """One more strong read; its cut, by partition.  ``known``: what it must have, if not all that is acknowledged."""
+        world = self._world
+        known = dict(world.acknowledged) if known is None else known
+        result = self.table.to_batches(**read)
+        receipt = receipt_of(result.schema)
+        cut = {region: int(position) for region, position in receipt.positions.items()}
+        where = f"{self._process.name} {read} version {receipt.version} cut {_short(cut)}"
+        world.reads.append((receipt, world.check_rows(result, cut, receipt.version, where)))
+        self._check_strong(cut, known, where)
+        return _short(cut)
+
+    def _check_strong(self, cut: dict[Region, int], known: Mapping[int, int], where: str) -> None:
+        world = self._world
+        short = {p: n for p, n in known.items() if cut.get(world.contract.regions[p], 0) < n}
+        require(not short, f"I1 {where}: acknowledged before it began", short)
+        back = {r.partition: n for r, n in self._last.items() if cut.get(r, 0) < n}
+        require(not back, f"I5 {where}: the same reader saw", back)
+        self._last = cut
 
     def read_again(self, receipt: Receipt, rows: dict[int, oracle.Values]) -> None:
         """The rows of some reader's earlier read, or the named error."""

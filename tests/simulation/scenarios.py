@@ -14,6 +14,7 @@ from tests.simulation import (
     flush_scenarios,
     ingest_scenarios,
     merge_scenarios,
+    point_scenarios,
     trim_scenarios,
 )
 
@@ -25,5 +26,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **bundle_accidents.SCENARIOS,
     **drain_accidents.SCENARIOS,
     **expiry_scenarios.SCENARIOS,
+    **point_scenarios.SCENARIOS,
 }
 """What each finds: the mutation, and what then is said."""

@@ -70,6 +70,9 @@ class Settings:
     readers: int = 2
     keepers: int = 0
     """Processes that make, read and drop named snapshots."""
+    travellers: int = 0
+    """Processes that read at points in time, wait for records, and read what may be stale; with some of them the times of
+    records do not ascend."""
     records: int = 120
     """How many the producers send."""
     burst_records: int = 12

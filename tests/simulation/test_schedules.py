@@ -24,7 +24,7 @@ SEEDS = {
     "small": 260, "merges": 180, "ingest": 180, "readers": 180, "compaction": 40, "lossy": 150, "whole": 10,
     "swarm": 100, "slow members": 24, "slow flushers": 24, "slow readers": 24, "long lives": 20, "restores": 20,
     "lost listings": 14, "deaf members": 10, "quiet regions": 2, "lost segments": 16, "snapshots": 16,
-    "slow seals": 12, "bundles": 12,
+    "slow seals": 12, "bundles": 12, "points": 24,
 }  # fmt: skip
 
 EVENTS = [
@@ -34,6 +34,10 @@ EVENTS = [
     "chaos: crash", "chaos: pause",
     "chaos: expel", "chaos: rebalance", "chaos: retention", "chaos: warp", "failed open: OwnershipLost",
     "snapshot made", "snapshot made of the past", "snapshot read", "snapshot read: it is gone", "snapshot dropped",
+    "read at positions", "read at timestamp", "read at record-time", "read at version", "read of what is not there yet",
+    "read at timestamp: VersionGone", "read at least a receipt",
+    "read at least", "read at least, awaited", "read at least: TokenTimeout", "read at least: TokenRejected",
+    "read that may be stale",
     "compaction", "compaction refused", "index extended",
     "user: append", "user: append to a shared key", "user: clean up", "user: compact", "user: lose files",
     "user: restore", "read: TableRestored", "read of a restored table", "round: TableRestored", "operator: pause ingest",

@@ -84,6 +84,8 @@ class World:
         """Partitions and offsets of records that the dead-letter topic does not take."""
         self.acknowledged: dict[int, int] = {}
         """Highest durable position that a member reported, by partition."""
+        self.durable: list[tuple[int, int, int]] = []
+        """When each of these was reported first, in true time; partition and position."""
         self.group = MemoryGroup(self.settings.partitions, self._check_commit)
         self.bucket = MemoryBucket()
         self.losses = Losses(self.bucket)
@@ -110,6 +112,7 @@ class World:
         self._incarnations = 0
         clock = SimClock(self.scheduler)
         self.dataset.now_ms = clock.now_ms
+        self.dataset.clock_error_ms = _error_of_a_committer
         self.dataset.stored_ms[1] = clock.now_ms()
         store = WithWhatIsLost(clock, self.bucket, self.losses)
         store.put_if_absent(paths.contract_version(1), encode_contract(self.contract))
@@ -181,6 +184,16 @@ class World:
     def note(self, event: str) -> None:
         self.counts[event] = self.counts.get(event, 0) + 1
 
+    def know(self, partition: int, position: int) -> None:
+        """A member reports what is durable."""
+        if self.acknowledged.get(partition, -1) < position:
+            self.acknowledged[partition] = position
+            self.durable.append((EPOCH_MS + int(self.scheduler.now * 1000), partition, position))
+
+    def durable_at(self, ms: int) -> dict[int, int]:
+        """What was known to be durable at a time, as ``acknowledged``."""
+        return {partition: position for at, partition, position in self.durable if at <= ms}
+
     def log(self, text: str) -> None:
         self.events.append(f"{self.scheduler.now:9.3f} {self.scheduler.switches:7d} {text}")
 
@@ -200,7 +213,12 @@ class World:
         gap = rng.choice([0, 0, 0, 0, 1, 3])
         markers = rng.choice([0, 0, 0, 0, 0, 2])
         patches = k >= self.settings.shared_keys
-        self.topic.append(partition, lambda offset: oracle.draw(rng, offset, now_ms, key, k, patches), gap, markers)
+        late_ms = 250 if self.settings.travellers else 0
+
+        def make(offset: int) -> oracle.Record:
+            return oracle.draw(rng, offset, now_ms - offset * 37 % 4 * late_ms, key, k, patches)
+
+        self.topic.append(partition, make, gap, markers)
 
     def check_rows(
         self, batches: Iterable[pa.RecordBatch], cut: Mapping[Region, int], version: int, where: str
@@ -227,6 +245,15 @@ class World:
         window_ms = self.contract.history_window_s * 1000 - MAX_SKEW_MS
         require(age_ms >= window_ms, f"{where}: version {version} is gone within the window, after ms", age_ms)
 
+    def merged_by(self, version: int) -> dict[int, int]:
+        """Positions that a version covers, by partition, where no old one was restored."""
+        for landed in reversed(self.dataset.landed):
+            text = landed.transaction.properties.get("lancewal.watermarks")
+            if landed.number <= version and text is not None:
+                by_name = _positions(text)
+                return {r.partition: by_name[r.name] for r in self.contract.regions if r.name in by_name}
+        return {}
+
     def rows_of(self, version: int) -> list[dict[str, object]]:
         """Rows of a version as it stands."""
         pinned = self.checker.table.at(version)
@@ -246,6 +273,11 @@ class World:
 @lru_cache(maxsize=64)
 def _positions(text: str) -> dict[str, int]:
     return {name: mark["next"] for name, mark in json.loads(text).items()}
+
+
+def _error_of_a_committer(version: int) -> int:
+    """Clocks of those who commit are wrong, too."""
+    return (0, 0, -MAX_SKEW_MS, MAX_SKEW_MS)[version * 7 % 4]
 
 
 PASSING = (Retry, Refresh)

@@ -154,6 +154,8 @@ class MemoryDataset:
     now_ms: Callable[[], int] | None = None
     """When versions are stored; None: nobody asks."""
     stored_ms: dict[int, int] = field(default_factory=dict)
+    clock_error_ms: Callable[[int], int] = lambda version: 0
+    """By how much the clock is wrong of whoever commits a version."""
     written_ms: dict[str, int] = field(default_factory=dict)
     """When data files were written."""
     branches: dict[str, _Branched] = field(default_factory=dict)
@@ -169,6 +171,10 @@ class MemoryDataset:
     @property
     def newest(self) -> _Version:
         return self.versions[max(self.versions)]
+
+    def committed_ms(self, version: int) -> int:
+        """When it was committed, by the clock of who did; where nobody asks for the time, versions follow one another."""
+        return version if self.now_ms is None else self.stored_ms[version] + self.clock_error_ms(version)
 
     def new_name(self) -> str:
         self.written += 1
@@ -523,7 +529,7 @@ class MemoryTable:
         return [TableVersion(version) for version in sorted(self.dataset.versions)]
 
     def commit_time(self, version: int) -> int:
-        return int(self.at(version).version)
+        return self.dataset.committed_ms(self.at(version).version)
 
     def transaction(self, version: int) -> TransactionResult:
         self.begin("transaction")

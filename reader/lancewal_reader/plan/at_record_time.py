@@ -1,6 +1,6 @@
 """The plan at a time of records: of each partition those before the first whose timestamp is not below it.
 
-As Kafka's offsetsForTimes says it, among the records that are rows; a partition without such a record counts whole.  Times
+As Kafka's offsetsForTimes says it, among the rows that are kept; a partition without such a one counts whole.  Times
 are Kafka's, of the producer or of the broker as the topic has it, and need not ascend.
 
 Steps
@@ -70,7 +70,7 @@ def _first_from(context: PlanContext, region: Region, index: RegionIndex, ms: in
         earlier |= before
         if position is None:
             continue
-        if not earlier and index.trimmed_generation:
+        if not earlier and index.trimmed:  # generations without a record are trimmed, too
             raise _outside(context, region, position, ms)
         return position
     return None

@@ -1,0 +1,152 @@
+"""Interleavings around reads at points in time, and reads that wait or may be stale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lancewal_core.testing.sim_clock import EPOCH_MS
+from tests.simulation.checker import require
+from tests.simulation.settings import USER_KEYS
+from tests.simulation.stage import Member, Stage
+from tests.simulation.travelling import Travelling
+
+_APART_S = 10.0
+"""More than any clock is wrong."""
+
+
+def _stage(history_window_s: int = 3600) -> tuple[Stage, Member, Travelling]:
+    stage = Stage(history_window_s=history_window_s)
+    return stage, stage.member("a", 0, 1), Travelling(stage, stage.process("t"))
+
+
+def _later(stage: Stage) -> int:
+    """A time between what was and what comes."""
+    stage.scheduler.now += 2 * _APART_S
+    return EPOCH_MS + int((stage.scheduler.now - _APART_S) * 1000)
+
+
+def positions_divide_an_entry() -> None:
+    """Of an entry of three records two lie below the position that is asked for."""
+    stage, a, t = _stage()
+    stage.append(a, 0, records=3)
+    t.at_positions({0: 2, 1: 0})
+    _said(stage, "read at positions")
+
+
+def positions_lie_below_a_merge() -> None:
+    """All records are merged, in two rounds, when somebody asks for those of the first."""
+    stage, a, t = _stage()
+    f = stage.flusher("f")
+    for _ in range(2):
+        stage.append_and_seal(a, 0)
+        stage.round(f)
+    stage.append(a, 0)
+    t.at_positions({0: 1, 1: 0})
+    _said(stage, "read at positions")
+
+
+def time_lies_between_two_entries() -> None:
+    """Both are in one generation, which is sealed and merged much later."""
+    stage, a, t = _stage()
+    f = stage.flusher("f")
+    stage.append(a, 0)
+    between = _later(stage)
+    stage.append(a, 0)
+    for act in (lambda: None, lambda: stage.seal(a), lambda: stage.round(f)):
+        act()
+        t.at_timestamp(between)
+    _said(stage, "read at timestamp", 3)
+
+
+def version_of_the_time_is_gone() -> None:
+    """Of three versions that a user made the second is removed, which was the newest at the time that is asked for."""
+    stage, _, t = _stage()
+    stage.user_appends(USER_KEYS)
+    _later(stage)
+    stage.user_appends(USER_KEYS + 1)
+    between = _later(stage)
+    second = stage.checker.table.newest().version
+    stage.user_appends(USER_KEYS + 2)
+    stage.checker.table.remove_versions([second])
+    t.at_timestamp(between)
+    _said(stage, "read at timestamp: VersionGone")
+
+
+def time_of_records_lies_within_a_generation() -> None:
+    """Its first record is older and its second younger than the time."""
+    stage, a, t = _stage()
+    f = stage.flusher("f")
+    stage.append(a, 0)
+    between = _later(stage)
+    stage.append(a, 0)
+    for act in (lambda: None, lambda: stage.seal(a), lambda: stage.round(f)):
+        act()
+        t.at_record_time(between)
+    _said(stage, "read at record-time", 3)
+
+
+def first_record_of_a_time_is_trimmed() -> None:
+    """The first record of the time is trimmed, and another one, of a later time, is kept."""
+    stage, a, t = _stage(history_window_s=4)
+    f = stage.flusher("f")
+    stage.append(a, 0)
+    between = _later(stage)
+    for _ in range(2):
+        stage.append_and_seal(a, 0)
+        stage.round(f)
+    stage.collect(f)
+    stage.append(a, 0)
+    t.at_record_time(between)
+    _said(stage, "read at record-time: OutsideHistoryWindow")
+
+
+def record_becomes_durable_while_it_is_awaited() -> None:
+    """A reader has its token before the record is in the log."""
+    stage, a, t = _stage()
+    stage.append(a, 0)
+    stage.send(0)
+    stage.scripts["t"].before("list", f"wal/{a.log}", lambda: stage.step(a, 2), passing=3)
+    t.at_least(stage.topic.partitions[0].records[-1], 0, 2.0)
+    _said(stage, "read at least, awaited")
+
+
+def record_of_a_token_is_none() -> None:
+    """It became a dead letter: while it is unmerged, and behind its merge."""
+    stage, a, t = _stage()
+    f = stage.flusher("f")
+    stage.append(a, 0)
+    offset = stage.send_bad(0)
+    stage.append(a, 0)
+    bad = next(record for record in stage.topic.partitions[0].records if record.offset == offset)
+    for act in (lambda: None, lambda: stage.seal(a), lambda: stage.round(f)):
+        act()
+        t.at_least(bad, 0, 2.0)
+    _said(stage, "read at least: TokenRejected", 3)
+
+
+def plan_is_older_than_is_allowed() -> None:
+    """A reader that takes what is five seconds old has a plan, which then gets too old."""
+    stage, a, t = _stage()
+    stage.append(a, 0)
+    t.stale(5.0)
+    stage.append(a, 0)
+    t.stale(5.0)
+    _later(stage)
+    t.stale(5.0)
+
+
+def _said(stage: Stage, event: str, times: int = 1) -> None:
+    require(stage.counts.get(event) == times, f"not {times} times {event!r}, but", stage.counts)
+
+
+SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    positions_divide_an_entry: ("an entry counts whole below a cut", "I2"),
+    positions_lie_below_a_merge: ("a version may hold more than the positions", "I2"),
+    time_lies_between_two_entries: ("an entry counts whenever it was written", "produced long after"),
+    version_of_the_time_is_gone: ("versions that are gone showed the same", "rows of a user"),
+    time_of_records_lies_within_a_generation: ("times of records ascend", "lacks|not before"),
+    first_record_of_a_time_is_trimmed: ("what is trimmed had no such time", "trimmed"),
+    record_becomes_durable_while_it_is_awaited: ("a token is not waited for", "is not in"),
+    record_of_a_token_is_none: ("a dead letter is reached", "nor rejected"),
+    plan_is_older_than_is_allowed: ("a plan stays young", "I1"),
+}
