@@ -14,7 +14,7 @@ beside the key that was changed so that it still decodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
@@ -26,8 +26,17 @@ from lancewal_core.ids import Region
 from lancewal_core.paths import FlushFile
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.flushes.key_checksum import key_sum
-from lancewal_core.region.flushes.manifest import Flush, FlushPart, SideFile, Snapshot, Stretch, encode_flush
+from lancewal_core.region.flushes.manifest import (
+    Flush,
+    FlushPart,
+    SideFile,
+    Snapshot,
+    Stretch,
+    encode_flush,
+    read_flush,
+)
 from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.opened_table import OpenedTable
@@ -109,6 +118,19 @@ def _part(one: Flushable, deletes: Stretch | None, patches: Stretch | None) -> F
         record_times=record.record_times,
         repaired=one.content.repaired,
     )
+
+
+def read_flushes(store: ObjectStore, tasks: Tasks, keys: Collection[str]) -> dict[str, Flush | Corrupt]:
+    """By their keys the manifests, each read once, side by side; what is wrong with one is its answer alone."""
+
+    def read(key: str) -> Flush | Corrupt:
+        try:
+            return read_flush(store, key)
+        except Corrupt as error:
+            return error
+
+    wanted = sorted(keys)
+    return dict(zip(wanted, tasks.map(read, wanted) if wanted else (), strict=True))
 
 
 def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: RowSchema) -> pa.Table:

@@ -12,7 +12,7 @@ at, and what is not whole is rebuilt.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -22,9 +22,10 @@ from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import rebuild_snapshot
-from lancewal_core.region.flushes.manifest import Flush, Snapshot, read_flush
+from lancewal_core.region.flushes.manifest import Flush, Snapshot
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.snapshot import read_flushes
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.table.protocol import files_of
 from lancewal_core.table.watermarks import InForce
@@ -149,7 +150,7 @@ def _snapshots(
     # What the key index has is asked for at the same time.
     flushes, _ = together(
         context.tasks,
-        lambda: _flushes(context, {record.snapshot for _, record in named if record.snapshot is not None}),
+        lambda: read_flushes(context.store, context.tasks, {r.snapshot for _, r in named if r.snapshot is not None}),
         context.keys.catalogs.recent,
     )
     intact = [_named(flushes, *one) for one in named]
@@ -181,19 +182,6 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
         return ObjectMissing(f"{record.snapshot} cannot be rebuilt: {error}", object=record.snapshot)
     except Corrupt as error:
         return error
-
-
-def _flushes(context: FlusherContext, keys: Collection[str]) -> dict[str, Flush | Corrupt]:
-    """By their manifests; the error where one cannot be read."""
-
-    def read(key: str) -> Flush | Corrupt:
-        try:
-            return read_flush(context.store, key)
-        except Corrupt as error:
-            return error
-
-    wanted = sorted(keys)
-    return dict(zip(wanted, context.tasks.map(read, wanted) if wanted else (), strict=True))
 
 
 def _named(

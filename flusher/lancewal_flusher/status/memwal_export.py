@@ -20,10 +20,11 @@ from contextlib import suppress
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
 from lancewal_core.region.flush import headers_of
-from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.history import read_histories
 from lancewal_core.region.index import GenerationRecord, encode_specified
+from lancewal_core.region.snapshot import read_flushes
 from lancewal_flusher.context import FlusherContext
 
 
@@ -34,18 +35,22 @@ def export_memwal(context: FlusherContext) -> bytes:
     regions = sorted({*context.contract.regions, *in_force.regions})
     histories = read_histories(context, regions, in_force)
     records = [(region, record) for region, history in histories.items() for record in history.generations]
-    entries = dict(zip(records, context.tasks.map(lambda one: _entries(context, *one), records), strict=True))
+    flushes = read_flushes(context.store, context.tasks, {r.snapshot for _, r in records if r.snapshot is not None})
+    found = context.tasks.map(lambda one: _entries(context, *one, flushes.get(one[1].snapshot or "")), records)
+    entries = dict(zip(records, found, strict=True))
     return encode_specified(
         (region, [(record, entries[region, record]) for record in history.generations])
         for region, history in histories.items()
     )
 
 
-def _entries(context: FlusherContext, region: Region, record: GenerationRecord) -> U64Segment:
+def _entries(
+    context: FlusherContext, region: Region, record: GenerationRecord, flush: Flush | Corrupt | None
+) -> U64Segment:
     """Ids of a generation's entries; empty while OPEN."""
-    if record.snapshot is not None:
+    if isinstance(flush, Flush):
         with suppress(Corrupt):
-            return read_snapshot(context.store, record.snapshot, region, record.generation).wal_entries
+            return flush.snapshot(region, record.generation).wal_entries
     if record.next is None:
         return U64Segment.of(())
     return U64Segment.of(entry.first for entry in headers_of(context, region, record))

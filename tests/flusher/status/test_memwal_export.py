@@ -20,6 +20,7 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import decode_index, encode_history
 from lancewal_core.region.transitions import Claimant, first_claim, paged
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.status.memwal_export import export_memwal
 from tests.flusher.service.test_service import tree
@@ -128,6 +129,23 @@ def test_every_generation_of_every_region(table: FlusherTable) -> None:
         flush = read_flush(table.store, mem_wal.mem_table_location)
         assert [(part.region.name, part.generation) for part in flush.parts] == [(first, generation)]
     assert [m.mem_table_location for m in found[4:]] == ["", "", ""]
+
+
+def test_the_manifest_of_a_flush_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = FlusherTable(tmp_path, partitions=3)
+    (first, *_) = table.generations({partition: upserts(range(3)) for partition in range(3)})
+    context, asked = table.context(), list[str]()
+    get = type(context.store).get
+
+    def counted(store: ObjectStore, key: str) -> bytes | None:
+        asked.append(key)
+        return get(store, key)
+
+    monkeypatch.setattr(type(context.store), "get", counted)
+    flushed = [m for m in mem_wals(export_memwal(context)) if m.state == FLUSHED]
+    assert [len(read_by_lance(m.wal_entries)) for m in flushed] == [1, 1, 1]
+    assert asked.count(first.key) == 1
+    table.close()
 
 
 def test_the_dataset_version_is_the_one_that_merged_it(table: FlusherTable) -> None:

@@ -27,7 +27,7 @@ from lancewal_audit.verify.records.source import EntryPlaces, Range, Taken
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, PlanStale
 from lancewal_core.ids import LogId, Position, Region, Sequence
-from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.flushes.manifest import Flush, Snapshot, read_flush
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
@@ -60,6 +60,8 @@ class WalRecords:
         self.damaged: list[Damaged] = []
         self._gone: set[str] = set()
         """Keys of segments that must be there and are not."""
+        self._flushes: dict[str, Flush] = {}
+        """Those that were asked for, by their manifests, which never change."""
 
     # -- step 1 --------------------------------------------------------------------------------------------------
 
@@ -228,7 +230,9 @@ class WalRecords:
         try:
             if record.snapshot is None:
                 return None
-            return read_snapshot(self._store, record.snapshot, region, record.generation)
+            if record.snapshot not in self._flushes:
+                self._flushes[record.snapshot] = read_flush(self._store, record.snapshot)
+            return self._flushes[record.snapshot].snapshot(region, record.generation)
         except Corrupt:
             return None
 
