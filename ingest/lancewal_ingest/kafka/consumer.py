@@ -15,13 +15,14 @@ Guarantees
     delivered, though the client may go on there (``RecordsUnreadable``).
  8. ``commit`` waits for a coordinator that says nothing no longer than ``_COORDINATOR_S``, but where it falls silent between
     the question and the commit.
- 9. ``close`` leaves behind no member that is about to join, where the group answers within ``_JOINING_S``.
+ 9. ``close`` leaves the group, with partitions or without; a first joining that is under way ends before, where the group
+    answers within ``_JOINING_S``.
 
 Kafka takes one request at a time of a connection.  While a member waits to join again, for others that have not, it answers
 nothing else that this member asks the coordinator: not before the slowest has joined, or is given up for dead.  librdkafka
 waits for a commit sent meanwhile, also in ``close``, until the commit times out.  So ``commit`` asks first, and sends
 nothing where the answer stays away (guarantee 8), and ``close`` lets a first joining come to its end: a member that goes in
-the midst of it stays a member for the others, who wait for it until its session is over (guarantee 9).
+the midst of it, or without leaving, stays one for the others, who wait for it until its session is over (guarantee 9).
 
 A static member whose predecessor died a moment ago is refused until the broker has noticed (``UNRELEASED_INSTANCE_ID`` of
 the newer group protocol), and librdkafka's client is of no use after that: a new one is made every ``RENEW_S``.
@@ -311,6 +312,9 @@ class ConfluentSource:
         until = self._clock.monotonic() + _JOINING_S
         while self._joining and self._fatal is None and self._clock.monotonic() < until:
             self._consumer.poll(_LOOK_S)
+        if self._listener is not None and self._fatal is None and not self._assigned:
+            # By ``close`` alone librdkafka 2.16 leaves without a word to the group where it has no partition to give up.
+            self._consumer.unsubscribe()
         self._consumer.close()
 
     def _known_position(self) -> dict[int, Position]:

@@ -25,6 +25,7 @@ from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_kafka.records import Records
+from lancewal_kafka.topic import TopicInspector
 from tests.support.retention import delete_records
 from tests.support.topics import make_topics
 
@@ -366,6 +367,18 @@ def test_who_leaves_right_away_has_joined_before(kafka: KafkaBroker, topic_name:
         with following(kafka, topic_name) as follower:
             pass
         assert follower.listener.events[0][0] == "assigned"
+
+
+@pytest.mark.kafka
+def test_who_has_no_partition_leaves_the_group_too(kafka: KafkaBroker, topic_name: str) -> None:
+    """Or the others wait for it when they are dealt partitions next, until its session is over."""
+    make_topic(kafka, topic_name)
+    inspector = TopicInspector({"bootstrap.servers": kafka.bootstrap_servers})
+    with started(kafka, topic_name) as follower:
+        with following(kafka, topic_name) as another:
+            follower.until(lambda: len(inspector.members(topic_name, topic_name)) == 2, another)
+        assert not another.listener.mine
+        assert len(inspector.members(topic_name, topic_name)) == 1
 
 
 @pytest.mark.kafka
