@@ -1,4 +1,5 @@
-"""What partitions cost by their number, on a local folder: opening, ingest, memory, a reader's plan, a scrape.
+"""What partitions cost by their number, on a local folder: opening, ingest, memory, a reader's plan, a rebalance of half of
+them, draining, a scrape.
 
 No Kafka: records come from a list, all of a run in polls of ``SEGMENT_ROWS``.  Each number of partitions runs in a process of
 its own, since memory is measured.  ``BENCHMARK_PARTITIONS``, as ``1,512``, measures other numbers.
@@ -70,10 +71,22 @@ def measure(partitions: int, folder: Path) -> dict[str, float]:
     figures["cold_plan_ms"] = 1000 * statistics.median(
         seconds(lambda: open_table(address.uri).receipt()) for _ in range(RUNS)
     )
+    figures["rebalance_s"] = seconds(lambda: _rebalance(ingest, partitions))
+    ingest.feed(list(upserts(SEGMENT_ROWS, KEYS, 1)))
     figures["drain_s"] = seconds(lambda: ingest.worker.drain(300))
     figures["scrape_mib"] = _scrape(partitions, per_partition=True) / MIB
     figures["scrape_summed_mib"] = _scrape(partitions, per_partition=False) / MIB
     return figures
+
+
+def _rebalance(ingest: MemoryIngest, partitions: int) -> None:
+    """Half of the partitions are given up, with rows in each, and flushed; then they come back."""
+    half, worker = range(0, partitions, 2), ingest.worker
+    worker.revoked(half)
+    while worker._flushes:
+        worker.step(0.002)
+    worker.assigned(half)
+    ingest.feed([])
 
 
 def _rates(ingest: MemoryIngest, messages: list[Message]) -> list[float]:

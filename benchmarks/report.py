@@ -134,6 +134,7 @@ def _partitions_rows() -> Iterator[_Row]:
         yield f"{said}plan of a table opened anew, ms", f"cold_plan_ms{key}", "-", ",.0f"
         yield f"{said}opening all, s", f"open_s{key}", "-", ",.2f"
         yield f"{said}memory taken by that, MiB", f"open_mib{key}", "-", ",.1f"
+        yield f"{said}half of them given up and taken back, rows in each, s", f"rebalance_s{key}", "-", ",.2f"
         yield f"{said}drain, with rows in each, s", f"drain_s{key}", "-", ",.2f"
         yield f"{said}metrics of ingest, MiB a scrape", f"scrape_mib{key}", "at most 2", ",.2f"
         yield f"{said}the same, summed over partitions", f"scrape_summed_mib{key}", "-", ",.2f"

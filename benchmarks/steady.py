@@ -112,10 +112,10 @@ http: {{ingest_port: 0, flusher_port: 0}}
         if any(code is not None for code in codes):
             logs = [(folder / f"{n}.log").read_text()[-1500:] for n in range(len(services))]
             raise RuntimeError(f"a service ended by itself, exit codes {codes}: {logs}")
-    return {**_rates(taken, seconds), **freshness, "expected_requests": _expected(partitions)}
+    return {**_rates(taken, seconds), **freshness, "expected_requests": expected_requests(partitions)}
 
 
-def _expected(partitions: int) -> float:
+def expected_requests(partitions: int) -> float:
     """Requests a second."""
     wished = Deployment(RATE, ROW_BYTES, partitions, MEMBERS, DELAY_S, freshness_s=None, readers=0, read_every_s=0.0)
     by_act = expected(wished).by_act

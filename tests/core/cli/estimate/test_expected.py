@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks import steady
 from lancewal_core.cli.estimate.counted import SIZES, asked, counted
 from lancewal_core.cli.estimate.deployment import Deployment
 from lancewal_core.cli.estimate.expected import MONTH_S, WRITTEN_PER_BYTE, Prices, expected, tries
@@ -77,6 +78,12 @@ def test_money_is_requests_and_bytes_times_prices() -> None:
 def test_what_is_written_beside_the_log_is_as_measured() -> None:
     figures = json.loads((RESULTS / "write-amplification.json").read_text())["figures"]
     assert pytest.approx(figures["everything_but_wal_ratio"], rel=0.1) == WRITTEN_PER_BYTE
+
+
+@pytest.mark.parametrize("partitions", steady.PARTITIONS)
+def test_what_running_services_asked_was_expected_within_a_quarter(partitions: int) -> None:
+    counted = json.loads((RESULTS / "steady.json").read_text())["figures"][f"requests_{partitions}"]
+    assert steady.expected_requests(partitions) == pytest.approx(counted, rel=0.25)
 
 
 def test_the_command_says_it_as_text_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
