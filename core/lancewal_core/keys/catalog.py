@@ -127,22 +127,33 @@ def decode_catalog(data: bytes, where: str) -> KeyCatalog:
     return catalog
 
 
+Problem = Corrupt | StoreInconsistent | None
+
+
 class KeyCatalogs:
     """The newest catalog of a table.  ``problem``: why the newest one cannot be read, as of the last look.  Threads may share
     it: the last look counts, whichever saw more."""
 
     def __init__(self, store: ObjectStore, clock: Clock) -> None:
-        self.problem: Corrupt | StoreInconsistent | None = None
+        self.problem: Problem = None
         self._store = store
         self._clock = clock
-        self._known: tuple[Version, KeyCatalog, float] | None = None
+        self._known: tuple[Version, KeyCatalog, float, Problem] | None = None
 
     def read(self) -> KeyCatalog:
         """The newest; empty where there is none, or none that can be read."""
+        return self._read()[0]
+
+    def read_sound(self) -> KeyCatalog | None:
+        """The same; None where it cannot be read, whatever other threads see meanwhile."""
+        catalog, problem = self._read()
+        return catalog if problem is None else None
+
+    def _read(self) -> tuple[KeyCatalog, Problem]:
         try:
             return self._decoded(newest_version(self._store, FAMILY, self._hint()))
         except (StoreInconsistent, ObjectCorrupt) as error:
-            return self._lost(error)
+            return self._lost(error), error
 
     def last(self) -> KeyCatalog:
         """As of the last look, without a request; empty where there was none."""
@@ -163,8 +174,8 @@ class KeyCatalogs:
         """Compare-and-swap to other runs; None where ``decide`` declined, or the versions cannot be made out."""
 
         def decide_version(version: Version | None) -> KeyCatalog | None:
-            before = self._decoded(version)
-            if isinstance(self.problem, FormatUnknown):
+            before, problem = self._decoded(version)
+            if isinstance(problem, FormatUnknown):
                 return None  # a newer release keeps it up
             runs = decide(before)
             return None if runs is None else KeyCatalog(runs=runs, write_id=new_id())
@@ -179,7 +190,7 @@ class KeyCatalogs:
         return self._keep(outcome)
 
     def _keep(self, swapped: Swapped[KeyCatalog]) -> KeyCatalog:
-        self._known = (swapped.version, swapped.value, self._clock.monotonic())
+        self._known = (swapped.version, swapped.value, self._clock.monotonic(), None)
         self.problem = None
         return swapped.value
 
@@ -195,18 +206,18 @@ class KeyCatalogs:
             return None
         return known[0]
 
-    def _decoded(self, version: Version | None) -> KeyCatalog:
+    def _decoded(self, version: Version | None) -> tuple[KeyCatalog, Problem]:
         if version is None:
-            return EMPTY
+            return EMPTY, None
         known = self._known
         if known is not None and known[0] == version:
-            catalog = known[1]
+            _, catalog, _, problem = known
         else:
+            catalog, problem = EMPTY, None
             try:
                 catalog = decode_catalog(version.data, paths.key_catalog_version(version.version))
-                self.problem = None
             except Corrupt as error:
-                self.problem = error
-                catalog = EMPTY
-        self._known = (version, catalog, self._clock.monotonic())
-        return catalog
+                problem = error
+        self.problem = problem
+        self._known = (version, catalog, self._clock.monotonic(), problem)
+        return catalog, problem
