@@ -17,7 +17,7 @@ from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
-from tests.support.http_fault_proxy import Faults, HttpFaultProxy
+from tests.support.http_fault_proxy import FAR_S, Faults, HttpFaultProxy
 from tests.support.whole_path import DEADLINE_S, Service, until
 from tests.whole_path.test_lost_replies import metric
 from tests.whole_path.world import World, make_world, positions
@@ -142,7 +142,7 @@ def behind_proxy(
     part: str = "/",
     topic_config: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[World, HttpFaultProxy, int]]:
-    """A table whose services reach the store through a proxy; readers of the test go to the server directly."""
+    """A table whose services reach the store through a proxy, 30 ms away; readers of the test go to the server directly."""
     options = {name.lower(): value for name, value in s3.environment.items()}
     (port,) = free_ports(1)
     with HttpFaultProxy(s3.endpoint, part, seed) as proxy:
@@ -155,6 +155,7 @@ def behind_proxy(
             topic_config=topic_config,
         )  # fmt: skip
         world.options = options
+        proxy.distance_s = FAR_S
         yield world, proxy, port
 
 

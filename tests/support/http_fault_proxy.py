@@ -12,6 +12,8 @@ contains ``part`` are damaged, and listings whose prefix does:
 * ``delay_s``: whatever happens to a PUT happens later, by a random part of it;
 * ``late_s``: and by all of this.  A client that has given up meanwhile is no reason not to: the PUT may land after it.
 
+All requests, also those that nothing else happens to, wait for ``distance_s`` of the proxy.
+
 ``unconditional`` makes of the server behind it one that ignores ``If-None-Match``: the header is signed and cannot be taken
 out, so such a PUT is given to the function, as path and body, and answered as stored.
 
@@ -36,6 +38,8 @@ from typing import Literal, Protocol, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 Kind = Literal["forward", "cut", "refuse", "unavailable", "conflict", "partial"]
+FAR_S = 0.03
+"""What a store some way off adds to each request."""
 _STICKY = 4
 _HOLD_MAX_S = 60.0
 _ANSWERS: dict[Kind, bytes] = {
@@ -84,6 +88,7 @@ class HttpFaultProxy:
         assert address.port is not None
         self.upstream = (address.hostname, address.port)
         self.faults = Faults()
+        self.distance_s = 0.0
         self.damaged: list[Damaged] = []
         self.unconditional = unconditional
         self.part = part
@@ -139,6 +144,7 @@ class HttpFaultProxy:
 
     def decide(self, method: str, path: str) -> Kind:
         """What is to happen to a request; returns when it is to happen."""
+        time.sleep(self.distance_s)
         if method != "PUT" or self.part not in path:
             return "forward"
         with self._lock:

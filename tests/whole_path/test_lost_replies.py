@@ -1,4 +1,4 @@
-"""The whole path over a store whose PUTs are delayed, refused, or stored without an answer.
+"""The whole path over a store 30 ms away whose PUTs are delayed, refused, or stored without an answer.
 
 A proxy between the services and the S3 server damages PUTs under ``_lancewal/``: segments, indexes, snapshots, records of
 merges.  Readers go to the server directly.  What was damaged is in the proxy's books; what came of it is in the services'
@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lancewal_core import paths
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
-from tests.support.http_fault_proxy import Faults, HttpFaultProxy
+from tests.support.http_fault_proxy import FAR_S, Faults, HttpFaultProxy
 from tests.support.whole_path import DEADLINE_S, Event, Service, until
 from tests.whole_path.world import World, make_world, plain_rows
 
@@ -75,6 +75,7 @@ def test_lost_replies(kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_pat
             http={"ingest_port": port, "flusher_port": 0},
         )
         world.options = options
+        proxy.distance_s = FAR_S
         ingest = world.lancewal.start("ingest", "run")
         world.feed.produce(40)
         world.wait_caught_up()
