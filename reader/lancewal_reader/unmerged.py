@@ -92,17 +92,29 @@ class Loaded:
         met: pa.Table | None = None,
         unmerged: int = 0,
         partitions: tuple[int, ...] = (),
+        wider: Loaded | None = None,
     ) -> None:
+        """``wider``: the same with more columns, if it was made of that."""
         self.folded = folded
         self.met = met
         self.unmerged = unmerged
         self.partitions = partitions
         self._schema = schema
+        self._wider = wider
 
     @cached_property
     def mask(self) -> KeySet:
         """Keys of the whole delta."""
-        return KeySet(self.folded.keys(self._schema))
+        return KeySet(self.folded.keys(self._schema)) if self._wider is None else self._wider.mask
+
+    def of_columns(self, schema: RowSchema) -> Loaded:
+        """The same with these columns alone; it has them."""
+        names = schema.table.names
+        if names == self._schema.table.names:
+            return self
+        partials = project_rows(self.folded.partials, self._schema, schema)
+        narrow = Folded(self.folded.rows.select(names), self.folded.gone, partials)
+        return Loaded(narrow, schema, self.met, self.unmerged, self.partitions, self._wider or self)
 
 
 Flushed = Sequence[tuple[Region, SnapshotRef]]
@@ -112,11 +124,16 @@ _Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
 
 class LoadedCache:
     """The last deltas that were folded, the newest last: a reader that looks again often finds the same one, one with a
-    few more entries, or one of few columns.  Threads may share it.  ``bytes_max`` bounds what is kept; None: nothing does."""
+    few more entries, or one of few columns.  Threads may share it.
 
-    def __init__(self, count_max: int = 2, bytes_max: int | None = None) -> None:
+    Of more than ``count_max`` the newest of each choice of columns stay, of ``choices_max`` choices: scans, searches by vector
+    and by text, in turns, go on from their own.  ``bytes_max`` bounds what is kept; None: nothing does.
+    """
+
+    def __init__(self, count_max: int = 2, bytes_max: int | None = None, choices_max: int = 4) -> None:
         self._count_max = count_max
         self._bytes_max = bytes_max
+        self._choices_max = choices_max
         self._found: tuple[tuple[_Known, Loaded], ...] = ()
         """Compared and not hashed: plans that follow one another share most of their sources, tens of thousands of them."""
         self._lock = Lock()
@@ -124,15 +141,18 @@ class LoadedCache:
     def get(
         self, deltas: Sequence[RegionDelta], columns: Sequence[str], conflicts: ConflictsRef | None = None
     ) -> Loaded | None:
-        wanted = (tuple(deltas), tuple(columns), conflicts)
-        return next((loaded for known, loaded in self._found if known == wanted), None)
+        """With these columns or with more (``Loaded.of_columns``)."""
+        wanted = (tuple(deltas), conflicts)
+        found = [(names, loaded) for (of, names, in_force), loaded in self._found if (of, in_force) == wanted]
+        same = next((loaded for names, loaded in found if names == tuple(columns)), None)
+        return same or next((loaded for names, loaded in found if _has(names, columns)), None)
 
     def begun(
         self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[Flushed], bool]
     ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
-        """The newest that ``deltas`` go on from, and what of them comes behind it."""
-        for (known, known_columns, _), loaded in reversed(self._found):
-            if known_columns == tuple(columns):
+        """The newest with these columns or more that ``deltas`` go on from, and what of them comes behind it."""
+        for (known, names, _), loaded in reversed(self._found):
+            if _has(names, columns):
                 behind = _behind(deltas, known)
                 if behind is not None and not repaired(_made_since(deltas, known)):
                     return loaded, behind
@@ -148,12 +168,23 @@ class LoadedCache:
         known = (tuple(deltas), tuple(columns), conflicts)
         with self._lock:
             others = [found for found in self._found if found[0] != known]
-            self._found = (*others, (known, loaded))[-self._count_max :]
+            self._found = self._kept_of([*others, (known, loaded)])
             while self._bytes_max is not None and self._found and self._nbytes() > self._bytes_max:
                 self._found = self._found[1:]
 
+    def _kept_of(self, found: Sequence[tuple[_Known, Loaded]]) -> tuple[tuple[_Known, Loaded], ...]:
+        over, newest = len(found) - self._count_max, {names: at for at, ((_, names, _), _) in enumerate(found)}
+        older = [at for at, ((_, names, _), _) in enumerate(found) if newest[names] != at]
+        dropped = set(older[: max(over, 0)])
+        kept = [some for at, some in enumerate(found) if at not in dropped]
+        return tuple(kept[-max(self._count_max, self._choices_max) :])
+
     def _nbytes(self) -> int:
         return sum(loaded.folded.nbytes for _, loaded in self._found)
+
+
+def _has(names: Sequence[str], columns: Sequence[str]) -> bool:
+    return set(names).issuperset(columns)
 
 
 def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[RegionDelta] | None:
@@ -217,7 +248,7 @@ class Folding:
             (folded,) = _folds(context, [deltas], projected)
         else:
             (more,) = _folds(context, [begun[1]], projected)
-            folded = extend(begun[0].folded, more, projected)
+            folded = extend(begun[0].of_columns(projected).folded, more, projected)
             check_keys(keys_in([folded]), context.keys_max)
         return Loaded(folded, projected)
 
@@ -287,7 +318,7 @@ def load(
     if known is None:
         known = context.folding.fold(context, deltas, projected, conflicts, met)
         context.loaded.add(deltas, names, known, conflicts)
-    return known
+    return known.of_columns(projected)
 
 
 def _repaired(context: DeltaContext, made: Flushed) -> bool:

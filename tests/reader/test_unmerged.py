@@ -14,8 +14,9 @@ from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
 from lancewal_core.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import Flush, FlushPart
-from lancewal_core.rows.fold import fold
-from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.fold import fold, operation_schema
+from lancewal_core.rows.projection import project, project_rows
+from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_reader import unmerged
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
@@ -143,3 +144,61 @@ def test_flushes_made_since_are_asked_for_once_each_and_all_together(monkeypatch
     # What cannot be read, or is not in the flush, may have been made by one.
     assert unmerged._repaired(context, [*sound, made("d", FLUSH.parts[0])])
     assert unmerged._repaired(context, [made("b", FLUSH.parts[1])])
+
+
+def test_a_fold_of_more_columns_is_gone_on_with_too() -> None:
+    """A search by vector goes on from what a scan of all columns has folded."""
+    cache, wide = LoadedCache(), loaded()
+    cache.add(KNOWN, ["k", "a", "b"], wide)
+    assert cache.get(KNOWN, ["k", "b"]) is wide
+    assert cache.get(KNOWN, ["k", "c"]) is None
+    longer = (KNOWN[0], delta(SOUTH, 6, entry(4, 6)))
+    begun = cache.begun(longer, ["k", "a"], nobody)
+    assert begun is not None
+    assert begun[0] is wide
+    assert cache.begun(longer, ["k", "c"], nobody) is None
+    same = loaded()
+    cache.add(KNOWN, ["k", "b"], same)
+    assert cache.get(KNOWN, ["k", "b"]) is same
+
+
+def test_reads_of_some_choices_of_columns_go_on_each_from_its_own() -> None:
+    """In turns, by an open table that scans, and searches by vector and by text; the oldest state of each goes first."""
+    cache, choices = LoadedCache(count_max=2), (["k", "a", "b"], ["k", "v"], ["k", "t"])
+    sources: tuple[Source, ...] = (entry(3, 5),)
+    for cut in range(5, 20):
+        deltas = (delta(NORTH, cut, *sources),)
+        columns = choices[cut % 3]
+        assert (cache.begun(deltas, columns, nobody) is not None) == (cut >= 8)
+        cache.add(deltas, columns, loaded())
+        sources = (*sources, entry(cut, cut + 1))
+        assert len(cache._found) == min(cut - 4, 3)
+    for number in range(6):
+        cache.add((delta(NORTH, 3),), ["k", f"c{number}"], loaded())
+    assert len(cache._found) == 4
+
+
+def test_a_fold_with_fewer_columns_is_what_it_would_be_without_the_others() -> None:
+    """Keys in each state; patches say anew which columns they set."""
+    columns = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.int64())])
+    whole = RowSchema(columns, ("k",), ("k",))
+    narrow = project(whole, ["b"])
+    all_set, a_set, b_set = b"\x07", b"\x03", b"\x05"
+    states = [
+        (1, 10, 100, Op.UPSERT, None), (2, None, None, Op.DELETE, None), (3, 30, None, Op.PATCH, a_set),
+        (4, None, 400, Op.PATCH, b_set), (5, 50, 500, Op.PATCH, all_set),
+    ]  # fmt: skip
+    wanted = operation_schema(whole)
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(zip(*states, strict=True), wanted, strict=True)],
+        schema=wanted,
+    )
+    wide = Loaded(fold([batch], whole), whole, unmerged=3, partitions=(1,))
+    right = fold([project_rows(batch, whole, narrow)], narrow)
+    found = wide.of_columns(narrow)
+    assert found.folded.rows.equals(right.rows)
+    assert found.folded.gone.equals(right.gone)
+    assert found.folded.partials.equals(right.partials)
+    assert (found.unmerged, found.partitions) == (3, (1,))
+    assert found.mask is wide.mask
+    assert wide.of_columns(whole) is wide

@@ -96,7 +96,7 @@ class _Opened:
         opened = OpenedTable.over(address.store(), address.table(), pinned_plan.contract, self._tasks, SystemClock())
         keys_max = pinned_plan.unmerged_keys_max
         folding = folding_of(pinned_plan.contract, pinned_plan.on_conflict)
-        kept = _kept_of(pinned_plan) if folding.by_regions else LoadedCache(1)
+        kept = _kept_of(pinned_plan) if folding.by_regions else LoadedCache(1, choices_max=1)
         self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), kept, folding, keys_max)
         self.pinned: PinnedTable = pinned_plan.plan.pin(opened.table)
         self._pinned_plan = pinned_plan
@@ -112,7 +112,7 @@ class _Opened:
                 digest = digest_of(_loads_alike(self._pinned_plan), self._plan.deltas, conflicts)
                 known = shared(folder_of_executor(), digest, projected, lambda: delta_keys(self.context, self._plan))
                 self.context.loaded.add(self._plan.deltas, projected.table.names, known, conflicts)
-            self._keys = known
+            self._keys = known.of_columns(projected)
             LeftOut(0, self._keys.unmerged, self._keys.partitions).warn(self.context.contract.topic)
         return self._keys
 
@@ -138,7 +138,7 @@ def _kept_of(pinned_plan: PinnedPlan) -> LoadedCache:
     global _kept
     wanted = _loads_alike(pinned_plan)
     if _kept is None or _kept[0] != wanted:
-        _kept = wanted, LoadedCache(_DELTAS_KEPT, KEPT_BYTES_MAX)
+        _kept = wanted, LoadedCache(_DELTAS_KEPT, KEPT_BYTES_MAX, choices_max=1)
     return _kept[1]
 
 
