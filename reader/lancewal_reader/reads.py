@@ -198,16 +198,27 @@ class Reads:
                 raise
         return use(self.plan(replace(wanted, read=replace(wanted.read, max_staleness_s=None))))
 
-    def using(self, planned: Planned, use: Callable[[DeltaContext, FindAddresses, PinnedTable, ReadPlan], T]) -> T:
-        """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile."""
+    def using(
+        self,
+        planned: Planned,
+        use: Callable[[DeltaContext, FindAddresses, PinnedTable, ReadPlan], T],
+        *,
+        now: bool = False,
+    ) -> T:
+        """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile.
+
+        ``now``: the read was planned right before, and goes on with the version that its plan has opened.
+        """
 
         def used(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
             check_readable(pinned, contexts.contract, self.uri, planned.wanted.names(contexts.contract))
             return use(contexts.delta, self._lookup.addresses, pinned, plan)
 
-        return self._by(planned, used)[1]
+        return self._by(planned, used, now=now)[1]
 
-    def _by(self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T]) -> tuple[Planned, T]:
+    def _by(
+        self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T], *, now: bool = False
+    ) -> tuple[Planned, T]:
         """What ``use`` makes of the plan, or of another one at the receipt, where what it names has vanished."""
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
@@ -215,9 +226,9 @@ class Reads:
                 planned = replace(planned, plan=self._plan_again(planned))  # its errors are final
             try:
                 contexts = self._contexts
-                # Anew: a clean-up since then shows here, not midway.
-                pinned = planned.plan.pin(contexts.plan.table)
-                return planned, use(contexts, pinned, planned.plan)
+                # Else anew: a clean-up since then shows here, not midway.
+                opened = _opened(contexts, planned.plan) if now and not attempt else None
+                return planned, use(contexts, opened or planned.plan.pin(contexts.plan.table), planned.plan)
             except _VANISHED as error:
                 reason = error
         raise _exhausted(reason)
@@ -232,8 +243,7 @@ class Reads:
             try:
                 plan = earlier or self._plan_newest(contexts, wanted.read, attempt, until)
                 rows: Iterator[pa.RecordBatch] = iter(())
-                kept = contexts.plan.versions.get(plan.version) if plan.branch is None else None
-                pinned = kept or plan.pin(contexts.plan.table)
+                pinned = _opened(contexts, plan) or plan.pin(contexts.plan.table)
                 if begin:
                     rows = self._rows(contexts, pinned, wanted, plan)
                 else:
@@ -354,6 +364,11 @@ class Reads:
             news, self._told = left != self._told, left
         if news:
             left.warn(self.contract.topic)
+
+
+def _opened(contexts: _Contexts, plan: ReadPlan) -> PinnedTable | None:
+    """The plan's version, if a plan has opened it lately."""
+    return contexts.plan.versions.get(plan.version) if plan.branch is None else None
 
 
 def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOptions) -> Wanted:

@@ -34,9 +34,11 @@ from lancewal_reader.reads import Reads, Wanted, wanted_of
 from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_polars
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.hybrid import SearchCaches, search
+from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import ASKED, Search, sought_of
 from lancewal_reader.search.private_views import PrivateViews
 from lancewal_reader.search.text_query import TextQuery
+from lancewal_reader.search.vectors import VectorCache
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 
 if TYPE_CHECKING:
@@ -63,8 +65,9 @@ def open_table(
     """Open the table at an address (a local path, ``file://`` or ``s3://``) for reading; read-only credentials suffice.
 
     ``storage_options`` are Lance's.  ``cache_bytes_max``: most bytes of unmerged rows that are remembered between reads, half
-    of them as they stand in the WAL, half as they were flushed; the last two states that were read are besides, and where the
-    merged rows lie that they replace.
+    of them as they stand in the WAL, half as they were flushed; the last two states that were read are besides, or the last of
+    each choice of columns, and where the merged rows lie that they replace.  Searches keep as many bytes of vectors of merged
+    rows that no index covers.
     ``unmerged_keys_max``: a read that meets more keys with unmerged records, whose rows it would hold in memory, is
     ``TooManyUnmerged``.  ``scratch_dir``: a local folder in which searches may keep indexes of their own over very many
     unmerged vectors, of at most ``scratch_bytes_max``; without one all are compared.
@@ -88,7 +91,7 @@ def open_table(
     check_keys_max(unmerged_keys_max)
     opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(), SystemClock())
     reads = reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max)
-    return Table(reads, PrivateViews(scratch_dir, scratch_bytes_max))
+    return Table(reads, VectorCache(PrivateViews(scratch_dir, scratch_bytes_max), UnindexedVectors(cache_bytes_max)))
 
 
 def table_of(
@@ -142,9 +145,9 @@ class Table:
     ``TooManyUnmerged`` beyond the ``unmerged_keys_max`` of ``open_table``.
     """
 
-    def __init__(self, reads: Reads, views: PrivateViews | None = None) -> None:
+    def __init__(self, reads: Reads, vectors: VectorCache | None = None) -> None:
         self._reads = reads
-        self._searches = SearchCaches(views or PrivateViews())
+        self._searches = SearchCaches(vectors or VectorCache(PrivateViews(), UnindexedVectors()))
 
     @property
     def uri(self) -> str:

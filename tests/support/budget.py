@@ -223,6 +223,7 @@ LONG: Mapping[str, Sequence[str]] = {
     "reader/test_scan.py": ["test_every_read_is_the_fold_of_what_is_durable"],
     "reader/search/test_far_store.py": ["test_of_an_open_table_it_takes_few_rounds_more_than_a_read"],
     "reader/search/test_text.py": ["test_after_every_act"],
+    "reader/search/test_unindexed.py": ["test_one_open_table_finds_the_rows_of_now_after_every_act"],
     "reader/search/test_vectors.py": [
         "test_a_search_at_a_receipt_is_the_same_search",
         "test_after_every_act",

@@ -3,9 +3,9 @@
 ``options`` is what a search takes, ``text_query`` what it may ask of texts, ``found`` what it gives.  ``sides`` are the merged
 rows that unmerged ones hide, and these, kept from one search to the next.
 
-``vectors`` is the search by vectors: the ``merged`` side under a mask, the unmerged rows by ``distance``, or of very many
-those that ``private_views`` choose, and one ranking of both.  ``text`` is that by words: ``words`` are Lance's, ``near_words``
-misspelt ones, ``bm25`` scores them, ``indexed_texts`` asks a full text index.
+``vectors`` is the search by vectors: the ``merged`` side under a mask, of which rows without an index are kept, the unmerged
+rows by ``distance``, or of very many those that ``private_views`` choose, and one ranking of both.  ``text`` is that by words:
+``words`` are Lance's, ``near_words`` misspelt ones, ``bm25`` scores them, ``indexed_texts`` asks a full text index.
 ``hybrid`` is what is called: one of them, or both and one ranking of the two.
 
 May import: filter, plan, point, reads, rows, scan, unmerged.

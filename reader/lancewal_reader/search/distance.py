@@ -8,7 +8,8 @@ and whatever is as near as that to the last wanted one is compared exactly.
 
 from __future__ import annotations
 
-from typing import assert_never
+from copy import copy
+from typing import TypeVar, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from lancewal_reader.search.options import Metric, Vectors
 from lancewal_reader.search.private_views import Float32s, Held, PrivateViews, View, hashed
 
 DISTANCE = "_distance"
+AnyVectors = TypeVar("AnyVectors", Vectors, Float32s)
 _DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 
 
@@ -30,13 +32,20 @@ def distances(stored: Vectors, query: Vectors, metric: Metric) -> Vectors:
                 found: Vectors = np.einsum("ij,ij->i", apart, apart)
                 return found
             case "dot":
-                return 1.0 - stored @ query
+                return 1.0 - _products(stored, query)
             case "cosine":
                 lengths = np.linalg.norm(stored, axis=1) * np.linalg.norm(query)
-                cosines: Vectors = (stored @ query) / lengths
+                cosines: Vectors = _products(stored, query) / lengths
                 return 1.0 - cosines
             case _:
                 assert_never(metric)
+
+
+def _products(stored: AnyVectors, other: AnyVectors) -> AnyVectors:
+    """Row by row, by one thread: a product of a matrix by BLAS wakes others, which go on to wait for more at full speed, for
+    10 ms or more of CPU."""
+    found: AnyVectors = np.vecdot(stored, other)
+    return found
 
 
 def matrix(column: pa.ChunkedArray) -> Vectors:
@@ -44,6 +53,13 @@ def matrix(column: pa.ChunkedArray) -> Vectors:
     size = column.type.list_size
     parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
     return np.concatenate([np.zeros(0), *parts]).astype(np.float64).reshape(-1, size)
+
+
+def _singles(column: pa.ChunkedArray) -> Float32s:
+    """The same in float32; what is that already, in one piece, stays where it is."""
+    parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks if len(chunk)]
+    flat = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.float32), *parts])
+    return flat.astype(np.float32, copy=False).reshape(-1, column.type.list_size)
 
 
 def nearest(rows: pa.Table, column: str, query: Vectors, metric: Metric, limit: int) -> pa.Table:
@@ -73,13 +89,25 @@ class KeptVectors:
     """A column of rows that are searched again and again; threads may share it."""
 
     def __init__(self, rows: pa.Table, column: str) -> None:
-        self._rows = rows.filter(rows[column].is_valid())
+        self._rows = rows.filter(rows[column].is_valid()) if rows[column].null_count else rows
         self._column = column
         with np.errstate(over="ignore", invalid="ignore"):
-            self._matrix = matrix(self._rows[column]).astype(np.float32)
-            self._squares = np.einsum("ij,ij->i", self._matrix, self._matrix)
+            self._matrix = _singles(self._rows[column])
+            self._squares = _products(self._matrix, self._matrix)
+        self._left_out: npt.NDArray[np.bool_] | None = None
         self._held: tuple[View, int, Held, KeptVectors] | None = None
         """Of the view that was asked last, with so many vectors."""
+
+    @property
+    def rows(self) -> pa.Table:
+        """Those that have a vector."""
+        return self._rows
+
+    def without(self, left_out: npt.NDArray[np.bool_]) -> KeptVectors:
+        """The same vectors, but for those of some ``rows``."""
+        found = copy(self)
+        found._left_out = left_out if left_out.any() else None
+        return found
 
     def held(self, view: View) -> Held:
         """Which of the rows a view holds."""
@@ -124,17 +152,20 @@ class KeptVectors:
 
     def nearest(self, query: Vectors, metric: Metric, limit: int) -> pa.Table:
         """As the function ``nearest`` over the rows."""
-        rows = self._rows
+        rows, left_out = self._rows, self._left_out
         if rows.num_rows > max(_FEW, limit):
-            rows = rows.take(pa.array(self._may_be_nearest(query, metric, limit)))
+            places = self._may_be_nearest(query, metric, limit)
+            rows = rows.take(pa.array(places if left_out is None else places[~left_out[places]]))
+        elif left_out is not None:
+            rows = rows.filter(pa.array(~left_out))
         return nearest(rows, self._column, query, metric, limit)
 
     def _may_be_nearest(self, query: Vectors, metric: Metric, limit: int) -> npt.NDArray[np.int64]:
-        """Places, ascending."""
+        """Places, ascending, perhaps of rows that are left out."""
         everything = np.arange(self._rows.num_rows)
         longest, length = float(np.sqrt(self._squares.max())), float(np.linalg.norm(query))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            products = self._matrix @ query.astype(np.float32)
+            products = _products(self._matrix, query.astype(np.float32))
             error = _ERROR * (len(query) + 2)
             least = _LEAST * (len(query) + 2) * (1.0 + longest + length)
             match metric:
@@ -152,5 +183,7 @@ class KeptVectors:
                     assert_never(metric)
         if not np.isfinite(found).all() or not np.isfinite(error):
             return everything
+        if self._left_out is not None:
+            found[self._left_out] = np.inf
         last = float(np.partition(found, limit - 1)[limit - 1])
         return np.flatnonzero(found <= last + 2 * error)

@@ -26,10 +26,9 @@ from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.indexed_texts import SCORE
 from lancewal_reader.search.options import RRF, Rerank, Sought
-from lancewal_reader.search.private_views import PrivateViews
-from lancewal_reader.search.sides import SidesCache, State
+from lancewal_reader.search.sides import Kept, SidesCache, State
 from lancewal_reader.search.text import TextCache, text_rows, with_text_columns
-from lancewal_reader.search.vectors import vector_rows
+from lancewal_reader.search.vectors import VectorCache, vector_rows
 from lancewal_reader.unmerged import DeltaContext, FindAddresses
 
 DEPTH = 4
@@ -39,10 +38,18 @@ RELEVANCE = "_relevance_score"
 class SearchCaches:
     """What searches of an open table keep."""
 
-    def __init__(self, views: PrivateViews) -> None:
-        self.views = views
+    def __init__(self, vectors: VectorCache) -> None:
+        self.vectors = vectors
         self.sides = SidesCache()
         self.texts = TextCache()
+        self._opened = Kept(2)
+
+    def opened(self, pinned: LancePinnedTable, plan: ReadPlan) -> LancePinnedTable:
+        """The same version, as an earlier search has opened it: it knows its fragments and indexes already.
+
+        Not of a branch: these come and go, and their versions have the numbers of the table's.
+        """
+        return pinned if plan.branch is not None else self._opened.get(pinned.version, lambda: pinned)
 
 
 def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -> SearchRows:
@@ -57,25 +64,29 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
         schema: pa.Schema, context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan
     ) -> SearchRows:
         assert isinstance(pinned, LancePinnedTable)
+        pinned = caches.opened(pinned, plan)
         state = State(context, find, pinned, plan, read, schema)
         by_vector, by_text = deep.vector, None
         if deep.text is not None:
-            by_text = with_text_columns(context.contract.rows, text_indexes(pinned), deep.text)
+            indexes = caches.texts.indexes(pinned) if plan.branch is None else text_indexes(pinned)
+            by_text = with_text_columns(context.contract.rows, indexes, deep.text)
         sides = caches.sides.get(state, () if by_text is None else by_text.columns)
         if by_text is None:
             assert by_vector is not None
-            return vector_rows(sides, caches.views, state, by_vector, given)
+            return vector_rows(sides, caches.vectors, state, by_vector, given)
         if by_vector is None:
             return text_rows(sides, caches.texts, state, by_text, given)
         near, told = together(
             context.tasks,
-            lambda: vector_rows(sides, caches.views, state, by_vector, given),
+            lambda: vector_rows(sides, caches.vectors, state, by_vector, given),
             lambda: text_rows(sides, caches.texts, state, by_text, given),
         )
         fused = _fused(near.to_arrow(), told.to_arrow(), key, sought.fusion)
         return SearchRows(fused, _both(near.coverage, told.coverage))
 
-    best = reads.at_once(read, lambda planned: reads.using(planned, lambda *state: found(planned.schema, *state)))
+    best = reads.at_once(
+        read, lambda planned: reads.using(planned, lambda *state: found(planned.schema, *state), now=True)
+    )
     rows = best.to_arrow()
     if sought.rerank is not None:
         rows = _reranked(rows.drop_columns([n for n in given if n not in wanted.columns]), sought.rerank)

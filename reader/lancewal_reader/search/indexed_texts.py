@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.dataset import serialize_row_addrs
 from lance.query import (
     BooleanQuery,
     FullTextOperator,
@@ -26,6 +25,7 @@ from lance.query import (
 
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.row_mask import row_list
 from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths, word_automata
 from lancewal_core.table.lance.word_automaton import WordAutomaton
 from lancewal_core.table.protocol import ROW_ADDRESS
@@ -63,6 +63,11 @@ class IndexedTexts:
         return DocumentLengths(self._all.row_ids[live], self._all.words[live])
 
     @cached_property
+    def _words_before(self) -> npt.NDArray[np.int64]:
+        """Words of all live documents before each, and of all."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._live.words)])
+
+    @cached_property
     def _automata(self) -> Sequence[WordAutomaton]:
         return word_automata(self._pinned, self.index)
 
@@ -74,16 +79,16 @@ class IndexedTexts:
             self._near[asked] = frozenset(found for part in parts for found in part)
         return self._near[asked]
 
-    @property
+    @cached_property
     def average(self) -> float:
         """Words of a document, by which Lance scores: deleted rows count too."""
         return float(self._all.words.sum()) / max(len(self._all.words), 1)
 
     def documents(self, without: RowIds) -> tuple[int, int]:
         """How many live ones there are but for these rows, and their words."""
-        left_out = np.isin(self._live.row_ids, without)
-        words = self._live.words
-        return len(words) - int(left_out.sum()), int(words.sum()) - int(words[left_out].sum())
+        rows, words = self._live.row_ids, self._words_before
+        first, end = (np.searchsorted(rows, np.unique(without), side) for side in ("left", "right"))
+        return len(rows) - int((end - first).sum()), int(words[-1] - (words[end] - words[first]).sum())
 
     def having(self, word: str, piece: str, without: bytes | None) -> int:
         """How many live ones but for these rows have this word, of which ``piece`` is a text."""
@@ -120,7 +125,7 @@ class IndexedTexts:
 
 def mask_of(rows: RowIds) -> bytes | None:
     """As Lance takes it; None of no row."""
-    return serialize_row_addrs(rows.tolist()) if len(rows) else None
+    return row_list(rows) if len(rows) else None
 
 
 def ask(

@@ -3,13 +3,17 @@
 Lance hides by row id, natively: in a search by an index, in fragments that no index covers, and under a filter.  (Row ids are
 addresses only where they are not stable.)  Rows are never fetched in excess and dropped, and no index is asked without the
 fragments that it does not cover.
+
+What is compared of these are the live rows but for the hidden: by Lance, which reads their vectors again for each search, or
+here, by vectors that are kept from one version to the next (``UnindexedVectors``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from threading import Lock
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +21,8 @@ import pyarrow as pa
 
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_reader.search.distance import DISTANCE, nearest
+from lancewal_core.table.protocol import Fragment
+from lancewal_reader.search.distance import DISTANCE, KeptVectors, nearest
 from lancewal_reader.search.indexed_texts import ROW_ID, RowIds
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 
@@ -35,6 +40,8 @@ FEW = 0.2
 """Share of the candidates that may be hidden without others being asked for."""
 NEAR_PROBES = 5
 """Partitions in which it is looked how many they are."""
+_PLACE = "_place"
+_Key = tuple[str, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,83 @@ class VectorIndex:
     name: str
     kind: str
     metric: Metric
+    covered: frozenset[int]
+    """Fragments."""
     covered_rows: int
+
+
+class Unindexed:
+    """Of one state, by one column: fragment by fragment."""
+
+    def __init__(self, parts: Sequence[tuple[int, KeptVectors]]) -> None:
+        self._parts = parts
+
+    def nearest(self, query: Vectors, metric: Metric, limit: int) -> tuple[RowIds, Vectors]:
+        """RowIds of the nearest rows and their distances, ascending."""
+        addresses, distances = [np.zeros(0, np.uint64)], [np.zeros(0)]
+        for fragment_id, kept in self._parts:
+            found = kept.nearest(query, metric, limit)
+            addresses.append(np.uint64(fragment_id << 32) | found[_PLACE].to_numpy())
+            distances.append(found[DISTANCE].to_numpy().astype(np.float64))
+        apart = np.concatenate(distances)
+        order = np.argsort(apart, kind="stable")[:limit]
+        return np.concatenate(addresses)[order], apart[order]
+
+
+class UnindexedVectors:
+    """Vectors of merged rows that no index covers, of an open table; threads may share it.
+
+    Kept is what a fragment's data files have, which never change; which of its rows are live is asked of each version.  No
+    more than ``bytes_max`` are, of fragments of the version that was searched last.
+    """
+
+    def __init__(self, bytes_max: int = 0) -> None:
+        self._bytes_max = bytes_max
+        self._found: dict[_Key, KeptVectors] = {}
+        self._lock = Lock()
+
+    def of(self, pinned: LancePinnedTable, column: str, covered: frozenset[int], hidden: RowIds) -> Unindexed | None:
+        """The rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which ascend.  None: they
+        are too many, or lie in another way than is known here."""
+        fragments = [f for f in pinned.fragments() if f.fragment_id not in covered]
+        field = pinned.schema.field(column).type
+        rows = sum(fragment.physical_rows for fragment in fragments)
+        if rows * field.list_size * field.value_type.bit_width // 8 > self._bytes_max:
+            return None
+        if not all(all(fragment.file_fields) for fragment in fragments):  # values may be laid over those of a file
+            return None
+        parts = []
+        for fragment in fragments:
+            kept = self._kept(pinned, fragment, column)
+            gone = np.zeros(fragment.physical_rows, np.bool_)
+            gone[pinned.hidden_rows(fragment.fragment_id) if fragment.deleted_rows else []] = True
+            first, end = np.searchsorted(
+                hidden, np.array([0, 1 << 32], np.uint64) + np.uint64(fragment.fragment_id << 32)
+            )
+            gone[(hidden[first:end] & np.uint64(0xFFFFFFFF)).astype(np.int64)] = True
+            parts.append((fragment.fragment_id, kept.without(gone[kept.rows[_PLACE].to_numpy()])))
+        wanted = {_key(fragment, column) for fragment in fragments}
+        with self._lock:
+            self._found = {key: kept for key, kept in self._found.items() if key[0] != column or key in wanted}
+            while sum(kept.rows.nbytes for kept in self._found.values()) > self._bytes_max:
+                self._found.pop(next(iter(self._found)))
+        return Unindexed(parts)
+
+    def _kept(self, pinned: LancePinnedTable, fragment: Fragment, column: str) -> KeptVectors:
+        key = _key(fragment, column)
+        found = self._found.get(key)
+        if found is None:
+            field = pa.schema([pinned.schema.field(column)])
+            rows = pa.Table.from_batches(pinned.all_rows(fragment.fragment_id, [column]), field).combine_chunks()
+            rows = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows, dtype=np.uint64)))
+            found = KeptVectors(rows, column)
+            with self._lock:
+                self._found[key] = found
+        return found
+
+
+def _key(fragment: Fragment, column: str) -> _Key:
+    return column, fragment.fragment_id, fragment.files, fragment.file_fields
 
 
 class Merged:
@@ -77,14 +160,14 @@ class Merged:
     @cached_property
     def index(self) -> VectorIndex | None:
         """That Lance would ask; None where there is none, or several of which nobody says which is meant."""
-        described = [d for d in self._pinned.dataset.describe_indices() if list(d.field_names) == [self._column]]
+        described = [d for d in self._pinned.described_indexes() if list(d.field_names) == [self._column]]
         metrics = {d.name: str((d.details or {}).get("metric_type", "")).lower() for d in described}
         known = [d for d in described if metrics[d.name] in ("l2", "cosine", "dot")]
         if len(known) != 1:
             return None
         covered = frozenset[int]().union(*(frozenset(s.fragment_ids) for s in known[0].segments))
         rows = sum(f.live_rows for f in self._pinned.fragments() if f.fragment_id in covered)
-        return VectorIndex(known[0].name, known[0].index_type, cast("Metric", metrics[known[0].name]), rows)
+        return VectorIndex(known[0].name, known[0].index_type, cast("Metric", metrics[known[0].name]), covered, rows)
 
     def flat(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
         """Exactly the nearest.
@@ -107,8 +190,17 @@ class Merged:
     def refine_first(self) -> int:
         return REFINE if self.index is None else REFINE_OF.get(self.index.kind, REFINE)
 
-    def by_index(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
+    def by_index(
+        self,
+        columns: Sequence[str],
+        query: VectorQuery,
+        vector: Vectors,
+        metric: Metric,
+        beside: Unindexed | None = None,
+    ) -> pa.Table:
         """The nearest that the index shows, by exact distances; as many as there are.
+
+        Rows that it does not cover are those ``beside``; without them Lance compares them.
 
         What lies nearest may be hidden or not match, and then is found where an index's own distances differ little: unless
         few near rows are hidden, and all match, it is asked with more candidates until they show the same rows.
@@ -125,13 +217,22 @@ class Merged:
         if self._filter is None and self._blocked and query.refine_factor is None:
             once = self._few_hidden_near(vector, min(refine * count, self.rows), metric)
         while True:
-            found = self._ask(columns, vector, {**asked, "refine_factor": min(refine, -(-self.rows // count))})
+            how = {**asked, "refine_factor": min(refine, -(-self.rows // count))}
+            found = self._ask(columns, vector, how, by_index_alone=beside is not None)
             ids = sorted(found[ROW_ID].to_pylist())
             settled = once or ids == before or refine >= REFINE_MAX
             if settled or query.refine_factor is not None:
                 break
             before, refine = ids, refine * 4
         best = nearest(found, self._column, vector, metric, query.limit)
+        if beside is not None:
+            addresses, apart = beside.nearest(vector, metric, query.limit)
+            if best.num_rows == query.limit:
+                addresses = addresses[apart <= best[DISTANCE][-1].as_py()]
+            if len(addresses):
+                more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
+                both = pa.concat_tables([best.select(columns), more])
+                best = nearest(both, self._column, vector, metric, query.limit)
         if best.num_rows < count:
             return self.flat(columns, query, vector, metric)
         return best
@@ -152,7 +253,9 @@ class Merged:
         at = np.minimum(np.searchsorted(self._hidden, near), len(self._hidden) - 1)
         return len(near) >= candidates and float((self._hidden[at] == near).mean()) <= FEW
 
-    def _ask(self, columns: Iterable[str], vector: Vectors, how: dict[str, Any]) -> pa.Table:
+    def _ask(
+        self, columns: Iterable[str], vector: Vectors, how: dict[str, Any], *, by_index_alone: bool = False
+    ) -> pa.Table:
         kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
         with self._reading():
             return (
@@ -161,6 +264,7 @@ class Merged:
                     nearest={"column": self._column, "q": vector.astype(kind), **how},
                     filter=self._filter,
                     prefilter=True,
+                    fast_search=by_index_alone,
                     with_row_id=True,
                     **self._mask(),
                 )

@@ -22,6 +22,7 @@ from lancewal_reader.reads import Wanted
 from lancewal_reader.scan import loaded_columns
 from lancewal_reader.search.distance import KeptVectors
 from lancewal_reader.search.indexed_texts import RowIds, mask_of, row_ids
+from lancewal_reader.search.merged import Unindexed, UnindexedVectors
 from lancewal_reader.search.words import Numbers
 from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
 
@@ -53,6 +54,7 @@ class Sides:
         self._mask: bytes | None = None
         self._hidden_ids: RowIds | None = None
         self._vectors: dict[str, KeptVectors] = {}
+        self._unindexed: dict[str, Unindexed | None] = {}
 
     def mask(self, pinned: LancePinnedTable) -> bytes | None:
         """The hidden rows as Lance takes them."""
@@ -71,6 +73,14 @@ class Sides:
         if column not in self._vectors:
             self._vectors[column] = KeptVectors(self.matching, column)
         return self._vectors[column]
+
+    def unindexed(
+        self, kept: UnindexedVectors, pinned: LancePinnedTable, column: str, covered: frozenset[int]
+    ) -> Unindexed | None:
+        """Merged rows that the index of a column does not cover, where they are compared here."""
+        if column not in self._unindexed:
+            self._unindexed[column] = kept.of(pinned, column, covered, self.hidden)
+        return self._unindexed[column]
 
     @cached_property
     def passing(self) -> Numbers:

@@ -80,6 +80,17 @@ class TextCache:
         self.indexed = Kept(8)
         self.flat = Kept(2)
         self.others = Kept(2)
+        self._indexes = Kept(2)
+        self._texts: dict[tuple[Tokenizer, str, bool], tuple[pa.ChunkedArray, Texts]] = {}
+
+    def texts(self, tokenizer: Tokenizer, rows: pa.Table, name: str, *, fresh: bool) -> Texts:
+        """Of a column of the rows, unmerged ones or merged ones without index: mostly those of the state before."""
+        found = tokenizer.texts_again(rows[name], self._texts.get((tokenizer, name, fresh)))
+        self._texts[tokenizer, name, fresh] = rows[name], found
+        return found
+
+    def indexes(self, pinned: LancePinnedTable) -> Sequence[TextIndex]:
+        return self._indexes.get(pinned.version, lambda: text_indexes(pinned))
 
     def tokenizer(self, parameters: Mapping[str, Any]) -> Tokenizer:
         return self._tokenizers.setdefault(repr(sorted(parameters.items())), Tokenizer(parameters))
@@ -176,7 +187,7 @@ class TextSearch:
         self._cache = cache
         self._sought = sought
         self._columns = sought.columns
-        known = {index.column: index for index in text_indexes(pinned)}
+        known = {index.column: index for index in cache.indexes(pinned)}
         self._tokenizers = {
             name: cache.tokenizer(known[name].tokenizer if name in known else {}) for name in self._columns
         }
@@ -299,7 +310,8 @@ class TextSearch:
         twice = addresses[np.isin(addresses >> np.uint64(32), np.array(sorted(some), np.uint64))]
         aside = row_ids(self._pinned, np.concatenate([sides.hidden, twice])) if self._indexed else _NONE
         texts = [
-            {name: self._tokenizers[name].texts(rows[name]) for name in self._columns} for rows in (flat, sides.fresh)
+            {name: self._cache.texts(self._tokenizers[name], rows, name, fresh=fresh) for name in self._columns}
+            for fresh, rows in ((False, flat), (True, sides.fresh))
         ]
         return _Others(flat.select([ROW_ADDRESS]), texts[0], texts[1], aside, mask_of(aside))
 

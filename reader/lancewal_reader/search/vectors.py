@@ -13,6 +13,8 @@ Guarantees
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ import pyarrow as pa
 from lancewal_reader.search import merged
 from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
-from lancewal_reader.search.merged import Merged
+from lancewal_reader.search.merged import Merged, UnindexedVectors
 from lancewal_reader.search.options import Metric, VectorQuery
 from lancewal_reader.search.private_views import PROBES, PrivateViews
 from lancewal_reader.search.sides import Sides, State
@@ -29,8 +31,16 @@ from lancewal_reader.search.sides import Sides, State
 QUERY = "query_index"
 
 
+@dataclass(frozen=True, slots=True)
+class VectorCache:
+    """What searches of an open table keep of vectors, beside those of a state."""
+
+    views: PrivateViews
+    unindexed: UnindexedVectors
+
+
 def vector_rows(
-    sides: Sides, views: PrivateViews, state: State, query: VectorQuery, columns: tuple[str, ...]
+    sides: Sides, cache: VectorCache, state: State, query: VectorQuery, columns: tuple[str, ...]
 ) -> SearchRows:
     """``sides`` have the column of vectors and ``columns``, which are those to be given."""
     mask = sides.mask(state.pinned)
@@ -41,14 +51,17 @@ def vector_rows(
     planned, kept = state.schema, sides.vectors(query.column)
     schema = _schema(planned, columns, query.many)
     by_view = 0
-    seek = base.flat if index is None else base.by_index
+    beside = None
+    if index is not None and state.wanted.filter is None and state.plan.branch is None:
+        beside = sides.unindexed(cache.unindexed, state.pinned, query.column, index.covered)
+    seek = base.flat if index is None else partial(base.by_index, beside=beside)
     parts = []
     wanted = pa.schema([*planned.remove_metadata(), pa.field(DISTANCE, pa.float32())])
     for number, vector in enumerate(query.vectors):
         if query.exact:
             found = kept.nearest(vector, metric, query.limit)
         else:
-            found, by_view = kept.nearest_by(views, vector, metric, query.limit)
+            found, by_view = kept.nearest_by(cache.views, vector, metric, query.limit)
         rows = found.select(wanted.names).cast(wanted)
         if base.matching:
             shown = seek(planned.names, query, vector, metric).select(rows.column_names).cast(rows.schema)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance.lance import tokenize
 
 from lancewal_core.errors import SearchUnsupported
@@ -21,6 +22,8 @@ Scores = npt.NDArray[np.float64]
 WORDS_MAX = 4_000_000
 """Words of texts that are remembered, at most: what is unmerged is looked at again by each search."""
 VOCABULARY_MAX = 1_000_000
+_NO_NUMBERS: Numbers = np.zeros(0, np.int64)
+QUERIES_KEPT = 1_000
 COUNTS_KEPT = 32
 """Words whose counts some texts keep: a search asks for each several times."""
 
@@ -36,13 +39,33 @@ class _Text:
 class Texts:
     """Some texts, one after the other."""
 
-    def __init__(self, texts: Sequence[_Text], vocabulary: Mapping[str, int]) -> None:
-        self.lengths: Numbers = np.array([len(text.words) for text in texts], np.int64)
-        self._vocabulary = vocabulary
-        self._words = np.concatenate([np.zeros(0, np.int64), *(text.words for text in texts)])
-        self._places = np.concatenate([np.zeros(0, np.int64), *(text.places for text in texts)])
-        self._text_of = np.repeat(np.arange(len(texts)), self.lengths)
+    def __init__(self, lengths: Numbers, words: Numbers, places: Numbers, vocabulary: Mapping[str, int]) -> None:
+        self.lengths = lengths
+        self.vocabulary = vocabulary
+        self._words = words
+        self._places = places
+        self._text_of = np.repeat(np.arange(len(lengths)), lengths)
         self._counts: dict[str, Numbers] = {}
+
+    @staticmethod
+    def of(texts: Sequence[_Text], vocabulary: Mapping[str, int]) -> Texts:
+        return Texts(
+            np.array([len(text.words) for text in texts], np.int64),
+            np.concatenate([_NO_NUMBERS, *(text.words for text in texts)]),
+            np.concatenate([_NO_NUMBERS, *(text.places for text in texts)]),
+            vocabulary,
+        )
+
+    def taken(self, more: Texts, at: Numbers) -> Texts:
+        """Those with these numbers of the ones here and, behind them, of ``more``."""
+        lengths = np.concatenate([self.lengths, more.lengths])
+        begins = np.cumsum(lengths) - lengths
+        lengths, begins = lengths[at], begins[at]
+        here = np.arange(int(lengths.sum())) + np.repeat(begins - (np.cumsum(lengths) - lengths), lengths)
+        words, places = (
+            np.concatenate(both)[here] for both in ((self._words, more._words), (self._places, more._places))
+        )
+        return Texts(lengths, words, places, self.vocabulary)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -50,14 +73,14 @@ class Texts:
     def distinct(self) -> Sequence[str]:
         """Words that some text has."""
         wanted = np.unique(self._words)
-        words = list(self._vocabulary)  # numbered as they came
+        words = list(self.vocabulary)  # numbered as they came
         return [words[number] for number in wanted.tolist()]
 
     def counts(self, word: str) -> Numbers:
         """How often each has it."""
         found = self._counts.get(word)
         if found is None:
-            number = self._vocabulary.get(word)
+            number = self.vocabulary.get(word)
             if number is None:
                 return np.zeros(len(self), np.int64)
             found = np.bincount(self._text_of[self._words == number], minlength=len(self))
@@ -72,7 +95,7 @@ class Texts:
         size = int(self._places.max(initial=0)) + last + 1
         begins: Numbers | None = None  # of each place where the phrase may begin: its text and the place, as one number
         for word, place in phrase:
-            at = np.flatnonzero(self._words == self._vocabulary.get(word, -1))
+            at = np.flatnonzero(self._words == self.vocabulary.get(word, -1))
             here = self._text_of[at] * size + self._places[at] + (last - place)
             begins = here if begins is None else begins[np.isin(begins, here)]
         if begins is not None:
@@ -89,9 +112,19 @@ class Tokenizer:
         self._vocabulary: dict[str, int] = {}
         self._known: OrderedDict[str, _Text] = OrderedDict()
         self._words = 0
+        self._asked: dict[str, Sequence[tuple[str, int]]] = {}
 
-    def placed(self, text: str) -> list[tuple[str, int]]:
-        """Words with their places."""
+    def placed(self, text: str) -> Sequence[tuple[str, int]]:
+        """Words of a query, which are wanted several times, with their places."""
+        found = self._asked.get(text)
+        if found is None:
+            found = self._placed(text)
+            if len(self._asked) >= QUERIES_KEPT:
+                self._asked = {}
+            self._asked[text] = found
+        return found
+
+    def _placed(self, text: str) -> Sequence[tuple[str, int]]:
         try:
             return [(token.text, token.position) for token in tokenize(text, **self._parameters)]
         except (ValueError, OSError, RuntimeError) as error:
@@ -105,15 +138,27 @@ class Tokenizer:
         with self._lock:
             if len(self._vocabulary) > VOCABULARY_MAX:  # texts that were given out keep theirs
                 self._vocabulary, self._known, self._words = {}, OrderedDict(), 0
-            texts = [self._text(text) for text in column.to_pylist()]
-            return Texts(texts, self._vocabulary)
+            return Texts.of([self._text(text) for text in column.to_pylist()], self._vocabulary)
+
+    def texts_again(self, column: pa.ChunkedArray, before: tuple[pa.ChunkedArray, Texts] | None) -> Texts:
+        """The same; most of them are among those of a column ``before``, whose ``Texts`` are these."""
+        if before is None:
+            return self.texts(column)
+        known = pc.fill_null(pc.index_in(column, before[0].combine_chunks()), -1).combine_chunks().to_numpy()
+        new = np.flatnonzero(known < 0)
+        more = self.texts(column.take(pa.array(new)))
+        if more.vocabulary is not before[1].vocabulary:
+            return self.texts(column)
+        at = known.astype(np.int64)
+        at[new] = len(before[1]) + np.arange(len(new))
+        return before[1].taken(more, at)
 
     def _text(self, text: str | None) -> _Text:
         if text is None:
             return _NOTHING
         known = self._known.get(text)
         if known is None:
-            placed = self.placed(text)
+            placed = self._placed(text)
             numbers = [self._vocabulary.setdefault(word, len(self._vocabulary)) for word, _ in placed]
             known = _Text(np.array(numbers, np.int64), np.array([place for _, place in placed], np.int64))
             self._known[text] = known

@@ -51,6 +51,22 @@ def test_kept_vectors_give_the_nearest_of_all(
                 )
 
 
+@pytest.mark.parametrize("metric", get_args(Metric))
+def test_some_rows_may_be_left_out(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the nearest ones, and more than are left."""
+    monkeypatch.setattr(distance, "_FEW", 10)
+    rng = np.random.default_rng(6)
+    vectors = rng.standard_normal((400, 24))
+    kept, query = KeptVectors(rows_of(vectors, pa.float32()), "v"), vectors[3]
+    near = set(nearest(kept.rows, "v", query, metric, 40)["id"].to_pylist())
+    for left_out in (near, set(range(400)) - {5, 7, 300}, set(range(400)), set[int]()):
+        out = np.isin(kept.rows["id"].to_numpy(), sorted(left_out))
+        for limit in (1, 9, 390):
+            right = nearest(kept.rows.filter(pa.array(~out)), "v", query, metric, limit)
+            assert kept.without(out).nearest(query, metric, limit).equals(right)
+    assert kept.nearest(query, metric, 5).equals(nearest(kept.rows, "v", query, metric, 5))
+
+
 def test_few_rows_are_compared_exactly() -> None:
     rng = np.random.default_rng(5)
     vectors = rng.standard_normal((5_000, 64))

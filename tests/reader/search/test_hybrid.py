@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidInput
+from lancewal_reader.search import hybrid
+from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.options import RRF
+from lancewal_reader.search.text import text_rows
 from lancewal_reader.search.text_query import Match
+from lancewal_reader.search.vectors import vector_rows
 from lancewal_reader.table import open_table
 from tests.reader.search.test_text import Texts, best, scatter, values
 from tests.support import indexed_tables
@@ -79,6 +84,23 @@ def test_ranks_are_those_among_all_rows(made: Texts, before: int | None, fusion:
     coverage = found.coverage
     assert (coverage.indexed_rows, coverage.approximate) == (0, None)
     assert coverage.flat_rows + coverage.indexed_rows == made.dataset.count_rows()
+
+
+def test_both_sides_are_asked_at_once(made: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither waits for the other: both have begun before one ends."""
+    met = Barrier(2, timeout=30)
+
+    def behind(side: Callable[..., SearchRows]) -> Callable[..., SearchRows]:
+        def asked(*arguments: object) -> SearchRows:
+            met.wait()
+            return side(*arguments)
+
+        return asked
+
+    monkeypatch.setattr(hybrid, "vector_rows", behind(vector_rows))
+    monkeypatch.setattr(hybrid, "text_rows", behind(text_rows))
+    found = open_table(made.uri).search([0.3] * WIDTH, "w11", vector_column="v_flat", text_columns=["text"], limit=K)
+    assert found.to_arrow().num_rows == K
 
 
 def test_a_function_of_the_rows_may_rank_them(made: Texts) -> None:

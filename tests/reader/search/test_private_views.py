@@ -182,7 +182,7 @@ def test_one_that_somebody_has_removed_is_not_missed(made: Vectors, tmp_path: Pa
     scratch = tmp_path / "scratch"
     opened = open_table(made.uri, scratch_dir=str(scratch))
     made.put(range(100))
-    for _ in range(4):
+    for _ in range(3):  # the last makes it, and it was not asked yet
         made.compare(opened)
     shutil.rmtree(scratch)
     for _ in range(2):

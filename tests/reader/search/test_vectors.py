@@ -15,7 +15,7 @@ from lancewal_core.rows.schema import Op
 from lancewal_reader.search import merged
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.options import Metric
-from lancewal_reader.table import open_table
+from lancewal_reader.table import Table, open_table
 from tests.support.flusher_tables import KeyedTable, Operation
 from tests.support.indexed_tables import VECTORS, WIDTH, AllIndexes, values
 
@@ -69,8 +69,8 @@ def holds(found: pa.Table, right: dict[int, float], exact: bool) -> int:
     return len(set(ids) & set(list(right)[:K]))
 
 
-def check(table: AllIndexes, columns: Sequence[str]) -> None:
-    opened, rng = open_table(table.uri), np.random.default_rng(table.age)
+def check(table: AllIndexes, columns: Sequence[str], opened: Table | None = None) -> None:
+    opened, rng = opened or open_table(table.uri), np.random.default_rng(table.age)
     hits = asked = 0
     for column in columns:
         query = rng.standard_normal(WIDTH).tolist()
@@ -174,8 +174,8 @@ def test_what_an_index_does_not_show_is_found_without_it(made: AllIndexes, monke
     """As many rows as are asked for, whatever the index gives."""
     ask = merged.Merged._ask
 
-    def short(self: merged.Merged, columns: Any, vector: Any, how: dict[str, Any]) -> pa.Table:
-        found = ask(self, columns, vector, how)
+    def short(self: merged.Merged, columns: Any, vector: Any, how: dict[str, Any], **alone: bool) -> pa.Table:
+        found = ask(self, columns, vector, how, **alone)
         return found.slice(0, 1) if how.get("use_index", True) else found
 
     monkeypatch.setattr(merged.Merged, "_ask", short)

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance.dataset import serialize_row_addrs
 from lance.file import LanceFileReader, LanceFileSession
 from pyroaring import BitMap
 
@@ -25,7 +24,7 @@ from lancewal_core.table.lance.columns import overlaid, write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import read_error, reading
 from lancewal_core.table.lance.index_build import SYSTEM_INDEX
-from lancewal_core.table.lance.row_mask import RowMask
+from lancewal_core.table.lance.row_mask import RowMask, row_list
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, RowNumbers, TableIndex
 
 _ROW_ID = "_rowid"
@@ -63,6 +62,7 @@ class LancePinnedTable:
         self._files = files
         self._fragments: tuple[Fragment, ...] | None = None
         self._field_ids: Mapping[str, tuple[int, ...]] | None = None
+        self._described: Sequence[Any] | None = None
 
     @property
     def version(self) -> TableVersion:
@@ -97,8 +97,13 @@ class LancePinnedTable:
         return json.dumps(self._dataset.get_fragment(fragment_id).metadata.to_json())
 
     def indexes(self) -> Sequence[TableIndex]:
-        found = self._dataset.describe_indices()
-        return [self._index(i) for i in found if not i.name.startswith(SYSTEM_INDEX)]
+        return [self._index(i) for i in self.described_indexes() if not i.name.startswith(SYSTEM_INDEX)]
+
+    def described_indexes(self) -> Sequence[Any]:
+        """As Lance describes them."""
+        if self._described is None:
+            self._described = tuple(self._dataset.describe_indices())
+        return self._described
 
     @property
     def stable_row_ids(self) -> bool:
@@ -196,7 +201,7 @@ class LancePinnedTable:
             if ours or filter is not None or self._dataset.has_stable_row_ids or not few:
                 mask = RowMask(without)
             else:
-                blocked = serialize_row_addrs(without.tolist())
+                blocked = row_list(without)
         with reading(f"scanning version {self.version}"):
             scanner = self._dataset.scanner(
                 columns=list(columns),
@@ -234,7 +239,7 @@ class LancePinnedTable:
                 found = self._dataset.scanner(
                     columns=list(columns),
                     with_row_address=True,
-                    row_addr_allowlist=serialize_row_addrs(self._listable(wanted[ROW_ADDRESS]).to_pylist()),
+                    row_addr_allowlist=row_list(self._listable(wanted[ROW_ADDRESS]).to_numpy()),
                 ).to_table()
         if found[ROW_ADDRESS].equals(wanted[ROW_ADDRESS]):
             return found.select(list(columns))

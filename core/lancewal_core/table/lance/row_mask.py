@@ -1,16 +1,36 @@
-"""Leaving rows out of a scan by their addresses, where Lance is not to do it."""
+"""Rows by their addresses, to be left out of a scan: by Lance, or where Lance is not to do it."""
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections import OrderedDict
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap
 
 _FRAGMENTS_MAX = 16
 """Of which a byte for each row is kept; a scan reads a few side by side."""
 
 Addresses = npt.NDArray[np.uint64]
+
+
+def row_list(rows: Addresses) -> bytes:
+    """Rows to leave out, or to read alone, as Lance takes them: a bitmap of numbers for each fragment.
+
+    As ``lance.dataset.serialize_row_addrs``, which takes them one by one; of addresses or row ids.
+    """
+    ascending = np.unique(rows)
+    fragments, begins = np.unique(ascending >> np.uint64(32), return_index=True)
+    numbers = ascending.astype(np.uint32)  # the lower half
+    parts = [struct.pack("<I", len(fragments))]
+    for fragment, some in zip(fragments.tolist(), np.split(numbers, begins[1:]), strict=True):
+        values = array("I")
+        values.frombytes(some.tobytes())
+        bits = BitMap(values).serialize()
+        parts += [struct.pack("<II", fragment, len(bits)), bits]
+    return b"".join(parts)
 
 
 class RowMask:

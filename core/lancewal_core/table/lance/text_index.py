@@ -53,7 +53,7 @@ def text_indexes(pinned: LancePinnedTable) -> Sequence[TextIndex]:
     """One of each column: that of which several stand over the same column is none, since nobody says which is meant."""
     here = not pinned.dataset.base_paths()
     live = {f.fragment_id for f in pinned.fragments()}
-    found = [d for d in pinned.dataset.describe_indices() if d.index_type == _INVERTED and len(d.field_names) == 1]
+    found = [d for d in pinned.described_indexes() if d.index_type == _INVERTED and len(d.field_names) == 1]
     columns = [d.field_names[0] for d in found]
     return [
         TextIndex(

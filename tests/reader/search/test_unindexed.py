@@ -1,0 +1,129 @@
+"""Merged rows that no index covers are compared by vectors kept from version to version: against brute force over a dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lancewal_core.rows.schema import Op
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_flusher.merge.plan import MergeLimits
+from lancewal_reader.search import distance, merged
+from lancewal_reader.search.merged import UnindexedVectors
+from lancewal_reader.table import open_table
+from tests.reader.search.test_vectors import K, check, holds, nearest, scatter
+from tests.support.flusher_tables import KeyedTable, Operation
+from tests.support.indexed_tables import PER_FRAGMENT, VECTORS, WIDTH, AllIndexes, values
+
+COLUMN = "v_pq"
+
+
+@pytest.fixture(params=[False, True], ids=["addresses", "stable row ids"])
+def made(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AllIndexes]:
+    """The last fragment is covered by no index."""
+    monkeypatch.setattr(merged, "FLAT_ROWS_MAX", 0)
+    monkeypatch.setattr(distance, "_FEW", 10)
+    table = AllIndexes(tmp_path, stable_row_ids=request.param)
+    table.fill()
+    table.adopt_new(PER_FRAGMENT)
+    yield table
+    table.close()
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Fragments whose vectors are read to be kept."""
+    found: list[int] = []
+    all_rows = LancePinnedTable.all_rows
+
+    def counted(self: LancePinnedTable, fragment_id: int, columns: Any) -> Any:
+        found.append(fragment_id)
+        return all_rows(self, fragment_id, columns)
+
+    monkeypatch.setattr(LancePinnedTable, "all_rows", counted)
+    return found
+
+
+def test_one_open_table_finds_the_rows_of_now_after_every_act(made: AllIndexes) -> None:
+    opened = open_table(made.uri)
+    acts: list[Callable[[AllIndexes], None]] = [
+        AllIndexes.adopt, AllIndexes.delete_some, AllIndexes.patch, AllIndexes.compact, AllIndexes.extend,
+    ]  # fmt: skip
+    for act in acts:
+        made.age += 1
+        act(made)
+        check(made, [COLUMN], opened)
+        scatter(made, flush=True)
+        check(made, [COLUMN], opened)
+
+
+def test_what_is_kept_is_read_once_and_what_is_dead_or_hidden_of_it_is_not_found(
+    made: AllIndexes, read: list[int]
+) -> None:
+    opened = open_table(made.uri)
+    last = max(fragment.fragment_id for fragment in made.dataset.get_fragments())
+    some = made.next_id - 1
+    near = values(some, made.age)[COLUMN]
+
+    def found() -> list[int]:
+        rows = opened.search(near, limit=K, vector_column=COLUMN, columns=["id"]).to_arrow()
+        holds(rows, nearest(made, COLUMN, near), exact=False)
+        return [int(id) for id in rows["id"].to_pylist()]
+
+    assert found()[0] == some
+    assert read == [last]
+    made.age += 1
+    far = {**values(1, 1), **dict.fromkeys(VECTORS, [-50.0] * WIDTH)}
+    made.generation(0, [Operation(Op.UPSERT, (some,), far)])  # unmerged: it hides the other
+    assert some not in found()
+    assert read == [last]
+    made.round()  # merged: that is dead in the fragment, and another one holds this
+    assert some not in found()
+    newest = max(fragment.fragment_id for fragment in made.dataset.get_fragments())
+    assert (read, newest > last) == ([last, newest], True)
+    made.generation(0, [Operation(Op.DELETE, (id,)) for id in found()])
+    made.round()
+    found()
+    assert (read, newest > last) == ([last, newest], True)
+
+
+def test_vectors_written_in_place_are_read_anew(tmp_path: Path) -> None:
+    """Into the same fragment, as those of a column without an index are."""
+    columns = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("v", pa.list_(pa.float32(), 2))]
+    )
+    table, kept = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",)), UnindexedVectors(1 << 20)
+
+    def nearest_to(query: list[float]) -> list[float]:
+        found = kept.of(LanceTable(table.uri).newest(), "v", frozenset(), np.zeros(0, np.uint64))
+        assert found is not None
+        return [float(apart) for apart in found.nearest(np.array(query), "l2", 3)[1]]
+
+    table.generation(0, [Operation(Op.UPSERT, (id,), {"n": id, "v": [float(id), 0.0]}) for id in range(40)])
+    table.round(MergeLimits(adopt_rows=1))
+    assert nearest_to([0.0, 7.0]) == [49.0, 50.0, 53.0]
+    table.generation(0, [Operation(Op.PATCH, (id,), {"v": [0.0, 7.0]}) for id in range(25)])
+    (merge,) = table.round(MergeLimits(adopt_rows=1, in_place_rows=1)).merges
+    assert merge.rows_in_place == 25
+    assert nearest_to([0.0, 7.0]) == [0.0, 0.0, 0.0]
+    table.close()
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_no_more_than_there_is_room_for_is_kept(made: AllIndexes, read: list[int], room: bool) -> None:
+    """Lance compares the rows then."""
+    opened = open_table(
+        made.uri, cache_bytes_max=PER_FRAGMENT * (WIDTH * 4 + 16) if room else PER_FRAGMENT * WIDTH * 4 - 1
+    )
+    for _ in range(2):
+        found = opened.search([0.5] * WIDTH, limit=K, vector_column=COLUMN, columns=["id"]).to_arrow()
+        holds(found, nearest(made, COLUMN, [0.5] * WIDTH), exact=False)
+    assert len(read) == room
+    filtered = opened.search([0.5] * WIDTH, limit=K, vector_column=COLUMN, columns=["id"], filter="num >= 0").to_arrow()
+    holds(filtered, nearest(made, COLUMN, [0.5] * WIDTH), exact=False)

@@ -1,0 +1,74 @@
+"""Texts that are mostly those of a column before are taken apart as all texts are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from lancewal_reader.search import words
+from lancewal_reader.search.words import Texts, Tokenizer
+
+BEFORE = ["one two two", None, "", "three one", "one two two", "five five one"]
+WORDS = ("one", "two", "three", "four", "five", "nowhere")
+
+
+def column(texts: Sequence[str | None]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(texts[:2], pa.string()), pa.array(texts[2:], pa.string())])
+
+
+def told(texts: Texts) -> object:
+    phrases = ([("one", 0), ("two", 1)], [("two", 0), ("two", 1)], [("four", 0), ("one", 1)])
+    return (
+        texts.lengths.tolist(),
+        {word: texts.counts(word).tolist() for word in WORDS},
+        [texts.have_phrase(phrase).tolist() for phrase in phrases],
+        sorted(texts.distinct()),
+    )
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        BEFORE,
+        ["four one", *BEFORE[::-1], None, "one two two", "four one"],
+        ["five five one"],
+        [None, "two two four one"],
+        [],
+    ],
+)
+def test_they_are_those_of_all_texts(now: list[str | None]) -> None:
+    tokenizer = Tokenizer({"stem": False, "remove_stop_words": False})
+    before = column(BEFORE)
+    again = tokenizer.texts_again(column(now), (before, tokenizer.texts(before)))
+    assert told(again) == told(Tokenizer({"stem": False, "remove_stop_words": False}).texts(column(now)))
+
+
+def test_only_new_ones_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "WORDS_MAX", 0)  # nothing is remembered by itself
+    tokenizer = Tokenizer({})
+    before = column(BEFORE)
+    known = tokenizer.texts(before)
+    asked: list[str] = []
+    placed = Tokenizer._placed
+
+    def counted(self: Tokenizer, text: str) -> Sequence[tuple[str, int]]:
+        asked.append(text)
+        return placed(self, text)
+
+    monkeypatch.setattr(Tokenizer, "_placed", counted)
+    tokenizer.texts_again(column([*BEFORE, "four"]), (before, known))
+    assert asked == ["four"]
+
+
+def test_words_are_numbered_anew_where_they_became_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer({"stem": False, "remove_stop_words": False})
+    before, now = column(BEFORE), column(["four one", "five five one"])
+    known = tokenizer.texts(before)
+    right = told(known)
+    monkeypatch.setattr(words, "VOCABULARY_MAX", 1)
+    again = tokenizer.texts_again(now, (before, known))
+    assert again.counts("one").tolist() == [1, 1]
+    assert again.counts("five").tolist() == [0, 2]
+    assert told(known) == right
