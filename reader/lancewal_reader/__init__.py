@@ -1,4 +1,4 @@
-"""Reading lancewal tables: table, snapshots and WAL tail merged at read time, straight from object storage.
+"""Reading lancewal tables: table, flushes and WAL tail merged at read time, straight from object storage.
 
 ``table`` is what a program opens; it makes ``reads``, given as ``rows``, of now or of a ``point``. A ``plan`` says what is
 read, ``unmerged`` folds what is not merged, in ``portions``, ``scan`` puts both together under a ``filter``, ``lookup``

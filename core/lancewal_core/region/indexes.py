@@ -1,4 +1,13 @@
-"""Reading and swapping the indexes of regions, which lie in pages: many at a call, each with an answer of its own."""
+"""Reading and swapping the indexes of regions, which lie in pages (``pages``): many at a call, each with an answer of its own.
+
+Guarantees
+ 1. Regions of a page are read with one look for its newest version, and swapped in one, however many they are.
+ 2. Each is decided by itself, on the very version that the swap follows.  What is wrong with its decision or its record is its
+    answer alone, what is wrong with a page that of its regions: all others are read, or swapped, all the same.
+ 3. A change that landed is recognised by its record's write id, also where its reply was lost and others have swapped other
+    regions since.
+ 4. No call returns an older version than a call that ended before it began, in whatever thread: ``StoreInconsistent`` instead.
+"""
 
 from __future__ import annotations
 
@@ -135,11 +144,8 @@ class _PageRead:
 class RegionIndexes:
     """Indexes by region; remembers the last version read of each page as the place to look on from.
 
-    No call returns an older version than a call that ended before it began, in whatever thread: ``StoreInconsistent`` instead.
-    Calls take as many regions as the caller has.  Those of a page are read with one look for its newest version and swapped in
-    one; each is decided by itself, on the very version that the swap follows.  ``read_each`` and ``swap_each`` answer each by
-    itself: where one raises, the others are read, or swapped, all the same.  A page that fails is the answer of its regions
-    alone.  ``read`` and ``swap`` raise the first error among these answers, when all are through.
+    ``read_each`` and ``swap_each`` answer each region by itself; ``read`` and ``swap`` raise the first error among these
+    answers, when all are through.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Turns: what a service does again and again, one thing at a time, each when it is due.
+"""Turns: what a service does again and again, each when it is due: one at a time, but for what is done beside the others.
 
 1. A turn says of what it did in how many seconds the next one is due; 0 is at once.
 2. A turn that fails with a fault that may pass, or meets damage, is tried again after ``retry_s``, twice as long each time,

@@ -58,7 +58,7 @@ class MemoryPolicy:
 
     ``memtables_ratio`` of the budget may be OPEN generations; above it the largest is sealed early.  While more than
     ``unflushed_generations_max`` generations of one region wait to be flushed, consumption pauses too: flushes do not keep up.
-    Those of many regions fall due together, since they were opened together, and are flushed side by side.
+    Those of many regions fall due together, since they were opened together, and are flushed together.
     """
 
     nbytes: int = 512 << 20
