@@ -61,7 +61,7 @@ def test_some_rows_may_be_left_out(metric: Metric, monkeypatch: pytest.MonkeyPat
     near = set(nearest(kept.rows, "v", query, metric, 40)["id"].to_pylist())
     for left_out in (near, set(range(400)) - {5, 7, 300}, set(range(400)), set[int]()):
         out = np.isin(kept.rows["id"].to_numpy(), sorted(left_out))
-        for limit in (1, 9, 390):
+        for limit in (1, 9, 390, 1_000):
             right = nearest(kept.rows.filter(pa.array(~out)), "v", query, metric, limit)
             assert kept.without(out).nearest(query, metric, limit).equals(right)
     assert kept.nearest(query, metric, 5).equals(nearest(kept.rows, "v", query, metric, 5))

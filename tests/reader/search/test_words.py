@@ -64,7 +64,7 @@ def test_only_new_ones_are_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_words_are_numbered_anew_where_they_became_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Tokenizer({"stem": False, "remove_stop_words": False})
-    before, now = column(BEFORE), column(["four one", "five five one"])
+    before, now = column(BEFORE), column(["four four one", "five five one"])
     known = tokenizer.texts(before)
     right = told(known)
     monkeypatch.setattr(words, "VOCABULARY_MAX", 1)
