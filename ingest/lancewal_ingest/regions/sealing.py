@@ -164,7 +164,7 @@ class Sealing:
             error = self._take(ending, answers[ending.region])
             if error is not None:
                 failed.append(error)
-                if ending.sealed and isinstance(error, Refresh | Retry):
+                if ending.sealed and isinstance(error, Refresh | Retry) and self._is_open(ending):
                     page.endings.append(ending)
         for error in dict.fromkeys(failed):  # one may be that of the whole page
             if not isinstance(error, Refresh | Retry):
