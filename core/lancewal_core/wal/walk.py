@@ -43,35 +43,20 @@ from lancewal_core.wal.segment import (
     encode_fence,
 )
 
-_WINDOW = 32
-"""Most segments that one step of a walk asks for at the same time, where it does not know that they are there."""
-
-
-_LOGS_KNOWN = 1_000
-"""Logs of which a cache knows how they grow."""
-
-
-_FIRST = 2
-"""How many a walk asks for at least: a number, and one behind it."""
-
-
-_FENCE_TRIES = 8
-
-
-_FENCE_PAUSE_S = 0.1
-
-
-_FENCE_S = 15.0
-"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
-
+S_co = TypeVar("S_co", covariant=True)
+S = TypeVar("S", bound=Segment | Trailer)
 
 NOTHING_SETTLED = Sequence(0)
-
-
-S_co = TypeVar("S_co", covariant=True)
-
-
-S = TypeVar("S", bound=Segment | Trailer)
+_WINDOW = 32
+"""Most segments that one step of a walk asks for at the same time, where it does not know that they are there."""
+_FIRST = 2
+"""How many a walk asks for at least: a number, and one behind it."""
+_LOGS_KNOWN = 1_000
+"""Logs of which a cache knows how they grow."""
+_FENCE_TRIES = 8
+_FENCE_PAUSE_S = 0.1
+_FENCE_S = 15.0
+"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
 
 
 @dataclass(frozen=True, slots=True)
