@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Position, Region, TableVersion
-from lancewal_core.region.flushes.manifest import Flush, read_flush
+from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.snapshot import read_flushes
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.service.merged_positions import MergedPositions
@@ -65,8 +67,9 @@ def _backlog(
     indexes = known.indexes
     regions = [region for region in context.contract.regions if region not in known.damaged]
     waiting = {region: _ended(indexes.get(region), in_force) for region in regions}
-    flushes: dict[str, Flush] = {}
-    rows = {region: sum(_rows(context, flushes, region, r) for r in records) for region, records in waiting.items()}
+    named = {r.snapshot for records in waiting.values() for r in records if r.snapshot is not None}
+    flushes = read_flushes(context.store, context.tasks, named)
+    rows = {region: sum(_rows(flushes, region, r) for r in records) for region, records in waiting.items()}
     newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
     oldest = {region: next(iter(records), None) for region, records in waiting.items()}
     return Backlog(
@@ -100,12 +103,9 @@ def _ended(index: RegionIndex | None, in_force: InForce) -> tuple[GenerationReco
     return tuple(r for r in index.generations if r.generation > merged and r.state is not State.OPEN)
 
 
-def _rows(context: FlusherContext, flushes: dict[str, Flush], region: Region, record: GenerationRecord) -> int:
-    key = record.snapshot
-    if key is None:
-        return 0
-    try:
-        flushes[key] = flushes.get(key) or read_flush(context.store, key)
-        return flushes[key].snapshot(region, record.generation).changes
-    except Corrupt:
-        return 0  # merged and trimmed meanwhile, rebuilt by the next merge, or damaged: the round says so
+def _rows(flushes: Mapping[str, Flush | Corrupt], region: Region, record: GenerationRecord) -> int:
+    flush = flushes.get(record.snapshot or "")
+    if isinstance(flush, Flush):
+        with suppress(Corrupt):
+            return flush.snapshot(region, record.generation).changes
+    return 0  # SEALED; or merged and trimmed meanwhile, rebuilt by the next merge, or damaged: the round says so

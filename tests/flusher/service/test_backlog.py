@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Barrier
 from typing import cast
 
 import pytest
 
 from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionResult
 from lancewal_core.table.watermarks import InForce, Watermark
 from lancewal_flusher.service.backlog import Backlog, backlog_after
@@ -66,6 +68,22 @@ def test_how_long_something_waits_survives_a_restart(table: FlusherTable, flush:
     assert shown(backlog, table, "oldest_unmerged_seconds", later_s=3600) == pytest.approx(3600, abs=240)
     assert shown(backlog, table, "oldest_unmerged_seconds", 1, later_s=3600) == 0
     assert shown(backlog, table, "merged_timestamp_seconds") is None
+
+
+def test_all_flushes_that_wait_are_asked_for_at_once(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rows in (range(5), range(5, 9)):
+        table.generation(0, upserts(rows))
+    keys = {record.snapshot for record in table.index(0).generations if record.snapshot}
+    both, get = Barrier(len(keys)), type(table.context().store).get
+    assert len(keys) == 2
+
+    def together(store: ObjectStore, key: str) -> bytes | None:
+        if key in keys:
+            both.wait(60)
+        return get(store, key)
+
+    monkeypatch.setattr(type(table.context().store), "get", together)
+    assert looked(table).rows[table.regions[0]] == 9
 
 
 def test_what_the_table_has_is_as_new_as_the_last_generation_that_is_merged(table: FlusherTable) -> None:
