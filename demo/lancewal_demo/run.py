@@ -6,6 +6,7 @@
 4. Live: the rest at a steady rate, while the reader measures how fresh the rows are that it sees.
 5. Read while part of it is still in the write-ahead log, by ``lancewal_reader`` and by Spark; compare with DuckDB.
 6. Stop ingest, which hands everything over, let the flusher merge it, and compare the table as plain Lance reads it.
+7. Notices with embeddings in a table of their own, found by vector and by words as they arrive.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from lancewal_demo.expected import expected_by_carrier, expected_rows
 from lancewal_demo.feed import Feed
 from lancewal_demo.flights import write_flights
 from lancewal_demo.follower import Sight, Sights
+from lancewal_demo.notices import LIVE, find_notices
 from lancewal_demo.producer import PARTITIONS, FlightProducer, Sent, make_topics
 from lancewal_demo.progress import Bar, Display
 from lancewal_demo.services import Services, write_settings
@@ -99,8 +101,12 @@ def run_demo(folder: Path, options: Options, display: Display) -> Summary:
             services.stop("ingest")
             services.wait_until(lambda: _all_merged(services), "merging everything", _MERGED_S)
             services.stop("flusher")
+        # Step 7
+        display.step("notices with embeddings, found as they arrive")
+        bar = display.bar("notices: found", min(LIVE, len(feed.flights) // 2))
+        found_notices = find_notices(folder / "notices", broker.bootstrap_servers, feed, bar)
     display.step("comparing the merged table, read by plain Lance, with DuckDB")
-    comparisons.append(_compare_lance(given.rows, table))
+    comparisons += [_compare_lance(given.rows, table), *found_notices.comparisons]
     return Summary(
         backlog=backlog,
         caught_up_per_s=caught_up,
@@ -108,6 +114,7 @@ def run_demo(folder: Path, options: Options, display: Display) -> Summary:
         ages=sights.ages_after(live_started),
         reads=len(sights.all),
         stored=look_at(table),
+        notices=found_notices,
         comparisons=tuple(comparisons),
         seconds=time.monotonic() - started,
     )

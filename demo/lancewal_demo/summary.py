@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from lancewal_core.cli.output import terms
 from lancewal_demo.comparison import Comparison
 from lancewal_demo.follower import percentile
+from lancewal_demo.notices import Found
 from lancewal_demo.producer import Sent
 from lancewal_demo.stored import Stored
 
@@ -26,6 +29,7 @@ class Summary:
     reads: int
     """Strong reads of the follower."""
     stored: Stored
+    notices: Found
     comparisons: tuple[Comparison, ...]
     seconds: float
     """The whole run."""
@@ -37,7 +41,7 @@ class Summary:
 
 def summary_text(summary: Summary) -> str:
     """A few aligned lines."""
-    sent, stored = summary.backlog.messages + summary.live.messages, summary.stored
+    sent, stored, notices = summary.backlog.messages + summary.live.messages, summary.stored, summary.notices
     input_bytes = summary.backlog.nbytes + summary.live.nbytes
     ages = [percentile(summary.ages, percent) for percent in _PERCENTS]
     fresh = ", ".join(
@@ -52,6 +56,9 @@ def summary_text(summary: Summary) -> str:
         "freshness": f"{fresh} from sending to a strong read, at {live_rate:,.0f} messages a second "
         f"({summary.ages.total():,} rows)",
         "strong reads": f"{summary.reads:,} beside it",
+        "notices": f"found by vector {_median(notices.by_vector_ms)}, by words {_median(notices.by_words_ms)} after they were "
+        f"sent (medians); among {notices.merged:,} merged ones, {notices.hidden} of them replaced, and "
+        f"{notices.unmerged} unmerged",
         "write-ahead log": f"{stored.segments:,} segments, {stored.wal_bytes / 1e6:,.0f} MB",
         "table": f"version {stored.table_version:,} after {stored.merges:,} merges of {stored.generations:,} "
         f"generations, {stored.data_bytes / 1e6:,.0f} MB of data files",
@@ -61,3 +68,7 @@ def summary_text(summary: Summary) -> str:
     shown = terms(lines)
     verdict = "All comparisons hold." if summary.holds else "A COMPARISON FAILED."
     return "\n".join([*shown, "", *map(str, summary.comparisons), verdict])
+
+
+def _median(times_ms: Sequence[float]) -> str:
+    return f"{median(times_ms):,.0f} ms" if times_ms else "-"

@@ -14,6 +14,7 @@ import pytest
 import lancewal_demo.run
 from lancewal_core.cli.program import run
 from lancewal_demo.comparison import compare
+from lancewal_demo.notices import Found
 from lancewal_demo.producer import Sent
 from lancewal_demo.progress import Display
 from lancewal_demo.run import Options
@@ -36,7 +37,8 @@ def summary(found: int) -> Summary:
     comparison = compare("it", pa.table({"a": [1]}), pa.table({"a": [found]}))
     sent = Sent(100, 20_000, 2.0)
     stored = Stored(5, 4, 3, 2, 8_000_000, 1_000_000, 500_000)
-    return Summary(sent, 1234.5, sent, Counter({10: 98, 20: 1, 30: 1}), 7, stored, (comparison,), 9.0)
+    notices = Found((30.0, 50.0), (), 80, 5, 20, (comparison,))
+    return Summary(sent, 1234.5, sent, Counter({10: 98, 20: 1, 30: 1}), 7, stored, notices, (comparison,), 9.0)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, end: Summary | BaseException) -> None:

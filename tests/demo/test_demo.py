@@ -53,10 +53,12 @@ def test_a_small_run_holds_and_leaves_nothing_running(tmp_path: Path) -> None:
     with start("--flights", str(FLIGHTS), "--rate", "2000", "--keep", str(folder)) as process:
         output, errors = process.communicate(timeout=500)
     assert process.returncode == 0, f"{output}\n{errors}"
-    assert [line.split(":")[0] for line in output.splitlines() if ": " in line and "cells" in line] == ["equal"] * 3
+    assert [line.split(":")[0] for line in output.splitlines() if ": " in line and "cells" in line] == ["equal"] * 5
     assert "All comparisons hold." in output
     figures = dict(re.findall(r"^(\S.*?)  +(.*)$", output, re.MULTILINE))
     assert re.match(r"p50 [\d,]+ ms, p95 [\d,]+ ms, p99 [\d,]+ ms", figures["freshness"])
+    assert re.match(r"found by vector [\d,]+ ms, by words [\d,]+ ms after they were sent", figures["notices"])
+    assert figures["notices"].endswith("among 1,000 merged ones, 10 of them replaced, and 20 unmerged")
     merged = re.search(r"after (\d+) merges of (\d+) generations", figures["table"])
     assert merged is not None
     assert int(merged[1]) >= 1
