@@ -20,17 +20,21 @@ PAGES = (
     *sorted((ROOT / "docs" / "reference").glob("*.md")),
 )
 LINE = re.compile(r"(?:\$ )?lancewal (?P<rest>[a-z].*)")
-STOPS = re.compile(r"[;&|<>#]|\s\d>")
+FOR_IT = re.compile(r"""(?:"[^"]*"|'[^']*'|(?![;&|<>#]|\s\d>).)*""")
+"""Up to what the shell takes for itself, outside of quotes."""
 
 
 def written(page: str) -> Iterator[str]:
     """What stands behind ``lancewal`` in lines of code, up to what the shell takes for itself."""
-    blocks = re.findall(r"^ *```(?:sh|text|console)?\n(.*?)^ *```", page, re.M | re.S)
+    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```", page, re.M | re.S)
+    blocks = [block for language, block in fenced if language in ("", "sh", "text", "console")]
     blocks += re.findall(r"(?:^ {4,}lancewal .*\n?)+", page, re.M)
     for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
         for part in re.split(r"&&|\|\||;", line):
             if found := LINE.match(part.strip()):
-                yield STOPS.split(found["rest"])[0].strip()
+                for_it = FOR_IT.match(found["rest"])
+                assert for_it is not None
+                yield for_it[0].strip()
 
 
 def wrong_with(line: str) -> str | None:
