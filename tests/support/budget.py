@@ -221,7 +221,12 @@ LONG: Mapping[str, Sequence[str]] = {
     ],
     "reader/test_rows.py": ["test_rows_that_are_used_again_are_the_same"],
     "reader/test_scan.py": ["test_every_read_is_the_fold_of_what_is_durable"],
-    "reader/search/test_far_store.py": ["test_of_an_open_table_it_takes_few_rounds_more_than_a_read"],
+    "reader/search/test_any_history.py": ["test_whatever_was_done_to_the_table"],
+    "reader/search/test_far_store.py": [
+        "test_no_search_writes_an_object",
+        "test_of_an_open_table_it_takes_few_rounds_more_than_a_read",
+    ],
+    "reader/search/test_killed_before_indexing.py": ["test_searches_before_between_and_after"],
     "reader/search/test_text.py": ["test_after_every_act"],
     "reader/search/test_unindexed.py": ["test_one_open_table_finds_the_rows_of_now_after_every_act"],
     "reader/search/test_vectors.py": [
@@ -240,6 +245,7 @@ LONG: Mapping[str, Sequence[str]] = {
     "simulation/test_crash_points.py": ["test_crash_at"],
     "simulation/test_drain.py": ["test_old_then_new"],
     "simulation/test_state_machine.py": ["TestDeployment::runTest"],
+    "spark/test_search_on_spark.py": ["test_each_query_finds_its_nearest"],
 }
 """Tests whose cases take more than about a second of a processor, together: file below ``tests``, names."""
 

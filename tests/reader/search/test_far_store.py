@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lancewal_core.store.object_store import Stored
 from lancewal_core.store.obstore import open_store
-from lancewal_reader.search import merged
-from lancewal_reader.search.text_query import Match, Phrase
+from lancewal_reader.search import merged, private_views
+from lancewal_reader.search.found import SearchRows
+from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery
 from lancewal_reader.table import open_table
 from tests.reader.search.test_text import scatter
 from tests.support.indexed_tables import WIDTH, AllIndexes, build_indexes
@@ -35,9 +37,14 @@ class OneOfEach(AllIndexes):
 
 
 @pytest.fixture
-def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallS3]:
+def stable_row_ids() -> bool:
+    return False
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stable_row_ids: bool) -> Iterator[SmallS3]:
     monkeypatch.setattr(merged, "FLAT_ROWS_MAX", 0)
-    made = OneOfEach(tmp_path, stable_row_ids=False)
+    made = OneOfEach(tmp_path, stable_row_ids=stable_row_ids)
     made.fill()
     with SmallS3() as store:
         objects = open_store(TABLE, store.options)
@@ -48,30 +55,58 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallS3]:
     made.close()
 
 
-def searches(store: SmallS3) -> dict[str, Callable[[], object]]:
-    opened = open_table(TABLE, storage_options=store.options)
+def searches(store: SmallS3, scratch: Path | None = None) -> dict[str, Callable[[], object]]:
+    opened = open_table(TABLE, storage_options=store.options, scratch_dir=None if scratch is None else str(scratch))
+    of_vectors: dict[str, Any] = {"vector_column": "v_pq", "columns": ["id"]}
+    of_both: dict[str, Any] = {**of_vectors, "text_columns": ["text"]}
+
+    def told(query: TextQuery) -> Callable[[], object]:
+        return lambda: opened.search(text=query, text_columns=["text"], columns=["id"])
+
     return {
         "read": lambda: opened.to_arrow(["id"]),
-        "vector": lambda: opened.search(QUERY, vector_column="v_pq", columns=["id"]),
+        "vector": lambda: opened.search(QUERY, **of_vectors),
+        "many vectors": lambda: opened.search([QUERY, QUERY], **of_vectors),
+        "another metric": lambda: opened.search(QUERY, metric="cosine", **of_vectors),
+        "filter": lambda: opened.search(QUERY, filter="num < 60000", **of_vectors),
+        "narrow filter": lambda: opened.search(QUERY, filter="num < 2000", **of_vectors),
+        "exact": lambda: opened.search(QUERY, exact=True, **of_vectors),
         "text": lambda: opened.search(text="alpha gen0", text_columns=["text"], columns=["id"]),
-        "fuzzy": lambda: opened.search(text=Match("alpho", "text", fuzziness=1), columns=["id"]),
-        "phrase": lambda: opened.search(text=Phrase("alpha gen0", "text"), columns=["id"]),
-        "both": lambda: opened.search(QUERY, "gen0", vector_column="v_pq", text_columns=["text"], columns=["id"]),
-        "filter": lambda: opened.search(QUERY, vector_column="v_pq", columns=["id"], filter="num < 60000"),
-        "exact": lambda: opened.search(QUERY, vector_column="v_pq", columns=["id"], exact=True),
+        "all words": told(Match("alpha gen0", operator="and")),
+        "fuzzy": told(Match("alpho", fuzziness=1)),
+        "phrase": told(Phrase("alpha gen0")),
+        "boolean": told(Boolean(must=[Match("alpha")], should=[Phrase("gen0 w1a0")], must_not=[Match("gen1")])),
+        "boost": told(Boost(Match("alpha"), Match("gen0"))),
+        "exact text": lambda: opened.search(text="alpha", text_columns=["text"], columns=["id"], exact=True),
+        "both": lambda: opened.search(QUERY, "gen0", **of_both),
+        "both, filtered and ranked": lambda: opened.search(
+            QUERY, "gen0", filter="num > 5", rerank=lambda rows: range(rows.num_rows), **of_both
+        ),
+        "at a receipt": lambda: opened.search(QUERY, "gen0", at=opened.receipt(), **of_both),
+        "eventual": lambda: opened.search(QUERY, "gen0", consistency="eventual", **of_both),
     }
 
 
-def test_no_search_writes_an_object(far: SmallS3) -> None:
-    objects = open_store(TABLE, far.options)
+@pytest.mark.parametrize("stable_row_ids", [False, True], ids=["addresses", "stable row ids"])
+def test_no_search_writes_an_object(far: SmallS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one that makes an index of the reader's own, extends it and asks it."""
+    monkeypatch.setattr(private_views, "ROWS_MIN", 5)
+    monkeypatch.setattr(private_views, "PAYS_AFTER", 2)
+    monkeypatch.setattr(private_views, "ROWS_EACH", 5)
+    objects, scratch = open_store(TABLE, far.options), tmp_path / "scratch"
 
     def listed() -> list[tuple[str, int, int]]:
         return sorted((found.key, found.size, found.modified_ms) for found in objects.list(""))
 
     before = listed()
     far.take()
-    for search in searches(far).values():
-        search()
+    acts = searches(far, scratch)
+    for act in acts.values():
+        act()
+    by_view = [acts["vector"]() for _ in range(3)][-1]
+    assert isinstance(by_view, SearchRows)
+    assert "an index of the reader's own" in (by_view.coverage.approximate or "")
+    assert [*scratch.iterdir()]
     assert {request.method for request in far.take()} <= {"GET", "HEAD", "LIST"}
     assert listed() == before
 

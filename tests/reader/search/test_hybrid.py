@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.schema import Op
 from lancewal_reader.search import hybrid
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.options import RRF
@@ -20,7 +22,7 @@ from lancewal_reader.search.vectors import vector_rows
 from lancewal_reader.table import open_table
 from tests.reader.search.test_text import Texts, best, scatter, values
 from tests.support import indexed_tables
-from tests.support.flusher_tables import Row
+from tests.support.flusher_tables import Operation, Row
 from tests.support.indexed_tables import WIDTH
 
 K = 6
@@ -101,6 +103,57 @@ def test_both_sides_are_asked_at_once(made: Texts, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(hybrid, "text_rows", behind(text_rows))
     found = open_table(made.uri).search([0.3] * WIDTH, "w11", vector_column="v_flat", text_columns=["text"], limit=K)
     assert found.to_arrow().num_rows == K
+
+
+@pytest.mark.parametrize("where", ["entry", "flushed generation", "fragment without index"])
+def test_the_best_row_is_only_there(made: Texts, where: str) -> None:
+    """It is first in both rankings, and so in what is fused of them; filtered too."""
+    made.flush(0)
+    vector = [9.0] * WIDTH
+    row = {**of_many_lengths(7_000, 1), "text": "seldom", "v_flat": vector}
+    made.generation(0, [Operation(Op.UPSERT, (7_000,), row)], flush=where != "entry")
+    if where == "fragment without index":
+        made.round()
+    opened = open_table(made.uri)
+    for filter in (None, "num BETWEEN 6000000 AND 8000000"):
+        found = opened.search(
+            vector, "seldom w11", vector_column="v_flat", text_columns=["text"], columns=["id"], filter=filter
+        )
+        assert found.to_arrow()["id"].to_pylist()[0] == 7_000
+        assert found.to_arrow()["_relevance_score"][0].as_py() == pytest.approx(2 / 61)
+        if filter is not None:
+            assert found.coverage.fresh_rows == int("index" not in where)
+
+
+def test_every_best_merged_row_is_superseded(made: Texts) -> None:
+    """Of both rankings; as many rows as are asked for come back, and none of those."""
+    vector, words = [0.3] * WIDTH, "w11 w4"
+    was_best = {*[*nearest(made, vector)][: 4 * K], *[*best(made, Match(words))][: 4 * K]}
+    row = {**of_many_lengths(1, 1), "text": "w30 w31", "v_flat": [50.0] * WIDTH}
+    made.flush(0)
+    made.generation(0, [Operation(Op.UPSERT, (id,), row) for id in was_best])
+    found = open_table(made.uri).search(
+        vector, words, vector_column="v_flat", text_columns=["text"], limit=K, columns=["id"]
+    )
+    ids = found.to_arrow()["id"].to_pylist()
+    assert len(ids) == len(set(ids)) == K
+    assert not set(ids) & was_best
+
+
+def test_a_search_at_a_receipt_is_the_same_search(made: Texts) -> None:
+    """Also one that must be no older than it, and one that is eventual."""
+    opened = open_table(made.uri)
+    sought: dict[str, Any] = {"vector_column": "v_flat", "text_columns": ["text"], "limit": K, "columns": ["id"]}
+    found = opened.search([0.3] * WIDTH, "w11 w4", **sought)
+    made.generation(0, [Operation(Op.DELETE, (id,)) for id in found.to_arrow()["id"].to_pylist()], flush=False)
+    again = opened.search([0.3] * WIDTH, "w11 w4", at=str(found.receipt), **sought)
+    assert again.to_arrow().equals(found.to_arrow())
+    newer = opened.search([0.3] * WIDTH, "w11 w4", at_least=found.receipt, **sought).to_arrow()
+    assert newer.num_rows == K
+    assert not set(newer["id"].to_pylist()) & set(found.to_arrow()["id"].to_pylist())
+    eventual = opened.search([0.3] * WIDTH, "w11 w4", consistency="eventual", **sought)
+    assert (eventual.coverage.fresh_rows, eventual.coverage.masked_rows) == (0, 0)
+    assert eventual.coverage.flat_rows == made.dataset.count_rows()
 
 
 def test_a_function_of_the_rows_may_rank_them(made: Texts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -83,18 +84,18 @@ class Documents:
     def __init__(self, texts: Mapping[int, str | None]) -> None:
         self.words = {id: text.split() for id, text in texts.items() if text}
         self.average = sum(map(len, self.words.values())) / max(len(self.words), 1)
+        self._having = Counter(word for words in self.words.values() for word in set(words))
 
     def near(self, word: str, fuzziness: int | None, prefix: int) -> list[str]:
         """As the documentation of fuzzy queries has it; word by word of all there are."""
         most = (0 if len(word) <= 2 else 1 if len(word) <= 5 else 2) if fuzziness is None else fuzziness
         if not most:
             return [word]
-        known = {other for words in self.words.values() for other in words}
-        return [o for o in known if edits(word, o) <= most and o.startswith(word[:prefix])]
+        return [o for o in self._having if edits(word, o) <= most and o.startswith(word[:prefix])]
 
     def score(self, id: int, word: str) -> float:
         count = self.words.get(id, []).count(word)
-        having = sum(word in words for words in self.words.values())
+        having = self._having[word]
         weight = math.log(1 + (len(self.words) - having + 0.5) / (having + 0.5))
         length = len(self.words.get(id, []))
         return weight * count * 2.2 / (count + 1.2 * (0.25 + 0.75 * length / self.average))
@@ -138,7 +139,7 @@ def score(query: TextQuery, id: int, columns: Mapping[str, Documents]) -> float 
     return sum(found for found in needed if found is not None) + sum(other)
 
 
-def best(table: Texts, query: TextQuery, before: int | None = None) -> dict[int, float]:
+def best(table: AllIndexes, query: TextQuery, before: int | None = None) -> dict[int, float]:
     """All matching rows and their scores; with ``before`` those with ``num`` below it."""
     rows = {id: row for (id,), row in table.model.items()}
     columns = {name: Documents({id: row[name] for id, row in rows.items()}) for name in ("text", "title")}
@@ -252,7 +253,8 @@ def test_the_best_row_is_only_there(made: Texts, where: str) -> None:
     queries: list[TextQuery] = [
         Match("seldom w2"), Match("seldom w1", operator="and"), Phrase("seldom seen", "title"),
         Boolean(must=[Match("seldom")], should=[Match("w1")]), Boost(Match("seldom"), Match("w1")),
-        Match("seldom", ("text", "title")),
+        Match("seldom", ("text", "title")), Match("seldim", fuzziness=1),
+        Match("zeldim", ("text", "title"), fuzziness=None),
     ]  # fmt: skip
     for query in queries:
         assert sorted(holds(made, opened, query)["id"].to_pylist()[:2]) == [3, 7_000]
@@ -263,7 +265,8 @@ def test_the_best_row_is_only_there(made: Texts, where: str) -> None:
 def test_every_best_merged_row_is_superseded(made: Texts) -> None:
     """None of them is found, and as many as are asked for are; the word's weight is that of now."""
     opened = open_table(made.uri)
-    for query in (Match("w2"), Phrase("w1 w1", "title")):
+    queries: list[TextQuery] = [Match("w2"), Phrase("w1 w1", "title"), Match("x2", "title", fuzziness=1)]
+    for query in queries:
         best_before = list(best(made, query))[: 3 * K]
         row = {**values(1, 1), "text": "w30 w31", "title": "w33"}
         made.generation(0, [Operation(Op.UPSERT, (id,), row) for id in best_before])
