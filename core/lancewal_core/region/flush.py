@@ -49,7 +49,9 @@ TOGETHER_BYTES = 64 << 20
 """What generations that are flushed together hold at most: as much as one of them by the default of ``ingest.seal_bytes``.  A
 larger one goes alone."""
 _SEGMENTS_AT_ONCE = 32
-"""Read before it is looked how much they keep."""
+"""Most that are read before it is looked how much they keep,"""
+_SEGMENTS_FIRST = 2
+"""and how many at first: of a log that was caught up with each may keep half as much as ``TOGETHER_BYTES``."""
 
 
 def entries_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
@@ -71,9 +73,7 @@ def headers_of(opened: OpenedTable, region: Region, record: GenerationRecord) ->
 
 def _chain(region: Region, record: GenerationRecord, found: Iterable[E], end: Sequence) -> list[E]:
     """The generation's own of the entries found in its log before ``end``; ``PlanStale`` unless they are all."""
-    entries = [
-        e for e in found if e.region == region and record.next is not None and record.first <= e.first < record.next
-    ]
+    entries = [e for e in found if e.region == region and _is_of(record, e)]
     if record.next is None or not is_chain(entries, record.first, record.next):
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"
         raise PlanStale(
@@ -83,6 +83,11 @@ def _chain(region: Region, record: GenerationRecord, found: Iterable[E], end: Se
             log=record.log,
         )
     return entries
+
+
+def _is_of(record: GenerationRecord, entry: Described) -> bool:
+    """Of its region's entries."""
+    return record.next is not None and record.first <= entry.first < record.next
 
 
 def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
@@ -236,24 +241,40 @@ def _entries_together(
     """Entries of as many of these generations as there is room for, beginning with the first; None of one that they could not
     be read of beside others."""
     found: dict[Region, list[Entry]] = {region: [] for region in records}
-    at = min(r.first_sequence for r in records.values())
-    end = max(r.end_sequence or r.first_sequence for r in records.values())
+    at = 0
+    step, kept = _SEGMENTS_FIRST, 0
     try:
-        while at < end and len(found) > 1:
-            stop = Sequence(min(at + _SEGMENTS_AT_ONCE, end))
-            walked = walk(opened.store, opened.tasks, log, at, before=stop, regions=list(found))
+        while len(found) > 1 and (left := _left([records[region] for region in found], at)) is not None:
+            at, stop = left.start, min(left.start + step, left.stop)
+            walked = walk(opened.store, opened.tasks, log, Sequence(at), before=Sequence(stop), regions=list(found))
             for entry in (e for segment in walked.segments for e in segment.entries):
-                if entry.region in found:
+                if entry.region in found and _is_of(records[entry.region], entry):
                     found[entry.region].append(entry)
-            while len(found) > 1 and kept_bytes(e for of_one in found.values() for e in of_one) > TOGETHER_BYTES:
+            before, kept = kept, _kept(found)
+            room = (TOGETHER_BYTES - kept) * step // max(kept - before, 1)  # for such as these were
+            step = max(min(2 * step, _SEGMENTS_AT_ONCE, room), 1)
+            while len(found) > 1 and kept > TOGETHER_BYTES:
                 for region in list(found)[len(found) // 2 :]:
                     del found[region]
+                kept = _kept(found)
             at = walked.end
             if at < stop:
                 break
     except Corrupt:  # of a segment that another needs, perhaps
         return dict.fromkeys(found)
-    return {region: _chain_or_none(region, records[region], of_one, at) for region, of_one in found.items()}
+    return {region: _chain_or_none(region, records[region], of_one, Sequence(at)) for region, of_one in found.items()}
+
+
+def _left(records: Seq[GenerationRecord], at: int) -> range | None:
+    """From ``at`` on the first segment that one of these generations may have something in, up to the end of the last; None
+    where there is none.  What lies between two of them nobody reads: it may be most of a log."""
+    ends = [(record, record.end_sequence or record.first_sequence) for record in records]
+    behind = [(max(record.first_sequence, at), end) for record, end in ends if end > at]
+    return range(min(first for first, _ in behind), max(end for _, end in behind)) if behind else None
+
+
+def _kept(found: Mapping[Region, Seq[Entry]]) -> int:
+    return kept_bytes(e for of_one in found.values() for e in of_one)
 
 
 def _chain_or_none(

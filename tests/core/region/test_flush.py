@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -34,7 +35,9 @@ from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.entry import Entry, kept_bytes
+from lancewal_core.wal.segment import Segment
+from lancewal_core.wal.walk import Walk, walk
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.merge.plan import MergeLimits
 from tests.support.fuzzing import memory_bound
@@ -335,6 +338,42 @@ def test_those_that_there_is_no_room_for_beside_others_come_behind_them(
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert {region: world.held(region, 1) for region in models} == models
     assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 2
+
+
+def test_what_is_read_at_once_follows_from_what_segments_keep(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of large segments: 32 of them are some times what a process may hold."""
+    for n in range(40):
+        world.write(north=[(n, "a" * 1_000)], south=[(n, "x" * 1_000)])
+    models = {region: world.seal(region) for region in (NORTH, SOUTH)}
+    asked: list[tuple[int, int]] = []
+
+    def noted(store: Any, tasks: Any, log: LogId, start: Sequence, **named: Any) -> Walk[Segment]:
+        walked = walk(store, tasks, log, start, **named)
+        asked.append((len(named["regions"]), kept_bytes(e for s in walked.segments for e in s.entries)))
+        return walked
+
+    monkeypatch.setattr(flush, "walk", noted)
+    monkeypatch.setattr(flush, "TOGETHER_BYTES", 30_000)
+    found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
+    assert max(nbytes for regions, nbytes in asked if regions == 2) <= 30_000
+    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 2
+    assert {region: world.held(region, 1) for region in models} == models
+
+
+def test_what_lies_between_generations_is_not_read(world: World) -> None:
+    world.write(north=[(1, "a")])
+    models = {(NORTH, 1): world.seal(NORTH)}
+    for n in range(40):
+        world.write(south=[(n, "x")])
+    world.seal(SOUTH)
+    assert world.flush(SOUTH) is not None
+    before = len(reads_of_the_log(world))
+    world.write(south=[(5, "y")])
+    models[SOUTH, 2] = world.seal(SOUTH)
+    found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
+    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 1
+    assert {of: world.held(*of) for of in models} == models
+    assert len(reads_of_the_log(world)) - before <= 4
 
 
 @pytest.mark.parametrize("damage", ["lost", "corrupt"])
