@@ -66,8 +66,9 @@ class _OfPage:
     """Since when something should be sealed, or re-anchored; a try alone may take half a minute."""
 
     def takes_more(self, now: float) -> bool:
-        """What falls due now can go out with the next try."""
-        return not self.trying and (not self.endings or now >= self.again_at)
+        """What falls due now goes out at once: a move that waited would be of a generation that has got entries meanwhile, and
+        may be due to be sealed too."""
+        return not self.trying and now >= self.again_at
 
 
 class Sealing:
@@ -164,7 +165,7 @@ class Sealing:
             error = self._take(ending, answers[ending.region])
             if error is not None:
                 failed.append(error)
-                if ending.sealed and isinstance(error, Refresh | Retry) and self._is_open(ending):
+                if ending.sealed and isinstance(error, Refresh | Retry):
                     page.endings.append(ending)
         for error in dict.fromkeys(failed):  # one may be that of the whole page
             if not isinstance(error, Refresh | Retry):
