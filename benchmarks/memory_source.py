@@ -20,7 +20,7 @@ class MemorySource:
     def __init__(self, topic_id: str, partitions: int, ours: Sequence[int] | None = None) -> None:
         self._topic_id = topic_id
         self._ours = range(partitions) if ours is None else ours
-        self._records: list[list[Message]] = [[] for _ in range(partitions)]
+        self._records = [Records([], [], [], [], []) for _ in range(partitions)]
         self._next: dict[int, int] = {}
         self._listener: Listener | None = None
 
@@ -33,7 +33,12 @@ class MemorySource:
     def append(self, message: Message) -> None:
         partition = partition_of(message.key, len(self._records))
         if partition in self._ours:
-            self._records[partition].append(message)
+            records = self._records[partition]
+            records.offsets.append(len(records))
+            records.timestamps.append(1_700_000_000_000)
+            records.keys.append(message.key)
+            records.values.append(message.value)
+            records.headers.append(None if message.op == "upsert" else [("lancewal.op", message.op.encode())])
 
     @property
     def ends(self) -> dict[int, int]:
@@ -48,17 +53,12 @@ class MemorySource:
             listener, self._listener = self._listener, None
             listener.assigned(self._ours)
         found: dict[int, Records] = {}
+        each = max(1, records_max // len(self._records))
         for partition, at in self._next.items():
-            messages = self._records[partition][at : at + max(1, records_max // len(self._records))]
-            if messages:
-                found[partition] = Records(
-                    list(range(at, at + len(messages))),
-                    [1_700_000_000_000] * len(messages),
-                    [m.key for m in messages],
-                    [m.value for m in messages],
-                    [None if m.op == "upsert" else [("lancewal.op", m.op.encode())] for m in messages],
-                )
-                self._next[partition] = at + len(messages)
+            records = self._records[partition].part(at, at + each)
+            if len(records):
+                found[partition] = records
+                self._next[partition] = at + len(records)
         if not found:
             time.sleep(timeout_s)
         return Polled(found, {p: Position(n) for p, n in self._next.items()})

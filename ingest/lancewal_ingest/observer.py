@@ -49,4 +49,5 @@ class Observer(Protocol):
 
     def memory(self, used: int, paused: bool) -> None: ...
 
-    def positions(self, regions: Mapping[int, Region], durable: Mapping[int, Position], unflushed: int) -> None: ...
+    def positions(self, regions: Mapping[int, Region], durable: Mapping[int, Position], unflushed: int) -> None:
+        """Of the open partitions, and how many generations wait to be flushed, whenever one of these is another."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import numpy as np
@@ -21,6 +21,11 @@ class Pending:
     next: Position
     nbytes: int = 0
     """Their weight."""
+    rows: int = field(init=False)
+    """How many records: asked for in each turn of the loop, of every region."""
+
+    def __post_init__(self) -> None:
+        self.rows = len(self.records)
 
 
 def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> dict[int, int]:

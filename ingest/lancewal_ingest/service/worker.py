@@ -168,6 +168,8 @@ class IngestWorker:
         """In ``drain``."""
         self._altered = False
         """Policies were, and what they had stopped was not opened again yet."""
+        self._seen: tuple[dict[int, Position], int] | None = None
+        """What the observer was told last: durable positions, and how many generations wait to be flushed."""
 
     # -- what a service shows ------------------------------------------------------------------------------------
 
@@ -399,8 +401,12 @@ class IngestWorker:
 
     def _waiting(self) -> tuple[int, int]:
         """Records consumed and not yet in a segment, and their weight."""
-        pending = [r.pending for r in self._partitions.open.values() if r.pending is not None]
-        return sum(len(p.records) for p in pending), sum(p.nbytes for p in pending)
+        rows = nbytes = 0
+        for region in self._partitions.open.values():
+            if region.pending is not None:
+                rows += region.pending.rows
+                nbytes += region.pending.nbytes
+        return rows, nbytes
 
     def _wait_for_work(self, timeout_s: float) -> bool:
         """Wait for the segment in flight, else for the seals, else for the flush; False if none is under way."""
@@ -617,11 +623,14 @@ class IngestWorker:
         return self._context.clock.monotonic()
 
     def _memory(self) -> int:
-        _, pending = self._waiting()
+        _, waiting = self._waiting()
         open_ = sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._sealing.nbytes
         beside = self._flushes.nbytes + self._bundling.nbytes
-        return pending + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + beside
+        return waiting + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + beside
 
     def _observe(self) -> None:
         self._observer.memory(self._memory(), self._memory_full)
-        self._observer.positions(self._partitions.regions, self.durable, len(self._flushes))
+        seen = self.durable, len(self._flushes)
+        if seen != self._seen:
+            self._seen = seen
+            self._observer.positions(self._partitions.regions, *seen)
