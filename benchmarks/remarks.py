@@ -54,10 +54,10 @@ MISSED = """
   What two members that start, or end, take besides is Kafka's group: partitions are dealt out to the first alone and then
   to both, and with the first group of a broker it makes its topic of offsets. A start is 0.6 s of imports of each, two
   joinings of half a second at most, as heartbeats bring them, and two claims of 256 partitions one after the other.
-* **64 partitions at 10,000 rows/s on two cores** (steady). Broker, two members, flusher, producer and reader share two cores and
-  leave a tenth of them idle: the broker alone takes two thirds of one. Two reads in the 40 s take 3 to 4 s, when all generations
-  are sealed at once, after a million rows, flushed and merged; what they show is 5 to 7 s old, all other reads show rows
-  of half a second, 0.9 s at the 99th percentile.
+* **64 partitions at 10,000 rows/s on two cores** (steady). Broker, two members, flusher, producer and reader share two
+  cores and leave a tenth of them idle: the broker alone takes two thirds of one. Two reads in the 40 s take 3 to 4 s,
+  when all generations are sealed at once, after a million rows, flushed and merged; what they show is 5 to 7 s old, all
+  other reads show rows of half a second, 0.9 s at the 99th percentile.
 * **Narrow reads, lookups of many keys, counts** (reads). What a strong read does beside Lance's own, for unmerged keys, is
   the same whether a hundred columns are read or one.
 * **Scans by plain Lance before a compaction** (merge, c; no aim). Plain Lance reads hidden rows and drops them column by
