@@ -333,8 +333,9 @@ class FlusherSettings(Section):
     alone see them later.  0: never."""
     merge_memory_bytes_max: Bytes = ByteSize(1 << 30)
     """About how much one merge may hold, beside some 300 MB of the process: 100 bytes for each key that it changes, and rows
-    that it combines; whole rows that patches are completed from come on top.  Of more generations the longest waiting are
-    merged first; one alone that needs more is an error.  Half of a 2 GiB container."""
+    that it combines, or may have to, since generations share their files; whole rows that patches are completed from come on
+    top.  Of more generations the longest waiting are merged first; one alone that needs more is an error.  Half of a 2 GiB
+    container."""
     threads: Count = 2
     """Merge tasks at a time that scan a fragment or write its columns.  Each holds a flush's keys; two overlap reading
     and writing."""
