@@ -79,8 +79,9 @@ class LanceTable:
         self._deletions: DeletionFiles | None = None
         self._files: LanceFileSession | None = None
         self._row_files = RowFiles(uri, lambda: self.newest().dataset)
+        # Lance takes a data set for itself while it makes or drops a branch: not one that other threads go on with.
         self._branches = Branches(
-            uri, lambda: self.newest().dataset, lambda version: self.at(version).dataset, self._objects
+            uri, lambda: self._newest().dataset, lambda version: self._at(version).dataset, self._objects
         )
         self._opened: LancePinnedTable | None = None
         """The version opened last."""
@@ -88,6 +89,11 @@ class LanceTable:
         self._session = LanceSession(index_cache_size_bytes=256 << 20, metadata_cache_size_bytes=128 << 20)
 
     def newest(self) -> LancePinnedTable:
+        self._opened = found = self._newest()  # another thread may set another one at once
+        return found
+
+    def _newest(self) -> LancePinnedTable:
+        """For the caller alone."""
         try:
             with no_panic(f"opening {self.uri}"):
                 opened = lance.dataset(
@@ -104,6 +110,11 @@ class LanceTable:
         return self._pinned(opened)
 
     def at(self, version: int) -> LancePinnedTable:
+        self._opened = found = self._at(version)
+        return found
+
+    def _at(self, version: int) -> LancePinnedTable:
+        """For the caller alone."""
         try:
             with no_panic(f"opening version {version} of {self.uri}"):
                 opened = lance.dataset(
@@ -130,9 +141,7 @@ class LanceTable:
     def _pinned(self, opened: Any) -> LancePinnedTable:
         if self._base_paths == "refuse":
             check_base_paths(opened, self._root)
-        pinned = LancePinnedTable(opened, self._deletion_files, self._file_session)
-        self._opened = pinned  # another thread may set another one at once
-        return pinned
+        return LancePinnedTable(opened, self._deletion_files, self._file_session)
 
     def versions(self) -> Sequence[TableVersion]:
         return sorted(self.stored_versions())  # Lance would read the manifest of each

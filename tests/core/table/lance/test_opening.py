@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
+from lance.dataset import Branches
 
 from lancewal_core.errors import VersionGone
 from lancewal_core.ids import TableVersion
@@ -51,3 +53,28 @@ def test_versions_are_told_without_their_manifests(tmp_path: Path, monkeypatch: 
     assert table.commit_time(2) <= table.commit_time(3)
     with pytest.raises(VersionGone):
         table.commit_time(1)
+
+
+def test_branches_are_made_and_dropped_by_what_no_other_thread_goes_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lance takes the data set for itself meanwhile: whoever asks it for its version alone meets an error of its binding."""
+    uri = str(tmp_path / "table")
+    lance.write_dataset(pa.table({"a": range(3)}), uri)
+    table = LanceTable(uri)
+    version = table.newest().version
+    taken: list[object] = []
+
+    def noted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def act(of: Any, *arguments: Any) -> Any:
+            taken.append(of._ds)
+            assert table.opened(version).dataset._ds is not of._ds
+            return real(of, *arguments)
+
+        return act
+
+    for kind, name in ((lance.LanceDataset, "create_branch"), (Branches, "delete")):
+        monkeypatch.setattr(kind, name, noted(getattr(kind, name)))
+    assert table.create_branch("b", version)
+    assert table.drop_branch("b")
+    assert len(taken) == 2
