@@ -25,6 +25,8 @@ class FlusherContext(OpenedTable):
     """Data files of which no commit says through which regions their rows came (``commit.row_origins``): that stays so."""
     finished: set[tuple[TableVersion, str | None]] = field(default_factory=set)
     """The newest merge known to need no further work, by its version and uuid (``commit.send.is_finished``)."""
+    key_parts_begun: set[str] = field(default_factory=set)
+    """Objects that upkeep of the key index writes now, and that no catalog may name yet: garbage is collected beside it."""
     events: FlusherEvents = field(default_factory=FlusherEvents)
 
 

@@ -228,11 +228,12 @@ def _is_fence(context: FlusherContext, key: str) -> bool:
 
 def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str]:
     """Parts of key runs that the newest catalog does not name: of merged runs, and of attempts that were never swapped in."""
+    begun = frozenset(context.key_parts_begun)  # before the catalog, which names what is done with by then
     catalog = context.keys.catalogs.read_sound()
     if catalog is None:
         return set()
     named = {part.object for run in catalog.runs for part in run.parts}
-    return {info.key for info in listed if paths.parse_key_part(info.key) is not None} - named
+    return {info.key for info in listed if paths.parse_key_part(info.key) is not None} - named - begun
 
 
 def _page_is_old(now: int, swapped: bool) -> Callable[[int, int], bool]:

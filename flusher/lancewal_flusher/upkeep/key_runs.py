@@ -4,7 +4,8 @@ Guarantees
  1. It only makes lookups faster: whatever it does or leaves undone, ``KeyIndex.find`` stays right.
  2. Bounded memory: the keys of one file, or of a run that is begun, or ``FAN_IN`` parts of runs, at a time.
  3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap, and
-    parts that no catalog names are collected as garbage.
+    parts that no catalog names are collected as garbage, by this process not before it has ended: runs may take longer to
+    write than the grace period.
 
 It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.  Of a table
 whose rows do not tell their region, an entry says through which its key came, where that is known (``origins``).
@@ -94,6 +95,7 @@ def keep_up(
         return UpkeepReport()  # cleaned up meanwhile: the next call looks at a newer one
     finally:
         state.adopted.clear()
+        context.key_parts_begun.clear()
 
 
 def _keep_up(context: FlusherContext, pinned: PinnedTable, state: UpkeepState, rows_max: int) -> UpkeepReport:
@@ -257,6 +259,7 @@ def _find_broken(context: FlusherContext, run: KeyRun) -> None:
 def _write(context: FlusherContext, entries: Entries) -> KeyPart:
     data = encode_part(entries)
     key = paths.key_part(context.new_id())
+    context.key_parts_begun.add(key)
     put_own(context.store, key, data)
     numbers = entries.keys.numbers
     part = KeyPart(

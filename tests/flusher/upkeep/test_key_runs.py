@@ -257,6 +257,38 @@ def test_parts_of_merged_runs_are_collected_after_the_grace_period(table: Flushe
     table.check()
 
 
+def test_parts_of_a_run_that_takes_long_to_write_are_no_garbage(table: FlusherTable) -> None:
+    """Garbage is collected beside it; parts of one that was given up go."""
+    table.generation(0, upserts(range(10)))
+    table.round()
+    table.user_append(1, range(5), in_model=True)
+    clock = ManualClock()
+    context, state = replace(table.context(), clock=clock), GarbageState()
+    real = context.keys.catalogs.swap
+
+    def collect() -> set[str]:
+        """What is left."""
+        for _ in range(2):
+            collect_garbage(context, state)
+            clock.seconds += table.contract.grace_s + 1
+        return {info.key for info in table.store.list(paths.key_parts_prefix())}
+
+    def late(*arguments: object) -> object:
+        collect()
+        return real(*arguments)  # type: ignore[arg-type]
+
+    context.keys.catalogs.swap = late  # type: ignore[method-assign, assignment]
+    assert keep_up(context, UpkeepState()).indexed == 5
+    named = {part.object for run in catalog(table).runs for part in run.parts}
+    assert len(named) == 2
+    assert collect() == named
+    table.user_append(1, range(5, 9), in_model=True)
+    context.keys.catalogs.swap = lambda *_: None  # type: ignore[method-assign]
+    keep_up(context, UpkeepState())
+    assert len(table.store.list(paths.key_parts_prefix())) == 3
+    assert collect() == named
+
+
 def test_of_a_catalog_that_cannot_be_read_no_part_is_collected(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.round()
