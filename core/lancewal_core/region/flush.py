@@ -269,7 +269,7 @@ def _left(records: Seq[GenerationRecord], at: int) -> range | None:
     """From ``at`` on the first segment that one of these generations may have something in, up to the end of the last; None
     where there is none.  What lies between two of them nobody reads: it may be most of a log."""
     ends = [(record, record.end_sequence or record.first_sequence) for record in records]
-    behind = [(max(record.first_sequence, at), end) for record, end in ends if end > at]
+    behind = [(first, end) for record, end in ends if end > (first := max(record.first_sequence, at))]
     return range(min(first for first, _ in behind), max(end for _, end in behind)) if behind else None
 
 

@@ -47,7 +47,7 @@ class _Waiting:
     entries: Sequence[Position] = ()
     content: Content | None = None
     replay_s: float | None = None
-    """What reading its rows from the log and flushing them took."""
+    """Its share of what reading rows from the log and flushing them took."""
 
     @property
     def in_memory(self) -> bool:
@@ -145,7 +145,7 @@ class FlushQueue:
         began = self._context.clock.monotonic()
         found = flush_from_logs(self._context, [item.region for item in items], self._context.new_id)
         for item in items:
-            item.replay_s = self._context.clock.monotonic() - began
+            item.replay_s = (self._context.clock.monotonic() - began) / len(items)
         return [found[item.region] for item in items]
 
     def _finish(self) -> None:

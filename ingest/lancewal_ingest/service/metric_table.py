@@ -94,7 +94,9 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "From the Kafka timestamp of an entry's last row until the entry is durable.", _LATENCY_S
     )
     open_seconds = histogram("From the assignment of a partition until it is open.", _LATENCY_S)
-    replay_seconds = histogram("What reading a generation back from the WAL and flushing it took.", _LATENCY_S)
+    replay_seconds = histogram(
+        "What reading a generation back from the WAL and flushing it took; of several together the mean.", _LATENCY_S
+    )
     invariant_violations = counter(
         "Times that something was seen which must never be, by what it was: a durable position that fell.",
         "kind",

@@ -49,12 +49,16 @@ class Told(SilentObserver):
     def __init__(self) -> None:
         self.failures: list[tuple[str, object]] = []
         self.claims: list[tuple[int, Claim]] = []
+        self.replays: list[float] = []
 
     def failed(self, act: str, cause: object) -> None:
         self.failures.append((act, cause))
 
     def claimed(self, region: Region, outcome: Claim) -> None:
         self.claims.append((region.partition, outcome))
+
+    def replayed(self, rows: int, seconds: float) -> None:
+        self.replays.append(seconds)
 
 
 def opened(place: Place, rows: Seq[int], told: Told | None = None) -> IngestWorker:
@@ -136,12 +140,14 @@ def damage_flushes(monkeypatch: pytest.MonkeyPatch, region: Region) -> None:
 def test_what_a_former_owner_has_left_is_read_from_its_log_together(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place(4, regions_per_page=2)
     opened(place, range(4))
-    worker = place.worker(NOT_YET, WorkerLimits(linger_s=0.0, idle_position_s=1e9))
+    told = Told()
+    worker = place.worker(NOT_YET, WorkerLimits(linger_s=0.0, idle_position_s=1e9), observer=told)
     worker.assigned(range(4))
     walked: list[LogId] = []
 
     def read(store: ObjectStore, tasks: Tasks, log: LogId, *of: Any, **named: Any) -> Walk[Segment]:
         walked.append(log)
+        place.clock.sleep(2.0)
         return walk(store, tasks, log, *of, **named)
 
     monkeypatch.setattr(flush, "walk", read)
@@ -149,6 +155,7 @@ def test_what_a_former_owner_has_left_is_read_from_its_log_together(monkeypatch:
         worker.step()
     assert states(place) == {p: [State.FLUSHED, State.OPEN] for p in range(4)}
     assert len(walked) == 1
+    assert told.replays == [0.5] * 4
 
 
 def test_generations_of_a_region_that_nobody_flushes_stop_it(monkeypatch: pytest.MonkeyPatch) -> None:
