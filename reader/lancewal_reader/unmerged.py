@@ -9,7 +9,8 @@ Guarantees
  5. More keys than ``keys_max`` are ``TooManyUnmerged``.  Until then memory is that of the keys and of one portion of their
     records (``portions``).
  6. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
-    cuts is read and folded.  Not where a repair has made a snapshot since: a person may have given up some of its records.
+    cuts is read and folded, and snapshots that a cut divides.  Not where a repair has made a snapshot since: a person may
+    have given up some of its records.
 """
 
 from __future__ import annotations
@@ -188,24 +189,27 @@ def _has(names: Sequence[str], columns: Sequence[str]) -> bool:
 
 
 def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[RegionDelta] | None:
-    """What of ``deltas`` lies behind the cuts of ``known``; None where they do not begin at the same positions or a source
+    """What of ``deltas`` lies behind the cuts of ``known``; None where they do not begin at the same positions or an entry
     lies on both sides of a cut.
 
     The records of a region's positions are the same for ever, whether an entry or a snapshot holds them; but for those that
-    a person gives up in a repair.
+    a person gives up in a repair.  So a snapshot on both sides may be taken whole: what it says of a key, behind what
+    ``known`` has of the same records, comes to what all of them come to.  A row, or that it is gone, is said anew; of patches
+    alone the last value of each column is.
     """
     if [(d.region, d.start) for d in deltas] != [(k.region, k.start) for k in known]:
         return None
     behind = []
     for delta, cut in zip(deltas, (k.cut for k in known), strict=True):
-        if delta.cut < cut or any(source.first < cut < source.next for source in delta.sources):
+        divided = [source for source in delta.sources if source.first < cut < source.next]
+        if delta.cut < cut or not all(isinstance(source, SnapshotRef) for source in divided):
             return None
-        behind.append(RegionDelta(delta.region, tuple(s for s in delta.sources if s.first >= cut), delta.cut))
+        behind.append(RegionDelta(delta.region, tuple(s for s in delta.sources if s.next > cut), delta.cut))
     return behind
 
 
 def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:
-    """Snapshots before the cuts of ``known`` that are not in it."""
+    """Snapshots that begin before the cuts of ``known`` and are not in it."""
     return [
         (delta.region, source)
         for delta, before in zip(deltas, known, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,14 +15,17 @@ from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
 from lancewal_core.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import Flush, FlushPart
-from lancewal_core.rows.fold import fold, operation_schema
+from lancewal_core.rows.fold import Folded, fold, operation_schema
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_reader import unmerged
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
-from lancewal_reader.unmerged import Flushed, Loaded, LoadedCache
+from lancewal_reader.portions import Groups
+from lancewal_reader.table import open_table
+from lancewal_reader.unmerged import DeltaContext, Flushed, Loaded, LoadedCache
 from tests.golden.json_formats import FLUSH, REPAIRED
+from tests.support.pipeline import Pipeline, by_key
 from tests.support.scripted import InlineTasks
 
 SCHEMA = RowSchema(pa.schema([("k", pa.int64())]), ("k",), ("k",))
@@ -62,7 +66,11 @@ def nobody(_: Flushed) -> bool:
             (delta(NORTH, 9, snapshot(3, 8), entry(8, 9)), KNOWN[1]),
             ((entry(8, 9),), ()),
         ),  # sealed and flushed meanwhile
-        ((delta(NORTH, 9, entry(3, 5), snapshot(5, 9)), KNOWN[1]), None),  # a source on both sides of the cut
+        (
+            (delta(NORTH, 10, entry(3, 5), snapshot(5, 9), entry(9, 10)), KNOWN[1]),
+            ((snapshot(5, 9), entry(9, 10)), ()),
+        ),  # a snapshot on both sides of the cut
+        ((delta(NORTH, 9, entry(3, 5), entry(5, 9)), KNOWN[1]), None),  # an entry on both sides of it
         ((delta(NORTH, 5, entry(3, 5)), KNOWN[1]), None),  # ends before
         ((delta(NORTH, 9, entry(5, 8), entry(8, 9)), KNOWN[1]), None),  # merged meanwhile
         ((delta(NORTH, 9, entry(0, 3), *KNOWN[0].sources, entry(8, 9)), KNOWN[1]), None),  # an older table was restored
@@ -202,3 +210,37 @@ def test_a_fold_with_fewer_columns_is_what_it_would_be_without_the_others() -> N
     assert (found.unmerged, found.partitions) == (3, (1,))
     assert found.mask is wide.mask
     assert wide.of_columns(whole) is wide
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_reads_go_on_through_flushes_that_their_cuts_divide(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upserts, patches and deletes of few keys, read in the midst of each generation and behind its flush."""
+    pipeline = Pipeline(tmp_path, seed=seed, seal_rows=10_000, batch=15)
+    pipeline.produce(100, regions=4, ids=8)
+    pipeline.merge_all()
+    table = open_table(pipeline.uri)
+    at_once, folded, before = unmerged._folds_at_once, set[Source](), set[Source]()
+
+    def watched(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
+        folded.update(source for group in groups for delta in group for source in delta.sources)
+        return at_once(context, groups, projected)
+
+    monkeypatch.setattr(unmerged, "_folds_at_once", watched)
+    for _ in range(4):
+        for _ in range(2):
+            pipeline.produce(12, regions=4, ids=8)
+            pipeline.ingest()
+            assert by_key(table.to_arrow()) == pipeline.oracle
+        pipeline.produce(25, regions=4, ids=8)
+        pipeline.ingest()
+        pipeline.hand_over()
+        pipeline.ingest()
+        folded.clear()
+        assert by_key(table.to_arrow()) == pipeline.oracle
+        assert {type(source) for source in folded} == {SnapshotRef}
+        assert not folded & before  # what has been folded once
+        before |= folded
+    assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+    pipeline.close()
