@@ -8,7 +8,7 @@
 4. Damage that a turn meets is a *problem* until a turn of the same kind ends well: one that fails otherwise, or that was
    refused, says nothing of it.
 5. A turn that has ``tasks`` is done beside the others: begun in one pass, and taken note of in the first one that finds it
-   ended.  Until then no other of its kind begins.
+   ended.  Until then no other of its kind begins; the next one is due by when it began, since its end may be seen late.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Turn(Generic[Result]):
     """Of one that is done beside the others."""
     _failures: int = 0
     _beside: Task[Result] | None = None
+    _begun_at: float = 0.0
 
     def wait_s(self) -> float:
         """Time until there is something to ``take``; 0 if there is.  That of one under way is not known: infinite."""
@@ -98,6 +99,7 @@ class Turn(Generic[Result]):
                 task, self._beside = self._beside, None
                 result = task.result()
             elif self.tasks is not None:
+                self._begun_at = self.clock.monotonic()
                 self._beside = self.tasks.start(self.do)
                 return None
             else:
@@ -110,7 +112,7 @@ class Turn(Generic[Result]):
                 self.problems = [Problem.of(error, f"{self.name} failed")]
             return TurnFailed(error, again_s)
         self._failures = 0
-        self.due_at = self.clock.monotonic() + self.next_s(result)
+        self.due_at = (self.clock.monotonic() if self.tasks is None else self._begun_at) + self.next_s(result)
         problems = self.problems_of(result)
         if problems is not None:
             self.problems = problems
