@@ -6,9 +6,10 @@ What hangs is a real server that SIGSTOP holds.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 from urllib.error import URLError
 
@@ -22,7 +23,7 @@ from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
 from lancewal_demo.stack.processes import Restartable
 from tests.ingest.service import test_service as http
-from tests.support.whole_path import Service, until
+from tests.support.whole_path import DEADLINE_S, Service, until
 from tests.whole_path.world import World, make_world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -184,18 +185,28 @@ def member(servers: str, topic: str) -> Iterator[Consumer]:
 
 @contextmanager
 def stuck_member(servers: str, topic: str) -> Iterator[None]:
-    """One that was given partitions, and has not said that it knows: it joins no more."""
+    """One that is being told of the partitions it was given: it joins no more until it has taken note of them."""
+    dealt, over = Event(), Event()
 
-    def shared() -> bool:
-        return sum(bool(one.assignment.topic_partitions) for one in group(servers, topic).members) == 2
+    def note(_: Consumer, partitions: Sequence[object]) -> None:
+        if partitions:
+            dealt.set()
+            over.wait(DEADLINE_S)
+
+    def poll() -> None:
+        while not over.is_set():
+            consumer.poll(0.1)
 
     with member(servers, topic) as consumer:
-        dealt: list[object] = []
-        consumer.subscribe([topic], on_assign=lambda _, partitions: dealt.append(partitions))
-        while not dealt:
-            consumer.poll(0.1)
-        until(shared)
-        yield
+        consumer.subscribe([topic], on_assign=note)
+        polling = Thread(target=poll)
+        polling.start()
+        try:
+            until(dealt.is_set)
+            yield
+        finally:
+            over.set()
+            polling.join()
 
 
 def group(servers: str, name: str) -> Any:
