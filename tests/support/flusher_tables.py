@@ -25,7 +25,7 @@ from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.flush import entries_of, flush_from_log, flush_generations
+from lancewal_core.region.flush import entries_of, flush_generations
 from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
@@ -46,6 +46,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
+from tests.support.flushes import flush_from_log
 from tests.support.indexes import newest_index
 from tests.support.stored_parts import StoredParts
 

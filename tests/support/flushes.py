@@ -1,12 +1,16 @@
-"""Which flushes have what of a region, by what their manifests say."""
+"""Which flushes have what of a region, by what their manifests say; and one region's flush by itself."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lancewal_core import paths
-from lancewal_core.errors import Corrupt
+from lancewal_core.errors import Corrupt, or_raised
 from lancewal_core.ids import Region
 from lancewal_core.paths import FlushFile
+from lancewal_core.region.flush import flush_from_logs
 from lancewal_core.region.flushes.manifest import Snapshot, read_flush
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectStore
 
 
@@ -28,3 +32,8 @@ def flush_objects(store: ObjectStore, region: Region) -> list[str]:
     """Keys of all objects of flushes that have something of a region."""
     folders = {one.key.rpartition("/")[0] for one in snapshots_of(store, region)}
     return [i.key for i in store.list(paths.flushes_prefix()) if i.key.rpartition("/")[0] in folders]
+
+
+def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str]) -> Snapshot | None:
+    """``flush_from_logs`` of one region, whose error is raised."""
+    return or_raised(flush_from_logs(opened, [region], new_id)[region])

@@ -192,11 +192,6 @@ def _flushing(opened: OpenedTable, record: GenerationRecord, snapshot: str, new_
     return decide
 
 
-def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str]) -> Snapshot | None:
-    """``flush_from_logs`` of one region, whose error is raised."""
-    return or_raised(flush_from_logs(opened, [region], new_id)[region])
-
-
 def flush_from_logs(
     opened: OpenedTable, regions: Collection[Region], new_id: Callable[[], str]
 ) -> dict[Region, Snapshot | LancewalError | None]:

@@ -18,7 +18,6 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequ
 from lancewal_core.region import flush
 from lancewal_core.region.flush import (
     entries_of,
-    flush_from_log,
     flush_from_logs,
     flush_generation,
     flush_generations,
@@ -40,6 +39,7 @@ from lancewal_core.wal.segment import Segment
 from lancewal_core.wal.walk import Walk, walk
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.merge.plan import MergeLimits
+from tests.support.flushes import flush_from_log
 from tests.support.fuzzing import memory_bound
 from tests.support.indexes import newest_index
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore

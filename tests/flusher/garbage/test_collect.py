@@ -30,7 +30,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
-from lancewal_core.region.flush import entries_of, flush_from_log
+from lancewal_core.region.flush import entries_of
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
 from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.history import KnownPages, generations_behind
@@ -59,6 +59,7 @@ from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.open import Opened, open_region
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of, load
+from tests.support.flushes import flush_from_log
 from tests.support.indexes import newest_index, with_flipped_record
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
 from tests.support.stored_parts import StoredParts
