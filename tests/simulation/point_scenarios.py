@@ -47,15 +47,7 @@ def positions_lie_below_a_merge() -> None:
 
 def time_lies_between_two_entries() -> None:
     """Both are in one generation, which is sealed and merged much later."""
-    stage, a, t = _stage()
-    f = stage.flusher("f")
-    stage.append(a, 0)
-    between = _later(stage)
-    stage.append(a, 0)
-    for act in (lambda: None, lambda: stage.seal(a), lambda: stage.round(f)):
-        act()
-        t.at_timestamp(between)
-    _said(stage, "read at timestamp", 3)
+    _within_a_generation(Travelling.at_timestamp, "read at timestamp")
 
 
 def version_of_the_time_is_gone() -> None:
@@ -74,6 +66,11 @@ def version_of_the_time_is_gone() -> None:
 
 def time_of_records_lies_within_a_generation() -> None:
     """Its first record is older and its second younger than the time."""
+    _within_a_generation(Travelling.at_record_time, "read at record-time")
+
+
+def _within_a_generation(read_at: Callable[[Travelling, int], None], said: str) -> None:
+    """Of two records, with time between them; read while they are in the log, sealed, and merged."""
     stage, a, t = _stage()
     f = stage.flusher("f")
     stage.append(a, 0)
@@ -81,8 +78,8 @@ def time_of_records_lies_within_a_generation() -> None:
     stage.append(a, 0)
     for act in (lambda: None, lambda: stage.seal(a), lambda: stage.round(f)):
         act()
-        t.at_record_time(between)
-    _said(stage, "read at record-time", 3)
+        read_at(t, between)
+    _said(stage, said, 3)
 
 
 def first_record_of_a_time_is_trimmed() -> None:
