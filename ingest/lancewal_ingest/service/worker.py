@@ -370,7 +370,7 @@ class IngestWorker:
         rows, nbytes = self._waiting()
         limits = self._limits
         # A segment that is full is no reason to stop below the memory budget.
-        used = self._memory()
+        used = nbytes + self._memory_beside_waiting()
         self._memory_full = self._memory_policy.paused(used, self._flushes.of_one_region, self._memory_full)
         if self._memory_full:
             self._bundling.drop()
@@ -623,10 +623,12 @@ class IngestWorker:
         return self._context.clock.monotonic()
 
     def _memory(self) -> int:
-        _, waiting = self._waiting()
+        return self._waiting()[1] + self._memory_beside_waiting()
+
+    def _memory_beside_waiting(self) -> int:
         open_ = sum(r.memtable.nbytes for r in self._partitions.open.values()) + self._sealing.nbytes
         beside = self._flushes.nbytes + self._bundling.nbytes
-        return waiting + self._flight.cargo.nbytes * _DECODE_COPIES + open_ + beside
+        return self._flight.cargo.nbytes * _DECODE_COPIES + open_ + beside
 
     def _observe(self) -> None:
         self._observer.memory(self._memory(), self._memory_full)
