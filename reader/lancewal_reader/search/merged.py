@@ -1,8 +1,9 @@
 """The merged table's nearest rows, those that unmerged records replace or delete hidden before anything is ranked.
 
 Lance hides by row id, natively: in a search by an index, in fragments that no index covers, and under a filter.  (Row ids are
-addresses only where they are not stable.)  Rows are never fetched in excess and dropped, and no index is asked without the
-fragments that it does not cover.
+addresses only where they are not stable.)  Rows are never fetched in excess and dropped.  An index is asked without the
+fragments that it does not cover only where their rows are compared here (``Unindexed``), and to see how many of the nearest
+rows are hidden, which gives none.
 
 What is compared of these are the live rows but for the hidden: by Lance, which reads their vectors again for each search, or
 here, by vectors that are kept from one version to the next (``UnindexedVectors``).
