@@ -7,11 +7,15 @@ Guarantees
     of partitions that the contract says, and behind the last change of it.
 
 Steps of 1
+ 0. Of a far store, beside the plan: the key index's catalog, and its parts that may hold the keys.  Only a hint.
  1. The plan's unmerged rows are folded as for a scan.  A key among them is answered by them alone, also with nothing where it
     is deleted: its rows in the table are superseded.
  2. All others are looked up in the key index that the flusher keeps up: it names rows of the pinned version, and fragments
     that it does not cover, which are scanned.  Rows that a deletion vector hides are left out.
  3. Rows are taken by their address.
+Where 1 has something to read, and the keys are few, 2 and 3 are done of all keys beside it, and what 1 answers is dropped.
+
+Rounds of requests of an open table that nothing was read of, as counted: 6 ("one key of an open table, nothing read before").
 """
 
 from __future__ import annotations
@@ -20,18 +24,22 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lancewal_core.errors import LancewalError
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.live import find_live
 from lancewal_core.keys.parts import MappedParts
+from lancewal_core.process.tasks import together
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import states_at
 from lancewal_core.rows.key_set import KeySet
@@ -41,10 +49,13 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 from lancewal_reader.scan import result_schema
-from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
+from lancewal_reader.unmerged import DeltaContext, FindAddresses, Loaded, complete_rows, load
 
 _PARTS_BYTES_MAX = 4 << 30
 """Of files of the key index, mapped and not in memory; those of a far store lie in a folder for temporary files."""
+_BESIDE_KEYS_MAX = 1_000
+"""So many rows are taken in vain at most, where their keys turn out to be unmerged."""
+T = TypeVar("T")
 
 
 class KeyLookup:
@@ -67,6 +78,16 @@ class KeyLookup:
         live = find_live(pinned, KeySet(keys), found)
         parts = [np.uint64(fragment << 32) | rows.rows.astype(np.uint64) for fragment, rows in live.items()]
         return np.concatenate([np.zeros(0, np.uint64), *parts])
+
+    def beside(self, plan: Callable[[], T], keys: pa.Table) -> T:
+        """What ``plan`` returns; of a far store what a lookup of these keys will want is brought meanwhile."""
+        if local_folder(self._uri) is not None:
+            return plan()
+        return together(self._opened.tasks, plan, lambda: self._bring(keys))[0]
+
+    def _bring(self, keys: pa.Table) -> None:
+        with suppress(LancewalError):  # who needs it asks again
+            self._asked().bring(keys)
 
     def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool:
         """Whether all rows of this version are found without a scan, and without fetching anything.
@@ -110,20 +131,34 @@ def lookup_plan(
     whole = context.contract.rows
     names = list(whole.primary_key)
     projected, sought = project(whole, columns), KeySet(keys)
-    # Step 1
-    unmerged = projected.table.empty_table()
-    others = np.ones(keys.num_rows, np.bool_)
-    if any(delta.sources for delta in plan.deltas):
-        loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
+
+    def merged(keys: pa.Table) -> pa.Table:
+        """Steps 2, 3"""
+        addresses = find(pinned, keys)
+        if not len(addresses):
+            return projected.table.empty_table()
+        return pinned.take(pa.array(addresses), projected.table.names).cast(projected.table)
+
+    def unmerged() -> Loaded:
+        return load(context, plan.deltas, projected, conflicts)
+
+    conflicts = plan.in_force.conflicts
+    if not any(delta.sources for delta in plan.deltas):
+        rows = merged(keys)
+    else:
+        base = None
+        few = keys.num_rows <= _BESIDE_KEYS_MAX
+        if few and context.loaded.get(plan.deltas, projected.table.names, conflicts) is None:
+            loaded, base = together(context.tasks, unmerged, lambda: merged(keys))
+        else:
+            loaded = unmerged()
         places = loaded.mask.places([keys[name] for name in names])
-        others = places < 0
-        unmerged = complete_rows(states_at(loaded.folded, places[~others]), pinned, projected, find)
-    # Steps 2, 3
-    addresses = find(pinned, keys.filter(pa.array(others)))
-    base = projected.table.empty_table()
-    if len(addresses):
-        base = pinned.take(pa.array(addresses), projected.table.names).cast(projected.table)
-    rows = pa.concat_tables([base, unmerged.cast(projected.table)])
+        here = complete_rows(states_at(loaded.folded, places[places >= 0]), pinned, projected, find)
+        if base is None:
+            base = merged(keys.filter(pa.array(places < 0)))
+        else:
+            base = base.filter(pa.array(~loaded.mask.contains([base[name] for name in names])))
+        rows = pa.concat_tables([base, here.cast(projected.table)])
     order = np.argsort(sought.places([rows[name] for name in names]), kind="stable")
     return rows.take(pa.array(order)).select(list(columns)).cast(result_schema(whole, columns))
 

@@ -168,7 +168,9 @@ class Reads:
 
     def plan(self, wanted: Wanted) -> Planned:
         """The read, no row of it; of a table keyed by bytes its unmerged keys are read, to tell what is left out."""
-        return self._make(wanted, begin=False)[0]
+        if wanted.keys is None:
+            return self._make(wanted, begin=False)[0]
+        return self._lookup.beside(lambda: self._make(wanted, begin=False)[0], wanted.keys)
 
     def begin(self, wanted: Wanted) -> tuple[Planned, Iterator[pa.RecordBatch]]:
         """The read and its rows, which are being read."""
@@ -177,7 +179,9 @@ class Reads:
     def again(self, planned: Planned) -> tuple[Planned, Iterator[pa.RecordBatch]]:
         """The rows of a read, once more; and the same read, perhaps by a plan of what is there now."""
         planned, rows = self._by(
-            planned, lambda contexts, pinned, plan: self._rows(contexts, pinned, planned.wanted, plan)
+            planned,
+            lambda contexts, pinned, plan: self._rows(contexts, pinned, planned.wanted, plan),
+            now=planned.wanted.keys is not None,  # all of these are read before that ends
         )
         return planned, _described(rows, planned.schema)
 
@@ -207,7 +211,7 @@ class Reads:
     ) -> T:
         """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile.
 
-        ``now``: the read was planned right before, and goes on with the version that its plan has opened.
+        ``now``: the read goes on with the version that its plan has opened, if that is still at hand.
         """
 
         def used(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:

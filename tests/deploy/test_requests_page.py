@@ -91,6 +91,7 @@ DONE_IN: dict[str, tuple[str, ...]] = {
         "strong read of an open table, nothing new",
     ),
     "reader/lancewal_reader/table.py": ("open and strong read",),
+    "reader/lancewal_reader/lookup.py": ("one key of an open table, nothing read before",),
     "flusher/lancewal_flusher/garbage/collect.py": ("garbage round, nothing to delete",),
     "core/lancewal_core/table/control.py": ("look for an operator's pause",),
     "ingest/lancewal_ingest/service/contract_watch.py": ("look for another contract",),
@@ -144,6 +145,7 @@ class Acts:
         reader.to_arrow(["id"])  # so that it knows how fast pages grow
         self.feed()
         yield "`lancewal status`", self._counted(self._status)
+        yield "one key of an open table, nothing read before", self.get()
         yield "merge round", self._counted(self._merge)
         yield "strong read of an open table behind a merge", self._counted(lambda: reader.to_arrow(["id"]))
         yield "strong read of an open table, nothing new", self._counted(lambda: reader.to_arrow(["id"]))
@@ -162,6 +164,17 @@ class Acts:
             yield from self._acts_of_ingest()
         yield "round of compaction", self._counted(self._compact)
         yield "`lancewal table create`", self._counted(self._create)
+
+    def get(self) -> Counted:
+        """A merged row, while others are flushed."""
+        names = list(self.context.contract.primary_key)
+        merged = self._open().to_arrow(names, consistency="eventual").sort_by([(name, "ascending") for name in names])
+        key, table = merged.slice(0, 1), self._open()
+
+        def get() -> None:
+            assert table.get(key).to_arrow().num_rows == 1
+
+        return self._counted(get)
 
     def _acts_of_ingest(self) -> Iterator[tuple[str, Counted]]:
         """On all partitions, with a row in each of them."""
@@ -400,6 +413,17 @@ def test_what_a_merge_takes_is_read_side_by_side() -> None:
             context = table.context
             rounds.add(counted(store, partial(read_inputs, context, look(context), MergeLimits(), FirstSeen())).rounds)
     assert len(rounds) == 1
+
+
+def test_with_its_rows_one_key_takes_two_rounds_more() -> None:
+    """To open the flushed file, and to read it; what is merged is read meanwhile."""
+    with tempfile.TemporaryDirectory() as folder, CountedS3("of no table: all is counted") as store:
+        table = Acts(store, SMALL, Path(folder))
+        for _ in range(2):
+            table.feed()
+            table._merge()
+        table.feed()
+        assert table.get().rounds == 8
 
 
 def write() -> None:

@@ -102,6 +102,12 @@ class KeyIndex:
         left = tuple(f.fragment_id for f in pinned.fragments() if f.fragment_id not in covered)
         return KeyRows(rows, left, self._faults(catalog))
 
+    def bring(self, keys: pa.Table) -> None:
+        """Open what ``find`` of these keys will read if the catalog covers its version: the catalog, and parts of all runs."""
+        sought = SoughtKeys(code_keys(keys))
+        runs = self.sound(self.catalogs.recent())
+        find_in_runs(runs, self.parts, sought, self.tasks)
+
     def covers_all(self, pinned: PinnedTable, names: Sequence[str], *, local: bool) -> bool:
         """Whether ``find`` scans no fragment of this version and fetches nothing; of a far store as of the last look at the
         catalog.  ``local``: parts are files here, and looking at them is no matter."""
