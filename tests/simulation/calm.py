@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from lancewal_core.process.tasks import Task
 from lancewal_core.testing.scheduler import Scheduler
+from tests.simulation.script import Unanswered
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -36,17 +37,25 @@ class Alone(Scheduler):
         self.now += timeout_s or 0.0
 
 
-class _DoneTask(Generic[T]):
+class _BegunTask(Generic[T]):
+    """Done, unless a request of it has no answer: what it does is asked for anew then, once there is to be one."""
+
     def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
         self._result: list[T] = []
         self._error: Exception | None = None
+        self.run()
+
+    def run(self) -> None:
         try:
-            self._result.append(call())
+            self._result.append(self._call())
+        except Unanswered:
+            pass
         except Exception as error:
             self._error = error
 
     def done(self) -> bool:
-        return True
+        return bool(self._result) or self._error is not None
 
     def wait(self, timeout_s: float) -> None:
         pass
@@ -58,10 +67,22 @@ class _DoneTask(Generic[T]):
 
 
 class AtOnce:
-    """``Tasks`` that are done when they are started."""
+    """``Tasks`` that are done when they are started, but for those with a request that has no answer."""
+
+    def __init__(self) -> None:
+        self._under_way: list[_BegunTask[Any]] = []
 
     def start(self, call: Callable[[], T]) -> Task[T]:
-        return _DoneTask(call)
+        task = _BegunTask(call)
+        if not task.done():
+            self._under_way.append(task)
+        return task
+
+    def answer(self) -> None:
+        """What was not answered is now."""
+        under_way, self._under_way = self._under_way, []
+        for task in under_way:
+            task.run()
 
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
         return [call(item) for item in items]

@@ -14,8 +14,8 @@ from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
 from tests.simulation.checker import require
-from tests.simulation.script import Crashed, crash
-from tests.simulation.stage import Stage
+from tests.simulation.script import Crashed, crash, hang
+from tests.simulation.stage import Member, Stage
 
 _NEVER_S = 1e9
 
@@ -156,7 +156,54 @@ def one_part_is_merged_before_the_other() -> None:
     stage.check()
 
 
+def _flushed_beside_a_silent_page() -> tuple[Stage, Member]:
+    """Four regions of two pages are flushed together, and the swap of the first page has no answer."""
+    stage = Stage(partitions=4)
+    a = stage.member("a", 0, 1, 2, 3)
+    for partition in range(4):
+        stage.append(a, partition)
+    a.script.before("put", paths.page_prefix(stage.page(0)), hang, passing=2)  # the first swap seals
+    stage.seal(a)
+    return stage, a
+
+
+def _require_states(stage: Stage, *newest_last: list[State]) -> None:
+    """Of the ended generations of each partition."""
+    indexes = stage.checker.indexes.read(stage.contract.regions)
+    found = [[r.state for r in indexes[region].generations if r.state is not State.OPEN] for region in indexes]
+    require(found == list(newest_last), "the generations are", found)
+
+
+def a_page_is_silent_while_others_answer() -> None:
+    """What lies in the other page is FLUSHED, and A holds on to none of it."""
+    stage, a = _flushed_beside_a_silent_page()
+    _require_states(stage, [State.SEALED], [State.SEALED], [State.FLUSHED], [State.FLUSHED])
+    require(len(a.worker._flushes) == 2, "it holds on to", len(a.worker._flushes))
+    stage.check()
+    stage.answer(a)
+    stage.step(a, 2)
+    _require_states(stage, *[[State.FLUSHED]] * 4)
+    require(len(a.worker._flushes) == 0, "it holds on to", len(a.worker._flushes))
+    stage.check()
+
+
+def a_page_is_silent_for_long() -> None:
+    """Further generations of the other page are flushed meanwhile; those of the silent one wait in their order."""
+    stage, a = _flushed_beside_a_silent_page()
+    for partition in (2, 3):
+        stage.append_and_seal(a, 0, partition)
+    flushed, waiting = [State.FLUSHED] * 2, [State.SEALED] * 3
+    _require_states(stage, waiting, [State.SEALED], flushed, flushed)
+    stage.check()
+    stage.answer(a)
+    stage.step(a, 10)
+    _require_states(stage, [State.FLUSHED] * 3, [State.FLUSHED], flushed, flushed)
+    stage.check()
+
+
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    a_page_is_silent_while_others_answer: ("a flush has one answer", "the generations are"),
+    a_page_is_silent_for_long: ("one flush at a time", "the generations are"),
     parts_of_one_flush_are_merged: ("a file is adopted once a part", "a key shows twice"),
     one_part_waits_and_the_other_does_not_yet: ("a flush is adopted with a part of its parts", "I2"),
     one_part_was_made_anew: ("a flush is adopted with a part of its parts", "a key shows twice"),

@@ -25,6 +25,7 @@ import lancewal_flusher.merge.look
 import lancewal_flusher.merge.merge
 import lancewal_flusher.merge.plan
 import lancewal_flusher.service.round
+import lancewal_ingest.regions.flush_queue
 import lancewal_ingest.regions.open
 import lancewal_ingest.regions.partitions
 import lancewal_ingest.regions.seal
@@ -40,9 +41,11 @@ import lancewal_reader.unmerged
 from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
+from lancewal_core.region.flush import Flushing, flush_generations
 from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
 from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.snapshot import Flushable
 from lancewal_core.region.transitions import Claimant, claim, trim
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
@@ -60,6 +63,7 @@ from lancewal_flusher.service.round import mark
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Polled
+from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.regions.seal import to_seal
 from lancewal_ingest.service.worker import IngestWorker
@@ -407,6 +411,24 @@ def _versions_expire_beside_damage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.garbage.table_versions, "_why_kept", why_kept)
 
 
+def _a_flush_has_one_answer(patch: pytest.MonkeyPatch) -> None:
+    def begin(opened: Any, flushable: Seq[Flushable], new_id: Any) -> Flushing:
+        answers = flush_generations(opened, flushable, new_id)
+        return Flushing({one.region: answer for one, answer in zip(flushable, answers, strict=True)})
+
+    patch.setattr(lancewal_ingest.regions.flush_queue, "begin_flushes", begin)
+
+
+def _one_flush_at_a_time(patch: pytest.MonkeyPatch) -> None:
+    begin = FlushQueue._begin
+
+    def begin_alone(self: FlushQueue, *, in_memory: bool) -> None:
+        if not self._flights:
+            begin(self, in_memory=in_memory)
+
+    patch.setattr(FlushQueue, "_begin", begin_alone)
+
+
 def _a_file_is_adopted_once_a_part(patch: pytest.MonkeyPatch) -> None:
     def adopted(taken: Seq[RegionInput]) -> list[AdoptedFiles]:
         return [AdoptedFiles(one.adopted, [one]) for one in taken if one.adopted]
@@ -563,6 +585,8 @@ MUTATIONS: dict[str, Patch] = {
     "versions expire beside a flush that waits": _versions_expire_beside_a_flush_that_waits,
     "versions expire beside damage": _versions_expire_beside_damage,
     "finished without its record": _finished_without_its_record,
+    "a flush has one answer": _a_flush_has_one_answer,
+    "one flush at a time": _one_flush_at_a_time,
     "a file is adopted once a part": _a_file_is_adopted_once_a_part,
     "a flush is adopted with a part of its parts": _a_flush_is_adopted_with_a_part_of_its_parts,
     "a flush is adopted beside later generations": _a_flush_is_adopted_beside_later_generations,

@@ -22,6 +22,15 @@ def crash() -> None:
     raise Crashed
 
 
+class Unanswered(BaseException):
+    """A request of a started task has no answer yet: the task is under way (``calm.AtOnce``)."""
+
+
+def hang() -> None:
+    """What a cue calls where a request is to have no answer for now."""
+    raise Unanswered
+
+
 @contextmanager
 def stops(error: type[Exception], says: str = "", but_not: str = "\n") -> Iterator[None]:
     """What is done within ends by this error, the message of which has the one text and not the other."""

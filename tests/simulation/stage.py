@@ -80,6 +80,7 @@ class Stage(World):
         on_bad_record: Policy = "dead-letter",
     ) -> None:
         self.scripts: dict[str, Script] = {}
+        self.tasks: dict[str, AtOnce] = {}
         self._raised: list[object] = []
         settings = Settings(
             partitions=partitions, history_window_s=history_window_s, stay=0.0, on_misrouted=on_misrouted,
@@ -95,7 +96,7 @@ class Stage(World):
         return self.scripts.setdefault(group, Script())
 
     def tasks_of(self, name: str) -> AtOnce:
-        return AtOnce()
+        return self.tasks.setdefault(name, AtOnce())
 
     # -- members -------------------------------------------------------------------------------------------------
 
@@ -121,6 +122,10 @@ class Stage(World):
         self.group.expel(dead.process.name)
         self.give(heir, *partitions)
         self.step(heir)
+
+    def answer(self, member: Member) -> None:
+        """What it asked for and got no answer to (``hang``) is answered."""
+        self.tasks[member.process.name].answer()
 
     def step(self, member: Member, times: int = 1) -> None:
         for _ in range(times):

@@ -336,10 +336,14 @@ class Pipeline:
     def settle(self) -> None:
         """Wait until what was sealed is flushed, also by workers that have crashed: nothing is written from then on."""
         for worker in self._workers:
-            pages = worker._sealing._pages.values()
-            for task in (*(page.task for page in pages), worker._flushes._task, worker._bundling._task):
+            for task in (*(page.task for page in worker._sealing._pages.values()), worker._bundling._task):
                 if task is not None:
                     task.wait(240)
+            for flight in worker._flushes._flights:
+                if flight.task is not None:
+                    flight.task.wait(240)
+                    for swap in flight.task.result().swaps:
+                        swap.wait(240)
         end = time.monotonic() + 240
         while self._worker._sealing.running or len(self._worker._flushes):
             assert time.monotonic() < end

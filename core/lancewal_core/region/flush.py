@@ -1,7 +1,8 @@
 """Flush: SEALED -> FLUSHED.  Anyone may do it for any SEALED generation; the compare-and-swap keeps one result.
 
 Of several regions at a time, small generations are written together, as parts of one flush, and larger ones side by side; each
-page is swapped once, and each region has its own answer.
+page is swapped once, and each region has its own answer.  Who flushes beside other work has that of each page as it comes
+(``begin_flushes``).
 
 Guarantees
  1. The snapshot holds the fold of exactly the records of [first, next) that are not rejected, whether it was folded from
@@ -9,6 +10,9 @@ Guarantees
  2. Generations become FLUSHED strictly in order.
  3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
  4. Where generations cannot be read or written together, for whatever reason, each is tried by itself: none holds up another.
+ 5. ``begin_flushes``: a page whose swap has no answer holds up no answer of another.  Such a swap may land later all the
+    same: whoever tries again finds that it has.  Before the swaps all is one: what is read and written together waits for
+    its slowest request.
 
 Steps
  1. Gather the generation's entries (from memory, or by ``kept_entries`` from its log) and fold them.
@@ -20,14 +24,17 @@ Rounds of requests, as counted: 3 ("flush all partitions").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, LancewalError, ObjectMissing, PlanStale, or_raised
-from lancewal_core.ids import LogId, Region, Sequence
+from lancewal_core.ids import LogId, Page, Region, Sequence
 from lancewal_core.process.failpoints import points
+from lancewal_core.process.tasks import Task
 from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import Decide
@@ -40,6 +47,8 @@ from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import walk, walk_trailers
 
 E = TypeVar("E", bound=Described)
+Answer = Snapshot | LancewalError | None
+"""What became of a generation's flush, why it is not known or not done, or None: somebody else was faster."""
 ALONE_ROWS = 50_000
 """A generation from this size on has a flush of its own: whatever else waits, a merge adopts its data file as it is
 (``MergeLimits.adopt_rows``)."""
@@ -125,36 +134,75 @@ def flush_generation(
     return or_raised(found)
 
 
-def flush_generations(
-    opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]
-) -> list[Snapshot | LancewalError | None]:
+def flush_generations(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> list[Answer]:
     """``flush_generation`` of different regions, in their order: an error is the answer of its region alone."""
+    answers = _write(opened, flushable, new_id)
+    answers |= _mark(opened, _to_mark(flushable, answers), new_id)
+    return [answers[one.region] for one in flushable]
 
-    # Step 2
+
+@dataclass(frozen=True, slots=True)
+class Flushing:
+    """Flushes that are written, or could not be."""
+
+    answers: dict[Region, Answer] = field(default_factory=dict)
+    """Of regions of which nothing is swapped."""
+    swaps: list[Task[dict[Region, Answer]]] = field(default_factory=list)
+    """Under way, each with the answers of a page."""
+
+    def begin(self, opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> None:
+        """Write these, and begin to swap them."""
+        written = _write(opened, flushable, new_id)
+        by_page: dict[Page, list[Flushable]] = {}
+        for one in flushable:
+            if isinstance(written[one.region], Snapshot):
+                by_page.setdefault(opened.contract.page_of(one.region), []).append(one)
+            else:
+                self.answers[one.region] = written[one.region]
+        for of_page in by_page.values():
+            self.swaps.append(opened.tasks.start(partial(_mark, opened, _to_mark(of_page, written), new_id)))
+
+
+def begin_flushes(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> Flushing:
+    """``flush_generations`` that returns once they are written: each page answers by itself."""
+    flushing = Flushing()
+    flushing.begin(opened, flushable, new_id)
+    return flushing
+
+
+def _write(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> dict[Region, Answer]:
+    """Step 2."""
     groups = opened.tasks.map(lambda group: _written(opened, group, new_id), _together(flushable))
-    of_regions = {region: found for group in groups for region, found in group.items()}
-    written = [of_regions[one.region] for one in flushable]
-    # Step 3
+    return {region: found for group in groups for region, found in group.items()}
+
+
+def _to_mark(
+    flushable: Iterable[Flushable], written: Mapping[Region, Answer]
+) -> dict[Region, tuple[GenerationRecord, Snapshot]]:
+    found = ((one, written[one.region]) for one in flushable)
+    return {one.region: (one.record, answer) for one, answer in found if isinstance(answer, Snapshot)}
+
+
+def _mark(
+    opened: OpenedTable, written: Mapping[Region, tuple[GenerationRecord, Snapshot]], new_id: Callable[[], str]
+) -> dict[Region, Answer]:
+    """Step 3."""
+    if not written:
+        return {}
     decisions = {
-        one.region: _flushing(opened, one.record, snapshot.key, new_id)
-        for one, snapshot in zip(flushable, written, strict=True)
-        if isinstance(snapshot, Snapshot)
+        region: _flushing(opened, record, snapshot.key, new_id) for region, (record, snapshot) in written.items()
     }
-    if not decisions:
-        return list(written)
-    marked = [one for one in flushable if one.region in decisions]
-    with points("flushed.cas", ({"region": m.region.name, "generation": m.record.generation} for m in marked)):
+    marked = ({"region": region.name, "generation": record.generation} for region, (record, _) in written.items())
+    with points("flushed.cas", marked):
         answers = opened.indexes.swap_each(decisions)
 
-    def answer(one: Flushable, snapshot: Snapshot | LancewalError) -> Snapshot | LancewalError | None:
-        if isinstance(snapshot, LancewalError):
-            return snapshot
-        swapped = answers[one.region]
+    def answer(region: Region) -> Answer:
+        swapped = answers[region]
         if isinstance(swapped, LancewalError):
             return swapped
-        return snapshot if swapped.ours else None
+        return written[region][1] if swapped.ours else None
 
-    return [answer(one, snapshot) for one, snapshot in zip(flushable, written, strict=True)]
+    return {region: answer(region) for region in written}
 
 
 def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
@@ -171,9 +219,7 @@ def _is_small(content: Content) -> bool:
     return content.folded.rows.num_rows < ALONE_ROWS and content.folded.nbytes < ALONE_BYTES
 
 
-def _written(
-    opened: OpenedTable, group: Seq[Flushable], new_id: Callable[[], str]
-) -> dict[Region, Snapshot | LancewalError]:
+def _written(opened: OpenedTable, group: Seq[Flushable], new_id: Callable[[], str]) -> dict[Region, Answer]:
     try:
         return {snapshot.region: snapshot for snapshot in write_flush(opened, group, new_id()).snapshots}
     except LancewalError as error:
@@ -194,21 +240,39 @@ def _flushing(opened: OpenedTable, record: GenerationRecord, snapshot: str, new_
 
 def flush_from_logs(
     opened: OpenedTable, regions: Collection[Region], new_id: Callable[[], str]
-) -> dict[Region, Snapshot | LancewalError | None]:
+) -> dict[Region, Answer]:
     """Flush the oldest SEALED generation of each region from its log; None if there is none or another was faster.  An
     error is the answer of its region alone: ``Corrupt`` names what is damaged or lost of the log.
 
     The indexes are read once, and so is a log, for as many of its regions as ``TOGETHER_BYTES`` have room for.
     """
-    indexes = opened.indexes.read_each(regions)
-    answers: dict[Region, Snapshot | LancewalError | None] = {
-        region: index if isinstance(index, LancewalError) else None for region, index in indexes.items()
-    }
+    answers: dict[Region, Answer] = {}
+    for flushable in _from_logs(opened, regions, answers):
+        flushes = flush_generations(opened, flushable, new_id)
+        answers.update(zip((one.region for one in flushable), flushes, strict=True))
+    return {region: answers[region] for region in regions}
+
+
+def begin_flushes_from_logs(opened: OpenedTable, regions: Collection[Region], new_id: Callable[[], str]) -> Flushing:
+    """``flush_from_logs`` that returns once they are written: each page answers by itself."""
+    flushing = Flushing()
+    for flushable in _from_logs(opened, regions, flushing.answers):
+        flushing.begin(opened, flushable, new_id)
+    return flushing
+
+
+def _from_logs(
+    opened: OpenedTable, regions: Collection[Region], answers: dict[Region, Answer]
+) -> Iterator[list[Flushable]]:
+    """What the oldest SEALED generations come to, as much at a time as is read together.  ``answers`` gets those of the
+    regions that have none, or whose log cannot be read."""
     by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
-    for region, index in indexes.items():
+    for region, index in opened.indexes.read_each(regions).items():
+        answers[region] = index if isinstance(index, LancewalError) else None
         if isinstance(index, RegionIndex):
             oldest = next((r for r in index.generations if r.state is State.SEALED), None)
             if oldest is not None:
+                del answers[region]
                 by_log.setdefault(oldest.log, {})[region] = oldest
     for log, records in by_log.items():
         while records:
@@ -222,12 +286,19 @@ def flush_from_logs(
                 for region, entries in found.items()
                 if entries is not None
             ]
-            flushes = flush_generations(opened, flushable, new_id)
-            answers.update(zip((one.region for one in flushable), flushes, strict=True))
+            if flushable:
+                yield flushable
             for region in [region for region, entries in found.items() if entries is None]:
-                answers[region] = _alone(opened, region, records[region], new_id)
+                try:
+                    content = _kept_content(opened, region, records[region])
+                except LancewalError as error:
+                    answers[region] = error
+                    continue
+                if content is None:
+                    answers[region] = None
+                else:
+                    yield [Flushable(region, records[region], content)]
             records = {region: record for region, record in records.items() if region not in found}
-    return answers
 
 
 def _entries_together(
@@ -279,16 +350,6 @@ def _chain_or_none(
         return _chain(region, record, found, end)
     except PlanStale:
         return None
-
-
-def _alone(
-    opened: OpenedTable, region: Region, record: GenerationRecord, new_id: Callable[[], str]
-) -> Snapshot | LancewalError | None:
-    try:
-        content = _kept_content(opened, region, record)
-        return None if content is None else flush_generation(opened, region, record, content, new_id)
-    except LancewalError as error:
-        return error
 
 
 def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:

@@ -4,23 +4,35 @@ What waits in memory is flushed together, as much at a time as one generation ma
 time.  So is what is only in the log: its former owner may have flushed it by now, which one look tells of all, and a log is
 read once for many.
 
-A flush that fails is tried again after ``retry_s``, and holds up none beside it; whatever is left undone, any other process
-can do from the log.  Where that is damaged the flusher names it until somebody has repaired it: what is consumed meanwhile
-becomes durable.
+Guarantees
+ 1. One flush of each kind, from memory and from logs, is read and written at a time, and as soon as it is written the next one
+    begins, while its pages are swapped, each by itself.  What a page has answered is let go, and told.
+ 2. A page without an answer holds up its own regions alone: no flush that begins meanwhile has one of them.  A request for
+    what is read or written that has no answer holds up all that is flushed from memory, or all that is from logs.
+ 3. A flush that fails is tried again after ``retry_s``, and puts off none of another region.
+ 4. Whatever is left undone, any other process can do from the log.  Where that is damaged the flusher names it until somebody
+    has repaired it: what is consumed meanwhile becomes durable.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry
-from lancewal_core.ids import Position, Region
+from lancewal_core.ids import Page, Position, Region
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.flush import TOGETHER_BYTES, flush_from_logs, flush_generations
+from lancewal_core.region.flush import (
+    TOGETHER_BYTES,
+    Answer,
+    Flushing,
+    begin_flushes,
+    begin_flushes_from_logs,
+)
 from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Content, Flushable
@@ -34,6 +46,8 @@ _FLUSH_COPIES = 2
 """Folding a MemTable copies it once to join its batches and once to take the surviving rows."""
 _TOGETHER = 256
 """Generations that are flushed together."""
+_LITTLE_S = 0.01
+"""Of several flushes and pages any may be the next to answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,15 +60,28 @@ class _Waiting:
     batches: Sequence[pa.RecordBatch] | None
     entries: Sequence[Position] = ()
     content: Content | None = None
-    replay_s: float | None = None
-    """Its share of what reading rows from the log and flushing them took."""
+    again_at: float = float("-inf")
+    """When it may be tried, once that has failed."""
 
     @property
     def in_memory(self) -> bool:
         return self.batches is not None or self.content is not None
 
 
-_Outcome = Snapshot | LancewalError | None
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A flush under way."""
+
+    items: dict[Region, _Waiting]
+    """Those without an answer."""
+    in_memory: bool
+    began: float
+    task: Task[Flushing] | None = None
+    """Until it is written; None while ``start`` has not returned yet: it may run the whole call, and more turns meanwhile."""
+    swaps: list[Task[dict[Region, Answer]]] | None = None
+    """Once it is written, those without an answer."""
+    share_s: float = 0.0
+    """Of each of its generations of what reading and writing them took."""
 
 
 class FlushQueue:
@@ -65,10 +92,7 @@ class FlushQueue:
         self._observer = observer
         self._retry_s = retry_s
         self._waiting: deque[_Waiting] = deque()
-        self._flushing: Sequence[_Waiting] = ()
-        """Those of them that the task is about."""
-        self._task: Task[list[_Outcome]] | None = None
-        self._again_at = float("-inf")
+        self._flights: list[_Flight] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -80,8 +104,9 @@ class FlushQueue:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the waiting generations' rows hold, with the copies that the flush in flight makes of its own."""
-        return sum(w.nbytes for w in self._waiting) + sum(w.nbytes for w in self._flushing) * _FLUSH_COPIES
+        """Bytes that the waiting generations' rows hold, with the copies of those that are being folded and written."""
+        writing = (item for flight in self._flights if flight.swaps is None for item in flight.items.values())
+        return sum(w.nbytes for w in self._waiting) + sum(w.nbytes for w in writing) * _FLUSH_COPIES
 
     def add(self, memtable: MemTable, record: GenerationRecord) -> None:
         """A generation that this process sealed."""
@@ -97,42 +122,61 @@ class FlushQueue:
         self._waiting.append(_Waiting(region, record, 0, None))
 
     def advance(self) -> None:
-        """Take the result of a flush that is done; begin the next one."""
-        if self._task is not None and self._task.done():
-            self._finish()
-        if self._task is None and self._waiting and self._context.clock.monotonic() >= self._again_at:
-            self._flushing = items = self._next()
-            self._task = self._context.tasks.start(lambda: self._flush(items))
+        """Take what has been answered; begin the next flushes."""
+        for flight in list(self._flights):
+            self._settle(flight)
+        for in_memory in (True, False):
+            self._begin(in_memory=in_memory)
 
     def wait(self, timeout_s: float) -> None:
-        """Let up to that much time pass, no more than until the flush in flight is done or one may begin again."""
-        if self._task is not None:
-            self._task.wait(timeout_s)
+        """Let up to that much time pass, no more than until something is answered or may begin again."""
+        running: list[Task[object]] = []
+        for flight in self._flights:
+            running += flight.swaps or ([] if flight.task is None else [flight.task])
+        in_flight = {region for flight in self._flights for region in flight.items}
+        now = self._now()
+        later = [w.again_at - now for w in self._waiting if w.again_at > now and w.region not in in_flight]
+        if later or not running:
+            timeout_s = min(timeout_s, max(0.0, min(later, default=0.0)))
+        if not running:
+            self._context.clock.sleep(timeout_s)
         else:
-            clock = self._context.clock
-            clock.sleep(max(0.0, min(self._again_at - clock.monotonic(), timeout_s)))
+            running[0].wait(timeout_s if len(running) == 1 else min(timeout_s, _LITTLE_S))
 
-    def _next(self) -> Sequence[_Waiting]:
-        """What is flushed at a time: the oldest, and what may go beside it."""
+    def _begin(self, *, in_memory: bool) -> None:
+        if any(flight.in_memory is in_memory and flight.swaps is None for flight in self._flights):
+            return
+        items = self._next(in_memory)
+        if not items:
+            return
+        flight = _Flight({item.region: item for item in items}, in_memory, self._now())
+        self._flights.append(flight)
+        flight.task = self._context.tasks.start(partial(self._flush, items))
+
+    def _next(self, in_memory: bool) -> Sequence[_Waiting]:
+        """What is flushed at a time: the oldest that may be, and what may go beside it."""
+        now = self._now()
         chosen: list[_Waiting] = []
-        regions = set[Region]()
+        held = {region for flight in self._flights for region in flight.items}
+        pages = {self._page(r) for flight in self._flights if flight.swaps is not None for r in flight.items}
         nbytes = 0
         for item in self._waiting:
+            if item.region in held:
+                continue
+            held.add(item.region)  # what is behind waits for it
+            if item.in_memory is not in_memory or item.again_at > now or (pages and self._page(item.region) in pages):
+                continue
             nbytes += item.nbytes
-            alike = not chosen or item.in_memory == chosen[0].in_memory
-            beside = alike and item.region not in regions and nbytes <= TOGETHER_BYTES
-            if chosen and (not beside or len(chosen) == _TOGETHER):
+            if chosen and (nbytes > TOGETHER_BYTES or len(chosen) == _TOGETHER):
                 break
             chosen.append(item)
-            regions.add(item.region)
         return chosen
 
-    def _flush(self, items: Sequence[_Waiting]) -> list[_Outcome]:
+    def _flush(self, items: Sequence[_Waiting]) -> Flushing:
         context = self._context
         if not items[0].in_memory:
-            return self._flush_from_logs(items)
-        flushable = context.tasks.map(self._folded, items)
-        return flush_generations(context, flushable, context.new_id)
+            return begin_flushes_from_logs(context, [item.region for item in items], context.new_id)
+        return begin_flushes(context, context.tasks.map(self._folded, items), context.new_id)
 
     def _folded(self, item: _Waiting) -> Flushable:
         if item.batches is not None:
@@ -141,33 +185,44 @@ class FlushQueue:
         assert item.content is not None
         return Flushable(item.region, item.record, item.content)
 
-    def _flush_from_logs(self, items: Sequence[_Waiting]) -> list[_Outcome]:
-        began = self._context.clock.monotonic()
-        found = flush_from_logs(self._context, [item.region for item in items], self._context.new_id)
-        for item in items:
-            item.replay_s = (self._context.clock.monotonic() - began) / len(items)
-        return [found[item.region] for item in items]
+    def _settle(self, flight: _Flight) -> None:
+        """Take what it has been answered so far."""
+        if flight.swaps is None:
+            if flight.task is None or not flight.task.done():
+                return
+            written = flight.task.result()
+            flight.swaps, flight.share_s = list(written.swaps), (self._now() - flight.began) / len(flight.items)
+            self._take(flight, written.answers)
+        for swap in [swap for swap in flight.swaps if swap.done()]:
+            flight.swaps.remove(swap)
+            self._take(flight, swap.result())
+        if not flight.swaps:
+            self._flights.remove(flight)
 
-    def _finish(self) -> None:
-        task, self._task = self._task, None
-        items, self._flushing = self._flushing, ()
-        if task is None:
-            return
+    def _take(self, flight: _Flight, answers: Mapping[Region, Answer]) -> None:
         told = set[LancewalError]()
-        for item, outcome in zip(items, task.result(), strict=True):
-            if isinstance(outcome, LancewalError):
-                if not isinstance(outcome, Retry | Refresh | Corrupt):
-                    raise outcome
-                if outcome not in told:  # it may be that of a whole page
-                    self._observer.failed("flush", outcome)
-                told.add(outcome)
-                if not isinstance(outcome, Corrupt) or item.in_memory:
-                    self._again_at = self._context.clock.monotonic() + self._retry_s
+        for region, answer in answers.items():
+            item = flight.items.pop(region)
+            if isinstance(answer, LancewalError):
+                if not isinstance(answer, Retry | Refresh | Corrupt):
+                    raise answer
+                if answer not in told:  # it may be that of a whole page
+                    self._observer.failed("flush", answer)
+                told.add(answer)
+                if not isinstance(answer, Corrupt) or item.in_memory:
+                    item.again_at = self._now() + self._retry_s
                     continue
                 # Its log is damaged: only the flusher goes on asking.
             self._waiting.remove(item)
-            if isinstance(outcome, Snapshot):
-                self._observer.flushed(item.region, outcome)
-                if item.replay_s is not None:
-                    self._observer.replayed(outcome.changes, item.replay_s)
-        return_free_pages()
+            if isinstance(answer, Snapshot):
+                self._observer.flushed(region, answer)
+                if not flight.in_memory:
+                    self._observer.replayed(answer.changes, flight.share_s)
+        if answers:
+            return_free_pages()
+
+    def _page(self, region: Region) -> Page:
+        return self._context.contract.page_of(region)
+
+    def _now(self) -> float:
+        return self._context.clock.monotonic()

@@ -95,7 +95,8 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     )
     open_seconds = histogram("From the assignment of a partition until it is open.", _LATENCY_S)
     replay_seconds = histogram(
-        "What reading a generation back from the WAL and flushing it took; of several together the mean.", _LATENCY_S
+        "What reading a generation back from the WAL and writing its flush took; of several together the mean.",
+        _LATENCY_S,
     )
     invariant_violations = counter(
         "Times that something was seen which must never be, by what it was: a durable position that fell.",

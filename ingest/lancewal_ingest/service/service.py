@@ -82,10 +82,10 @@ SEGMENTS_IN_BUDGET = 8
 for MemTables and flushes."""
 LINGER_PUTS = 3.0
 """Segments follow one another no sooner than so many times what their PUTs take."""
-_TASK_THREADS = 6 + 64
-"""One each for the segment in flight, the flush, the bundle, the question about the topic, the control and the contract; the
-rest is for pages of states, a seal or a hand-over of each: a silent one holds up no other.  Threads begin as they are
-needed."""
+_TASK_THREADS = 7 + 64
+"""One for the segment in flight, two for flushes (from memory, and from logs), and one each for the bundle, the question
+about the topic, the control and the contract; the rest is for pages of states, a seal or a hand-over, and the swap of a flush,
+of each: a silent one holds up no other.  Threads begin as they are needed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,50 @@ def test_who_stops_hands_over_what_answers_while_a_page_is_silent(
     assert State.OPEN not in {found[-1] for found in states(place).values()}
 
 
+def test_a_flush_that_waits_for_a_silent_page_holds_up_none_of_another(beside: tuple[Place, HeldStore]) -> None:
+    place, store = beside
+    worker = durable_in_all(place)
+    worker._sealing._policy = AT_ONCE
+    worker._sealing.advance(worker._writer)
+    worker._sealing._policy = NOT_YET
+    await_(lambda: not worker._sealing.busy, worker._sealing.settle)
+    store.held = paths.page_prefix(Page.of(place.region(0), 2))
+    await_(lambda: len(worker._flushes) == 2, worker._flushes.advance)
+    assert [states(place)[p][0] for p in range(4)] == [State.SEALED, State.SEALED, State.FLUSHED, State.FLUSHED]
+    place.source.coming = [place.records(1, 1, partition) for partition in range(4)]
+    await_(lambda: worker.durable == dict.fromkeys(range(4), 2), lambda: worker.step(0.01))
+    worker._sealing._policy = AT_ONCE
+    worker._sealing.advance(worker._writer)
+    await_(lambda: [states(place)[p][1] for p in (2, 3)] == [State.FLUSHED] * 2, lambda: turn(worker))
+    assert {states(place)[p][0] for p in (0, 1)} == {State.SEALED}
+    store.go.set()
+    await_(lambda: not worker._sealing.busy and not len(worker._flushes), lambda: turn(worker))
+    assert {found[1] for found in states(place).values()} == {State.FLUSHED}
+
+
+def turn(worker: IngestWorker) -> None:
+    worker._sealing.settle()
+    worker._flushes.advance()
+    worker._flushes.wait(0.01)
+
+
+def test_what_is_read_from_a_log_answers_page_by_page(beside: tuple[Place, HeldStore]) -> None:
+    place, store = beside
+    durable_in_all(place).revoked(range(4))
+    heir = place.worker(NOT_YET, WorkerLimits(linger_s=0.0, idle_position_s=1e9))
+    heir._flushes.advance = lambda: None  # type: ignore[method-assign] # until a page is silent
+    heir.assigned(range(4))
+    heir.step(0.01)
+    assert len(heir._flushes) == 4
+    del heir._flushes.advance
+    store.held = paths.page_prefix(Page.of(place.region(0), 2))
+    await_(lambda: len(heir._flushes) == 2, heir._flushes.advance)
+    assert [states(place)[p][0] for p in range(4)] == [State.SEALED, State.SEALED, State.FLUSHED, State.FLUSHED]
+    store.go.set()
+    await_(lambda: not len(heir._flushes), heir._flushes.advance)
+    assert {found[0] for found in states(place).values()} == {State.FLUSHED}
+
+
 def test_a_flush_that_fails_holds_up_none_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     place, told = Place(3, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 2], told)
@@ -308,7 +352,8 @@ def test_a_flush_that_fails_holds_up_none_beside_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.undo()
     assert {p: found[0] for p, found in states(place).items()} == {0: State.FLUSHED, 1: State.SEALED, 2: State.FLUSHED}
     assert [act for act, _ in told.failures] == ["flush"]
-    worker._flushes._again_at = 0.0
+    for item in worker._flushes._waiting:
+        item.again_at = 0.0
     worker._flushes.advance()
     assert {p: found[0] for p, found in states(place).items()} == dict.fromkeys(range(3), State.FLUSHED)
     assert len(worker._flushes) == 1  # what it said is taken at the next turn
