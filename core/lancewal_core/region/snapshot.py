@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import google_crc32c
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Region
+from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, or_raised
+from lancewal_core.ids import Generation, Region
 from lancewal_core.paths import FlushFile
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.library_errors import first_line
@@ -34,6 +35,7 @@ from lancewal_core.region.flushes.manifest import (
     SideFile,
     Snapshot,
     Stretch,
+    by_flush,
     encode_flush,
     read_flush,
 )
@@ -47,6 +49,8 @@ from lancewal_core.store.object_kinds import SIDE_FILE_ROWS_BYTES_MAX
 from lancewal_core.store.object_limits import check_unpacked, check_written
 from lancewal_core.store.object_store import Lost, ObjectStore, put_new
 from lancewal_core.table.protocol import Table, files_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,31 @@ def read_flushes(store: ObjectStore, tasks: Tasks, keys: Collection[str]) -> dic
     return dict(zip(wanted, tasks.map(read, wanted) if wanted else (), strict=True))
 
 
+def read_each(
+    opened: OpenedTable,
+    generations: Sequence[tuple[Region, GenerationRecord]],
+    read: Callable[[Sequence[Snapshot]], Sequence[T | Corrupt]],
+) -> list[T | Corrupt | None]:
+    """What ``read`` gives of the snapshot of each generation; None of one that names none.
+
+    Manifests in one round and contents in another, what generations share once: ``read`` is given parts of one flush in its
+    order.  What is wrong with one of them is its answer alone.
+    """
+    flushes = read_flushes(opened.store, opened.tasks, {r.snapshot for _, r in generations if r.snapshot is not None})
+    answers: dict[tuple[Region, Generation], T | Corrupt] = {}
+    snapshots = []
+    for region, record in generations:
+        if record.snapshot is not None:
+            try:
+                snapshots.append(or_raised(flushes[record.snapshot]).snapshot(region, record.generation))
+            except Corrupt as error:
+                answers[region, record.generation] = error
+    runs = by_flush(snapshots)
+    for parts, found in zip(runs, opened.tasks.map(read, runs) if runs else (), strict=True):
+        answers.update(zip(((part.region, part.generation) for part in parts), found, strict=True))
+    return [answers.get((region, record.generation)) for region, record in generations]
+
+
 def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: RowSchema) -> pa.Table:
     """Rows in state Row, these columns of them."""
     return _own_rows(snapshot, _scanned(table, [snapshot], columns, schema), schema)
@@ -202,15 +231,20 @@ def read_parts(
 
     What is wrong with one of them is its answer alone, as far as that can be told.
     """
-    gone = _sides(store, parts, [part.deletes for part in parts], schema.key)
+    gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
     rows = [found for run in _runs(parts) for found in _rows_of_run(table, run, columns, schema)]
     return [_folded(*found) for found in zip(rows, gone, partials, strict=True)]
 
 
+def read_gone_of(store: ObjectStore, parts: Sequence[Snapshot], schema: RowSchema) -> list[pa.Table | Corrupt]:
+    """``read_gone`` of parts of one flush in its order; their object is read once."""
+    return _sides(store, parts, [part.deletes for part in parts], schema.key)
+
+
 def check_sides(store: ObjectStore, parts: Sequence[Snapshot], schema: RowSchema) -> list[Corrupt | None]:
     """What is wrong with the deletes and patches of parts of one flush in its order; each object is read once."""
-    gone = _sides(store, parts, [part.deletes for part in parts], schema.key)
+    gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
     found = [first if isinstance(first, Corrupt) else other for first, other in zip(gone, partials, strict=True)]
     return [error if isinstance(error, Corrupt) else None for error in found]

@@ -10,19 +10,18 @@ Snapshots are kept as long as their generation is; one that is missing is folded
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow
+from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow, or_raised
 from lancewal_core.ids import Generation, Region
 from lancewal_core.keys.conflicts import Conflicts
 from lancewal_core.region.flush import entries_of
-from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.history import read_histories
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import read_gone
+from lancewal_core.region.snapshot import read_each, read_gone_of
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.load_record import LoadRecord
 from lancewal_core.table.watermarks import InForce
@@ -39,10 +38,24 @@ class DeletesSince:
     _without: set[tuple[Region, Generation]] = field(default_factory=set)
     """Generations without a delete."""
 
-    def keys(self, in_force: InForce, conflicts: Conflicts) -> Iterator[pa.Table]:
+    def keys(self, in_force: InForce, conflicts: Conflicts) -> list[pa.Table]:
         """The keys that each generation has deleted, up to W; tables of the key columns.  ``conflicts`` are those at W."""
+        generations = self._merged_since(in_force)
+        found = []
+        for (region, record), gone in zip(generations, self._gone(generations), strict=True):
+            if gone.num_rows:
+                assert record.next is not None, "it is merged"
+                waits = conflicts.wait_below(region, gone, record.next)
+                found.append(gone.filter(pa.array(~waits)))
+            else:
+                self._without.add((region, record.generation))
+        return found
+
+    def _merged_since(self, in_force: InForce) -> list[tuple[Region, GenerationRecord]]:
+        """The generations that were merged behind the beginning, but for those that are known to delete nothing."""
         unseen = [region for region in self.context.contract.regions if not self._seen(region, in_force)]
         histories = read_histories(self.context, unseen, in_force)
+        found = []
         for region in unseen:
             first, last = self.began.generation(region), in_force.generation(region)
             history = histories.get(region)
@@ -54,28 +67,25 @@ class DeletesSince:
                     load=self.name,
                     region=region.name,
                 )
-            for record in history.generations:
-                if first < record.generation <= last and (region, record.generation) not in self._without:
-                    gone = self._gone(region, record)
-                    if gone.num_rows:
-                        assert record.next is not None, "it is merged"
-                        waits = conflicts.wait_below(region, gone, record.next)
-                        yield gone.filter(pa.array(~waits))
-                    else:
-                        self._without.add((region, record.generation))
+            found += [
+                (region, record)
+                for record in history.generations
+                if first < record.generation <= last and (region, record.generation) not in self._without
+            ]
+        return found
 
     def _seen(self, region: Region, in_force: InForce) -> bool:
         """Whether nothing was merged of it since, or nothing that deletes."""
         merged = range(self.began.generation(region) + 1, in_force.generation(region) + 1)
         return all((region, Generation(g)) in self._without for g in merged)
 
-    def _gone(self, region: Region, record: GenerationRecord) -> pa.Table:
-        context = self.context
-        try:
-            if record.snapshot is not None:
-                snapshot = read_snapshot(context.store, record.snapshot, region, record.generation)
-                return read_gone(context.store, snapshot, context.contract.rows)
-        except ObjectMissing:
-            pass
-        entries = entries_of(context, region, record)
-        return fold([e.rows for e in entries], context.contract.rows).gone
+    def _gone(self, generations: Sequence[tuple[Region, GenerationRecord]]) -> list[pa.Table]:
+        """What each of them deletes."""
+        context, rows = self.context, self.context.contract.rows
+        read = read_each(context, generations, lambda parts: read_gone_of(context.store, parts, rows))
+        found = []
+        for (region, record), gone in zip(generations, read, strict=True):
+            if gone is None or isinstance(gone, ObjectMissing):
+                gone = fold([e.rows for e in entries_of(context, region, record)], rows).gone
+            found.append(or_raised(gone))
+        return found

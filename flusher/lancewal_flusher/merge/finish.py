@@ -34,14 +34,21 @@ from typing import assert_never
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import ATTACH_A_COPY, MergeUnproven, ObjectMissing, PlanStale, StoreUnavailable, VersionGone
+from lancewal_core.errors import (
+    ATTACH_A_COPY,
+    MergeUnproven,
+    ObjectMissing,
+    PlanStale,
+    StoreUnavailable,
+    VersionGone,
+    or_raised,
+)
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.region.flush import kept_entries
-from lancewal_core.region.flushes.manifest import Flush, read_flush
 from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import read_gone, read_partials, read_rows
+from lancewal_core.region.snapshot import read_each, read_parts
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
@@ -229,8 +236,8 @@ def _commit(
     return Finished(in_force.version, sum(len(rows) for rows in hidden.values()), len(broken))
 
 
-def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, GenerationRecord, str]]:
-    """The generations that the merge took, with the keys of their snapshots.
+def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
+    """The generations that the merge took; each has a snapshot.
 
     They are in the indexes: what is not finished is not marked MERGED, and only that is ever trimmed.
     """
@@ -247,7 +254,7 @@ def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, Gen
                     f"{ATTACH_A_COPY}",
                     region=region.name,
                 )
-            found.append((region, record, record.snapshot))
+            found.append((region, record))
     return found
 
 
@@ -261,23 +268,26 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
         still = KeySet(conflicts.waiting_keys)
         waited = read_conflicts(context.store, facts.settled.before, rows).waiting_keys
         keys.append(waited.filter(pa.array(~still.contains(waited.columns))))
-    flushes: dict[str, Flush] = {}
-    for region, record, key in _taken(context, facts):
-        try:
-            flushes[key] = flushes.get(key) or read_flush(context.store, key)
-            snapshot = flushes[key].snapshot(region, record.generation)
-            found = [
-                read_rows(context.table, snapshot, names, rows),
-                read_gone(context.store, snapshot, rows),
-                read_partials(context.store, snapshot, rows).select(names),
-            ]
-        except ObjectMissing:
-            entries = kept_entries(context, region, record)
-            found = [fold([e.rows for e in entries], rows).keys(rows)]
+    for region, found in _taken_keys(context, facts):
         aside = KeySet(conflicts.waiting_of(region).select(names))
-        keys += [part.filter(pa.array(~aside.contains(part.columns))) for part in found]
+        keys.append(found.filter(pa.array(~aside.contains(found.columns))))
     table = pa.concat_tables(keys).combine_chunks()
     return distinct(table, rows)
+
+
+def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, pa.Table]]:
+    """The keys of each generation that the merge took: from its snapshot, or from its log where something of that is gone."""
+    rows = context.contract.rows
+    taken = _taken(context, facts)
+    contents = read_each(
+        context, taken, lambda parts: read_parts(context.store, context.table, parts, list(rows.primary_key), rows)
+    )
+    keys = []
+    for (region, record), content in zip(taken, contents, strict=True):
+        if content is None or isinstance(content, ObjectMissing):
+            content = fold([e.rows for e in kept_entries(context, region, record)], rows)
+        keys.append((region, or_raised(content).keys(rows)))
+    return keys
 
 
 def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: Collection[str]) -> _Rebuilt:
@@ -285,7 +295,7 @@ def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, miss
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()
-    for region, record, _ in _taken(context, facts):
+    for region, record in _taken(context, facts):
         files = facts.adopted.get(region, frozenset())
         if files.intersection(missing):
             replaced |= files

@@ -35,6 +35,7 @@ from lancewal_flusher.load.files import find_files
 from lancewal_flusher.load.whole import LoadAsked, LoadBounds, LoadSummary, load
 from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
+from tests.support.asked import keys_read
 from tests.support.flusher_tables import (
     COLUMNS,
     COMBINE,
@@ -246,6 +247,22 @@ def test_deletes_whose_snapshot_is_lost_are_read_from_the_log(filled: World) -> 
     filled.table.store.delete([snapshot.key])
     done = filled.load([filled.write(rows_of(0, [4]))], "export")
     assert done.deleted == 1
+    filled.check()
+
+
+def test_deletes_of_generations_that_share_a_flush_are_read_once(
+    filled: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.begin("export")
+    table = filled.table
+    deleted = {0: [delete(4)], 1: [delete(21), delete(22)]}
+    (flush, _) = table.generations(deleted)
+    filled.waiting += deleted.items()
+    filled.merge()
+    asked = keys_read(table.store, monkeypatch)
+    assert filled.load([filled.write(rows_of(0, [4]) + rows_of(1, [21]))], "export").deleted == 2
+    assert flush.deletes is not None
+    assert [asked.count(key) for key in (flush.key, flush.deletes.key)] == [1, 1]
     filled.check()
 
 

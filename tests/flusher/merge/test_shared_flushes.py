@@ -28,7 +28,9 @@ from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, adoptable, combined_regions, memory_bytes
 from lancewal_flusher.service.round import RoundState, run_round
+from tests.support.asked import keys_read
 from tests.support.flusher_tables import (
+    COMBINE,
     OPEN_ROWS,
     FlusherTable,
     Operation,
@@ -293,6 +295,24 @@ def test_one_of_several_adopted_files_that_share_parts_is_lost(
     report = table.round()
     assert [(f.rows_hidden, f.fragments_rebuilt) for f in report.finished] == [(1, 3)]
     table.check()
+
+
+def test_keys_to_hide_of_others_are_read_once_for_all_parts(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first, *_) = table.generations({partition: changes(partition) for partition in range(3)})
+    (second, *_) = table.generations({partition: [delete(4), patch(5, a=partition)] for partition in range(3)})
+    scripted = ScriptedTable(table.uri)
+    scripted.before = [lambda: table.user_append(1, [3, 4, 5], in_model=False)]
+    assert isinstance(merge_next(table.context(scripted), COMBINE), Merged)
+    asked = keys_read(table.store, monkeypatch)
+    finished = finish_newest(table.context()).finished
+    assert finished is not None
+    assert finished.rows_hidden == 3
+    table.check()
+    of_flushes = [key for key in asked if key.startswith(paths.flushes_prefix())]
+    assert len(of_flushes) == len(set(of_flushes)) == 6
+    assert {first.key, second.key} < set(of_flushes)
 
 
 def test_an_adopted_file_that_is_lost_with_the_log_of_one_region_is_named(table: FlusherTable) -> None:

@@ -20,10 +20,10 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import decode_index, encode_history
 from lancewal_core.region.transitions import Claimant, first_claim, paged
-from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
 from lancewal_flusher.status.memwal_export import export_memwal
 from tests.flusher.service.test_service import tree
+from tests.support.asked import keys_read
 from tests.support.flusher_tables import FlusherTable, upserts
 from tests.support.lance_row_ids import read_by_lance
 
@@ -134,14 +134,7 @@ def test_every_generation_of_every_region(table: FlusherTable) -> None:
 def test_the_manifest_of_a_flush_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = FlusherTable(tmp_path, partitions=3)
     (first, *_) = table.generations({partition: upserts(range(3)) for partition in range(3)})
-    context, asked = table.context(), list[str]()
-    get = type(context.store).get
-
-    def counted(store: ObjectStore, key: str) -> bytes | None:
-        asked.append(key)
-        return get(store, key)
-
-    monkeypatch.setattr(type(context.store), "get", counted)
+    context, asked = table.context(), keys_read(table.store, monkeypatch)
     flushed = [m for m in mem_wals(export_memwal(context)) if m.state == FLUSHED]
     assert [len(read_by_lance(m.wal_entries)) for m in flushed] == [1, 1, 1]
     assert asked.count(first.key) == 1
