@@ -153,6 +153,7 @@ class Acts:
         yield "merge round, nothing to merge", self._counted(self._merge)
         yield "garbage round, nothing to delete", self._counted(lambda: collect_garbage(self.context, self._garbage))
         control = ControlReader(self.context.store, self.context.clock, Service.INGEST)
+        control.read_or_raise()
         yield "look for an operator's pause", self._counted(control.read_or_raise)
         watch = ContractWatch(
             self.context.store, self.context.contract, self._tasks, self.context.clock, _taken_up, _failed

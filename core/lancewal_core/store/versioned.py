@@ -92,6 +92,17 @@ def _with_next(
     return together(tasks, lambda: store.get(family.key(version)), lambda: store.get(family.key(version + 1)))
 
 
+def newest_behind(store: ObjectStore, family: Family, known: Version | None) -> Version | None:
+    """The newest version of a family of which none is ever deleted, by who has read ``known``, or that there is none: asked
+    again and again, one GET as long as it stays so."""
+    if known is None:
+        first = store.get(family.key(FIRST_VERSION))
+        if first is None:
+            return None
+        known = Version(FIRST_VERSION, first)
+    return _probe(store, family, known)
+
+
 def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:
     while (data := store.get(family.key(newest.version + 1))) is not None:
         newest = Version(newest.version + 1, data)

@@ -12,9 +12,9 @@ Guarantees
 Steps
  1. ``pause`` and ``resume``: compare-and-swap to the next version with that service's pause changed.
  2. A service reads the newest version at its start, then every ``POLL_S``; ingest beside its loop, the flusher before
-    each round and while it is paused.
+    each round and while it is paused.  Behind the first look it asks for the next version alone: none is ever deleted.
 
-Rounds of requests, as counted: 2 ("look for an operator's pause").
+Rounds of requests, as counted: 1 ("look for an operator's pause").
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import Declined, Family, Version, newest_version, swap
+from lancewal_core.store.versioned import Declined, Family, Version, newest_behind, newest_version, swap
 
 FORMAT = 1
 POLL_S = 5.0
@@ -145,6 +145,7 @@ class ControlReader:
         self._store = store
         self._clock = clock
         self._service = service
+        self._looked = False
         self._known: Version | None = None
         self._control = RUNNING
 
@@ -156,7 +157,7 @@ class ControlReader:
     def read_or_raise(self) -> Until | None:
         """Look for a newer version, then as ``paused``.  ``Retry`` and ``Refresh`` are the caller's."""
         try:
-            found = newest_version(self._store, FAMILY, self._known)
+            found = self._newest()
             if found != self._known:
                 self._control = _decoded(found)
                 self._known = found
@@ -164,6 +165,13 @@ class ControlReader:
         except Corrupt as error:
             self.problem = error
         return self.paused
+
+    def _newest(self) -> Version | None:
+        if self._looked:
+            return newest_behind(self._store, FAMILY, self._known)
+        found = newest_version(self._store, FAMILY)
+        self._looked = True
+        return found
 
     def read(self) -> Until | None:
         """The same; where the store does not answer, what was read last holds (guarantee 4)."""

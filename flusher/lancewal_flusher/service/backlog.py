@@ -35,53 +35,58 @@ class Backlog:
     indexes: Mapping[Region, RegionIndex] = field(default_factory=dict)
 
 
-def backlog_after(context: FlusherContext, report: RoundReport, merged: MergedPositions) -> Backlog:
-    """The backlog behind a round; reads the newest state only where the round has not seen that nothing is left."""
-    if report.left is None:
-        return backlog_now(context, merged)
-    left = report.left
-    unknown = [region for region in left.damaged if region not in left.indexes]
-    return _backlog(context, left.version, left.in_force, _Known(left.indexes, unknown), merged)
+class BacklogReader:
+    """Reads one backlog after another; the manifest of a flush, which never changes, once while it waits."""
 
+    def __init__(self, context: FlusherContext) -> None:
+        self._context = context
+        self._merged = MergedPositions()
+        self._flushes: dict[str, Flush] = {}
 
-def backlog_now(context: FlusherContext, merged: MergedPositions) -> Backlog:
-    """The backlog by the newest state."""
-    pinned, in_force = context.watermarks.newest()
-    sound = context.read_sound_indexes()
-    return _backlog(context, pinned.version, in_force, _Known(sound.indexes, sound.damaged), merged)
+    def after(self, report: RoundReport) -> Backlog:
+        """The backlog behind a round; reads the newest state only where the round has not seen that nothing is left."""
+        if report.left is None:
+            return self.now()
+        left = report.left
+        unknown = [region for region in left.damaged if region not in left.indexes]
+        return self._backlog(left.version, left.in_force, left.indexes, unknown)
 
+    def now(self) -> Backlog:
+        """The backlog by the newest state."""
+        pinned, in_force = self._context.watermarks.newest()
+        sound = self._context.read_sound_indexes()
+        return self._backlog(pinned.version, in_force, sound.indexes, sound.damaged)
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    indexes: Mapping[Region, RegionIndex]
-    damaged: Collection[Region]
+    def _backlog(
+        self,
+        version: TableVersion,
+        in_force: InForce,
+        indexes: Mapping[Region, RegionIndex],
+        damaged: Collection[Region],
+    ) -> Backlog:
+        regions = [region for region in self._context.contract.regions if region not in damaged]
+        waiting = {region: _ended(indexes.get(region), in_force) for region in regions}
+        flushes = self._read({r.snapshot for records in waiting.values() for r in records if r.snapshot is not None})
+        rows = {region: sum(_rows(flushes, region, r) for r in records) for region, records in waiting.items()}
+        newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
+        oldest = {region: next(iter(records), None) for region, records in waiting.items()}
+        return Backlog(
+            version,
+            in_force,
+            waiting,
+            rows,
+            _times_ms({of: r.flushed_at_ms or r.sealed_at_ms for of, r in oldest.items() if r is not None}),
+            _times_ms({of: r.sealed_at_ms for of, r in newest.items() if r is not None}),
+            self._merged.look(self._context.table, in_force),
+            indexes,
+        )
 
-
-def _backlog(
-    context: FlusherContext,
-    version: TableVersion,
-    in_force: InForce,
-    known: _Known,
-    merged: MergedPositions,
-) -> Backlog:
-    indexes = known.indexes
-    regions = [region for region in context.contract.regions if region not in known.damaged]
-    waiting = {region: _ended(indexes.get(region), in_force) for region in regions}
-    named = {r.snapshot for records in waiting.values() for r in records if r.snapshot is not None}
-    flushes = read_flushes(context.store, context.tasks, named)
-    rows = {region: sum(_rows(flushes, region, r) for r in records) for region, records in waiting.items()}
-    newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
-    oldest = {region: next(iter(records), None) for region, records in waiting.items()}
-    return Backlog(
-        version,
-        in_force,
-        waiting,
-        rows,
-        _times_ms({of: r.flushed_at_ms or r.sealed_at_ms for of, r in oldest.items() if r is not None}),
-        _times_ms({of: r.sealed_at_ms for of, r in newest.items() if r is not None}),
-        merged.look(context.table, in_force),
-        indexes,
-    )
+    def _read(self, named: Collection[str]) -> Mapping[str, Flush | Corrupt]:
+        """Those that are not known yet are asked for; others than these are forgotten."""
+        known = {key: self._flushes[key] for key in named if key in self._flushes}
+        read = read_flushes(self._context.store, self._context.tasks, [key for key in named if key not in known])
+        self._flushes = known | {key: flush for key, flush in read.items() if isinstance(flush, Flush)}
+        return {**known, **read}
 
 
 def _times_ms(stored: Mapping[Region, int | None]) -> dict[Region, int]:

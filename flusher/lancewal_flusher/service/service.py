@@ -17,8 +17,8 @@ A silent store is named some seconds later, whatever the loop waits for; livenes
 
 While an operator pauses the flusher, it takes no turn, and says that it is paused once none is under way; it asks before each
 pass, and every ``control.POLL_S`` while it is paused.  ``once`` is refused then.  What waits to be merged, and since when, is
-shown all the same: it is looked at before the first round, during a pause, and behind a round that failed, so that neither a
-pause nor a flusher that cannot merge looks like one that has nothing to do.
+shown all the same: it is looked at before the first round, during a pause as often as rounds would begin, and behind a round
+that failed, so that neither a pause nor a flusher that cannot merge looks like one that has nothing to do.
 
 A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn tried again: a round after a
 pause that doubles up to ``PAUSE_MAX_S``: a store may show again what it did not show, a person may repair it, and until then
@@ -68,9 +68,8 @@ from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collec
 from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.open import open_context
-from lancewal_flusher.service.backlog import backlog_after, backlog_now
+from lancewal_flusher.service.backlog import BacklogReader
 from lancewal_flusher.service.limits import compaction_limits, index_limits, merge_limits
-from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.probes import NO_ROUND_YET, FlusherProbes
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
@@ -109,6 +108,7 @@ class _Loop:
     """What turns need from one to the next."""
 
     context: FlusherContext
+    backlogs: BacklogReader
     metrics: FlusherMetrics
     control: ControlReader
     stopping: Callable[[], bool]
@@ -116,11 +116,11 @@ class _Loop:
     garbage: GarbageState = field(default_factory=GarbageState)
     oldest: Oldest = field(default_factory=Oldest)
     limits: MergeLimits = field(default_factory=MergeLimits)
-    merged: MergedPositions = field(default_factory=MergedPositions)
     status: FlusherStatus | None = None
     """Where there is a page to show it."""
     end_beside: Callable[[Callable[[], object]], None] = lambda look: None
     """``Turns.end_beside``."""
+    looked_at: float = -math.inf
 
     def paused(self) -> bool:
         """Ask whether an operator wants no turn to begin; then none is under way either."""
@@ -142,7 +142,7 @@ class _Loop:
             enough=lambda: clock.monotonic() - began >= round_s,
         )
         self.metrics.round(report, clock.monotonic() - began)
-        backlog = backlog_after(self.context, report, self.merged)
+        backlog = self.backlogs.after(report)
         self.metrics.backlog(backlog)
         if self.status is not None:
             self.status.round(report, backlog)
@@ -150,13 +150,19 @@ class _Loop:
 
     def look(self) -> None:
         """Show what waits, where no round tells it."""
+        self.looked_at = self.context.clock.monotonic()
         try:
-            backlog = backlog_now(self.context, self.merged)
+            backlog = self.backlogs.now()
         except (Retry, Refresh, Corrupt):
             return  # what is wrong with it, a round says
         self.metrics.backlog(backlog)
         if self.status is not None:
             self.status.looked(backlog)
+
+    def look_again(self, every_s: float) -> None:
+        """``look``, if the last one is ``every_s`` ago."""
+        if self.context.clock.monotonic() - self.looked_at >= every_s:
+            self.look()
 
     def failed(self, turn: str, error: Retry | Refresh | Corrupt, again_s: float) -> None:
         self.metrics.failed(turn, error, again_s)
@@ -231,7 +237,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         loop.look()
         while not stopping():
             if loop.paused():
-                loop.look()
+                loop.look_again(settings.flusher.merge_interval_s)
                 wait_s = POLL_S
             else:
                 wait_s = turns.take_due(stopping)
@@ -305,7 +311,7 @@ def _start(settings: Settings, stopping: Callable[[], bool], metrics: FlusherMet
     metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
     control = ControlReader(context.store, context.clock, Service.FLUSHER)
     control.read_or_raise()
-    return _Loop(context, metrics, control, stopping)
+    return _Loop(context, BacklogReader(context), metrics, control, stopping)
 
 
 def visibility_of(loop: _Loop, settings: Settings) -> VisibilityThread | None:

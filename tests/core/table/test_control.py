@@ -88,6 +88,23 @@ def test_a_word_of_another_operator_in_between_counts_too(
         resume(store.plain, clock, new_id, INGEST)
 
 
+@pytest.mark.parametrize("words", range(4))
+def test_behind_the_first_look_the_next_version_is_asked_for_alone(
+    store: ScriptedStore, clock: ManualClock, new_id: Callable[[], str], words: int
+) -> None:
+    for n in range(words):
+        pause(store, clock, new_id, INGEST, 60.0 + n)
+    reader = ControlReader(store, clock, FLUSHER)
+    assert reader.read() is None
+    store.calls.clear()
+    assert reader.read() is None
+    assert store.calls == [("get", paths.control_version(words + 1))]
+    for n in range(2):
+        pause(store.plain, clock, new_id, FLUSHER, 90.0 + n)
+    assert reader.read() == clock.now_ms() + 91_000
+    assert len(store.calls) == 4
+
+
 def test_a_pause_ends_by_the_readers_clock(store: ScriptedStore, clock: ManualClock, new_id: Callable[[], str]) -> None:
     pause(store, clock, new_id, INGEST, 0.5)
     reader = ControlReader(store, clock, INGEST)

@@ -15,10 +15,11 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionResult
 from lancewal_core.table.watermarks import InForce, Watermark
-from lancewal_flusher.service.backlog import Backlog, backlog_after
+from lancewal_flusher.service.backlog import Backlog, BacklogReader
 from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundReport
+from tests.support.asked import keys_read
 from tests.support.flusher_tables import FlusherTable, upserts
 
 NO_ROUND = RoundReport((), (), 0, (), (), None, {})
@@ -43,7 +44,7 @@ class Later(SystemClock):
 
 def looked(table: FlusherTable) -> Backlog:
     """What a flusher that has just started sees."""
-    return backlog_after(table.context(), NO_ROUND, MergedPositions())
+    return BacklogReader(table.context()).after(NO_ROUND)
 
 
 def shown(
@@ -84,6 +85,21 @@ def test_all_flushes_that_wait_are_asked_for_at_once(table: FlusherTable, monkey
 
     monkeypatch.setattr(type(table.context().store), "get", together)
     assert looked(table).rows[table.regions[0]] == 9
+
+
+def test_a_flush_that_waits_is_asked_for_once(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    region = table.regions[0]
+    reader, asked = BacklogReader(table.context()), keys_read(table.store, monkeypatch)
+    found = []
+    for rows in (range(5), range(5, 9), range(9, 10)):
+        table.generation(0, upserts(rows))
+        found += [reader.now().rows[region], reader.now().rows[region]]
+    assert found == [5, 5, 9, 9, 10, 10]
+    flushes = [table.record(0, generation).snapshot for generation in (1, 2, 3)]
+    assert [asked.count(key or "") for key in flushes] == [1, 1, 1]
+    table.round()
+    assert reader.now().rows[region] == 0
+    assert not reader._flushes
 
 
 def test_what_the_table_has_is_as_new_as_the_last_generation_that_is_merged(table: FlusherTable) -> None:

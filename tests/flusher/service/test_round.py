@@ -24,8 +24,7 @@ from lancewal_flusher.merge.finish import finish_newest
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.merge.plan import MergeLimits, choose
 from lancewal_flusher.service import round as rounds
-from lancewal_flusher.service.backlog import backlog_after
-from lancewal_flusher.service.merged_positions import MergedPositions
+from lancewal_flusher.service.backlog import BacklogReader
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.flusher_tables import COMBINE, OPEN_ROWS, FlusherTable, ScriptedTable, delete, patch, upsert, upserts
@@ -455,7 +454,7 @@ def test_a_region_whose_state_is_damaged_holds_up_no_other(tmp_path: Path, harm:
     assert harm == "the whole page" or f"region {table.regions[damaged].name}" in str(
         report.damaged[table.regions[damaged]]
     )
-    backlog = backlog_after(context, report, MergedPositions())
+    backlog = BacklogReader(context).after(report)
     assert {region.partition for region in backlog.waiting} == {0, 1, 2} - left
     going_on = {neighbour, elsewhere} - left
     for partition in going_on:

@@ -49,7 +49,7 @@ from lancewal_flusher.garbage.collect import collect_garbage
 from lancewal_flusher.merge.merge import merge_next
 from lancewal_flusher.service import round as rounds
 from lancewal_flusher.service import service
-from lancewal_flusher.service.backlog import Backlog
+from lancewal_flusher.service.backlog import Backlog, BacklogReader
 from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundState, run_round
@@ -59,6 +59,7 @@ from lancewal_flusher.upkeep.compaction import NothingToCompact
 from lancewal_flusher.upkeep.expiry import NothingExpired
 from tests.support.flusher_tables import COLUMNS, OPEN_ROWS, FlusherTable, delete, patch, upserts
 from tests.support.scrapes import not_shown
+from tests.support.scripted import ManualClock
 
 DEADLINE_S = 240.0
 
@@ -460,6 +461,7 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
     context = replace(context, contract=context.contract.model_copy(update={"ttl_column": "at", "ttl_s": 86_400}))
     loop = service._Loop(
         context,
+        BacklogReader(context),
         FlusherMetrics(context.clock, "t", context.events),
         ControlReader(table.store, context.clock, Service.FLUSHER),
         bool,
@@ -535,6 +537,24 @@ def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pyte
         wait_for(lambda: table.states(0) == ["MERGED", "MERGED"])  # the pause ends by itself
         wait_for(lambda: samples(port)["round_seconds_count"] > rounds)  # counted when the round ends
     table.check()
+
+
+def test_during_a_pause_it_is_looked_as_often_as_rounds_would_begin(table: FlusherTable) -> None:
+    context, clock, looked = table.context(), ManualClock(), list[float]()
+
+    class Noted(BacklogReader):
+        def now(self) -> Backlog:
+            looked.append(clock.monotonic())
+            return super().now()
+
+    context = replace(context, clock=clock)
+    control = ControlReader(table.store, clock, Service.FLUSHER)
+    loop = service._Loop(context, Noted(context), FlusherMetrics(clock, "t", context.events), control, bool)
+    began = clock.monotonic()
+    for _ in range(9):
+        loop.look_again(10.0)
+        clock.sleep(4.0)
+    assert [at - began for at in looked] == [0.0, 12.0, 24.0]
 
 
 def test_a_control_that_cannot_be_read_is_shown(table: FlusherTable) -> None:

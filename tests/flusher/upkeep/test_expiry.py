@@ -36,6 +36,7 @@ from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.define.alter import alter_terms
 from lancewal_flusher.garbage.collect_all import look
 from lancewal_flusher.service import service
+from lancewal_flusher.service.backlog import BacklogReader
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.turns import Turn
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
@@ -382,7 +383,11 @@ def expiry_turn(table: FlusherTable, clock: ManualClock) -> Turn[Any]:
     """As the service takes it."""
     context = context_of(table, clock)
     loop = service._Loop(
-        context, FlusherMetrics(clock, "t", context.events), ControlReader(table.store, clock, Service.FLUSHER), bool
+        context,
+        BacklogReader(context),
+        FlusherMetrics(clock, "t", context.events),
+        ControlReader(table.store, clock, Service.FLUSHER),
+        bool,
     )
     (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == "expiry"]
     return turn
