@@ -49,8 +49,8 @@ def clean_up(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_rows_that_are_used_again_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Each against the dict of its moment, through merges, compaction, clean-up of versions and collected garbage."""
-    monkeypatch.setattr(garbage, "PAGE_AT", 3)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
     pipeline = Pipeline(tmp_path, EVERY_TYPE, seed=seed, seal_rows=20, batch=20, grace_s=0)
     rng, table = pipeline.rng, open_table(pipeline.uri)
     planned: list[tuple[Rows, dict[Key, Row]]] = []

@@ -72,8 +72,8 @@ def limits_of(limits: Limits | None) -> Iterator[None]:
     if limits is None:
         yield
         return
-    before = garbage.PAGE_AT, garbage.PAGE_REST, garbage.VERSIONS_KEPT
-    garbage.PAGE_AT, garbage.PAGE_REST, garbage.VERSIONS_KEPT = (
+    before = garbage.HISTORY_PAGE_AT, garbage.HISTORY_PAGE_REST, garbage.VERSIONS_KEPT
+    garbage.HISTORY_PAGE_AT, garbage.HISTORY_PAGE_REST, garbage.VERSIONS_KEPT = (
         limits.page_at,
         limits.page_rest,
         limits.versions_kept,
@@ -81,7 +81,7 @@ def limits_of(limits: Limits | None) -> Iterator[None]:
     try:
         yield
     finally:
-        garbage.PAGE_AT, garbage.PAGE_REST, garbage.VERSIONS_KEPT = before
+        garbage.HISTORY_PAGE_AT, garbage.HISTORY_PAGE_REST, garbage.VERSIONS_KEPT = before
 
 
 def _start(world: World) -> None:

@@ -59,7 +59,7 @@ from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, put_new
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, list_candidates, page_due
+from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, history_page_due, list_candidates
 from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions, is_time
 from lancewal_flusher.snapshots.drop import drop_overdue
@@ -140,7 +140,7 @@ def _shorten(
     changed: dict[Region, History] = {}
     pages: dict[Region, tuple[str, tuple[GenerationRecord, ...]]] = {}
     for region, history in histories.items():
-        page = page_due(history, in_force.generation(region))
+        page = history_page_due(history, in_force.generation(region))
         if page:
             key = paths.history_page(region, page[0].generation)
             pages[region] = key, _put_page(context, region, history.index.contract_version, key, page)

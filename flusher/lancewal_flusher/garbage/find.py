@@ -44,9 +44,9 @@ PARCEL_KEPT_MS = 24 * 3600 * 1000
 """Far longer than any merge takes; only a crash leaves a parcel behind."""
 FENCE_SIZE_MAX = 512
 """No data segment is as small; an object up to this size is looked into."""
-PAGE_AT = 64
-"""MERGED generations in an index from which on it leaves all but ``PAGE_REST`` of them to a page."""
-PAGE_REST = 16
+HISTORY_PAGE_AT = 64
+"""MERGED generations in an index from which on it leaves all but ``HISTORY_PAGE_REST`` of them to a history page."""
+HISTORY_PAGE_REST = 16
 _LAST = Sequence(2**64 - 1)
 
 
@@ -142,33 +142,33 @@ def find_garbage(
         is_old, kept = _page_is_old(now, page in swaps), VERSIONS_KEPT - swaps.get(page, 0)
         looks.append(partial(_old_versions, context, page_family(page), is_old, kept))
     looks.append(lambda: _old_versions(context, FAMILY, _catalog_is_old(now), VERSIONS_KEPT))
-    looks.append(lambda: [key for history in histories.values() for key in _old_pages(history)])
+    looks.append(lambda: [key for history in histories.values() for key in _old_history_pages(history)])
     looks.append(lambda: _old_parcels(context, now))
     found = context.tasks.map(lambda look: look(), looks)
     old = tuple(key for keys in found[kinds:] for key in keys)
     return Garbage(frozenset().union(*found[:kinds]), old, {} if kept_by.damaged else needed)
 
 
-def page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
+def history_page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
     """The oldest MERGED generations of a long index, for a history page; empty where it is short.
 
     Only those before the next page: one from before a restore begins among them, and of two the later counts.
     """
     merged = [r for r in history.index.generations if r.state is State.MERGED and r.generation <= watermark]
-    if len(merged) < PAGE_AT:
+    if len(merged) < HISTORY_PAGE_AT:
         return ()
     begins = [page[0].generation for _, page in history.pages if page[0].generation > merged[0].generation]
-    return tuple(r for r in merged[:-PAGE_REST] if not begins or r.generation < min(begins))
+    return tuple(r for r in merged[:-HISTORY_PAGE_REST] if not begins or r.generation < min(begins))
 
 
 def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, tuple[bool, bool]]:
     """What step 3 makes of a history that nobody else changes, and whether it is in the first and in the second swap.
 
-    A page that it would write is left out: its generations count the same while they stand in the index.
+    A history page that it would write is left out: its generations count the same while they stand in the index.
     """
     reached = boundary(history, watermark, now, window_ms)
     trimmed = None if reached is None else trim(history.index, reached, history.index.write_id)
-    swaps = bool(page_due(history, watermark)), trimmed is not None
+    swaps = bool(history_page_due(history, watermark)), trimmed is not None
     return History(trimmed or history.index, history.pages), swaps
 
 
@@ -280,5 +280,5 @@ def _old_parcels(context: FlusherContext, now: int) -> list[str]:
     ]
 
 
-def _old_pages(history: History) -> list[str]:
+def _old_history_pages(history: History) -> list[str]:
     return [key for key, page in history.pages if page[-1].generation <= history.index.trimmed_generation]

@@ -113,8 +113,8 @@ def test_replay_makes_lost_snapshots_anew(world: Restored) -> None:
 
 
 def test_replay_takes_generations_back_from_history_pages(world: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "PAGE_AT", 3)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
     world.pipeline.collect()
     assert world.pipeline.objects("history/00000000000000000001.binpb") or list(
         (Path(world.pipeline.uri) / "_lancewal").rglob("history/*")
@@ -303,8 +303,8 @@ def test_no_version_behind_a_restore_stands_in_for_one_before_it(world: Restored
 def test_pages_from_before_a_replay_do_not_shorten_the_history_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "PAGE_AT", 3)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
     pipeline = Pipeline(tmp_path, partitions=1, seed=11, history_window_s=3600, grace_s=0)
     first = pipeline.table.newest().version  # what is merged again begins where an old page does
     for _ in range(7):

@@ -28,7 +28,7 @@ from lancewal_core.table.control import Service, pause
 from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_flusher.commands import gc as gc_commands
 from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
-from lancewal_flusher.garbage.find import PAGE_AT
+from lancewal_flusher.garbage.find import HISTORY_PAGE_AT
 from lancewal_flusher.garbage.kinds import Group
 from tests.flusher.garbage.test_collect import GRACE_S, WEEK_S, WINDOW_S, World, merged_once
 from tests.flusher.service.test_service import tree
@@ -320,7 +320,7 @@ def long_life() -> World:
     world = World()
     writer = world.writer("a")
     world.open(writer)
-    for _ in range(PAGE_AT + 10):
+    for _ in range(HISTORY_PAGE_AT + 10):
         world.generation(writer, segments=1)
     world.clock.seconds += WEEK_S
     return world
@@ -331,11 +331,11 @@ def pages_below() -> World:
     world = World()
     writer = world.writer("a")
     world.open(writer)
-    for _ in range(PAGE_AT):
+    for _ in range(HISTORY_PAGE_AT):
         world.generation(writer, segments=1)
     world.collect()
     world.clock.seconds += WINDOW_S / 2
-    for _ in range(PAGE_AT):
+    for _ in range(HISTORY_PAGE_AT):
         world.generation(writer, segments=1)
     world.collect()
     world.clock.seconds += WINDOW_S / 2

@@ -30,9 +30,9 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
-from lancewal_core.region.flush import entries_of
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
 from lancewal_core.region.flushes.u64_segment import U64Segment
+from lancewal_core.region.flush import entries_of
 from lancewal_core.region.history import KnownPages, generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
 from lancewal_core.region.indexes import RegionIndexes
@@ -52,7 +52,13 @@ from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage import find
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
-from lancewal_flusher.garbage.find import FENCE_KEPT_MS, PAGE_AT, PAGE_REST, PARCEL_KEPT_MS, VERSIONS_KEPT
+from lancewal_flusher.garbage.find import (
+    FENCE_KEPT_MS,
+    HISTORY_PAGE_AT,
+    HISTORY_PAGE_REST,
+    PARCEL_KEPT_MS,
+    VERSIONS_KEPT,
+)
 from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
@@ -618,19 +624,21 @@ def test_foreign_objects_stay(world: World) -> None:
 def test_a_long_index_leaves_its_oldest_merged_generations_to_a_page(world: World) -> None:
     writer = world.writer("a")
     world.open(writer)
-    for _ in range(PAGE_AT - 1):
+    for _ in range(HISTORY_PAGE_AT - 1):
         world.generation(writer, segments=1)
     world.collect()
     assert world.pages() == []
     world.generation(writer, segments=1)
     before = world.index().generations
     world.collect()
-    assert world.pages() == [(1, PAGE_AT - PAGE_REST)]
-    assert world.index().generations == before[PAGE_AT - PAGE_REST :]
+    assert world.pages() == [(1, HISTORY_PAGE_AT - HISTORY_PAGE_REST)]
+    assert world.index().generations == before[HISTORY_PAGE_AT - HISTORY_PAGE_REST :]
     page = paths.history_page(world.region(), Generation(1))
-    assert decode_history(world.plain.get(page) or b"", page).generations == before[: PAGE_AT - PAGE_REST]
+    assert (
+        decode_history(world.plain.get(page) or b"", page).generations == before[: HISTORY_PAGE_AT - HISTORY_PAGE_REST]
+    )
     world.collect_fully()
-    assert world.segments("a") == list(range(PAGE_AT))  # named by the page, within the window
+    assert world.segments("a") == list(range(HISTORY_PAGE_AT))  # named by the page, within the window
 
 
 @pytest.fixture
@@ -639,7 +647,7 @@ def paged_world() -> World:
     world = World()
     writer = world.writer("a")
     world.open(writer)
-    for _ in range(PAGE_AT):
+    for _ in range(HISTORY_PAGE_AT):
         world.generation(writer, segments=1)
         world.clock.seconds += HOUR_S
     world.contract = world.contract.model_copy(update={"history_window_s": int(1000 * HOUR_S)})
@@ -674,7 +682,7 @@ def test_a_page_that_is_there_already_is_taken_as_it_is(world: World) -> None:
     """Another collector wrote it when fewer were MERGED, and has died since."""
     writer = world.writer("a")
     world.open(writer)
-    for _ in range(PAGE_AT + 6):
+    for _ in range(HISTORY_PAGE_AT + 6):
         world.generation(writer, segments=1)
     page = world.index().generations[:30]
     world.plain.put_if_absent(
@@ -684,7 +692,7 @@ def test_a_page_that_is_there_already_is_taken_as_it_is(world: World) -> None:
     assert world.pages() == [(1, 30)]
     assert world.index().generations[0].generation == 31
     world.collect_fully()
-    assert world.segments("a") == list(range(PAGE_AT + 6))
+    assert world.segments("a") == list(range(HISTORY_PAGE_AT + 6))
 
 
 @pytest.mark.parametrize("first", [1, 20])
@@ -692,7 +700,7 @@ def test_generations_of_which_an_old_page_says_otherwise_stay_in_the_index(world
     """It is from before a restore; they were merged again since, and their history window begins anew."""
     writer = world.writer("a")
     world.open(writer)
-    for _ in range(PAGE_AT + 6):
+    for _ in range(HISTORY_PAGE_AT + 6):
         world.generation(writer, segments=1)
     before = world.index().generations
     old = tuple(replace(r, merged_at_ms=0, merged_version=TableVersion(1)) for r in before[first - 1 : 30])
@@ -706,7 +714,7 @@ def test_generations_of_which_an_old_page_says_otherwise_stay_in_the_index(world
     behind = generations_behind(world.opened(world.store), world.region(), world.index(), Generation(0))
     assert tuple(behind) == before
     world.collect_fully()
-    assert world.segments("a") == list(range(PAGE_AT + 6))
+    assert world.segments("a") == list(range(HISTORY_PAGE_AT + 6))
 
 
 def test_pages_that_a_listing_leaves_out_are_missed_by_a_reader(paged_world: World) -> None:
@@ -720,7 +728,7 @@ def test_pages_that_a_listing_leaves_out_are_missed_by_a_reader(paged_world: Wor
 def test_a_crash_between_page_and_index_repeats_itself_away(world: World) -> None:
     writer = world.writer("a")
     world.open(writer)
-    for _ in range(PAGE_AT):
+    for _ in range(HISTORY_PAGE_AT):
         world.generation(writer, segments=1)
     world.store.fail("put", "/pages/", times=100)
     with pytest.raises(StoreUnavailable):
@@ -735,12 +743,12 @@ def test_a_crash_between_page_and_index_repeats_itself_away(world: World) -> Non
 def test_no_verdict_on_a_page_leaves_the_index(world: World) -> None:
     writer = world.writer("a")
     world.open(writer)
-    for _ in range(PAGE_AT):
+    for _ in range(HISTORY_PAGE_AT):
         world.generation(writer, segments=1)
     world.store.faults.puts.append(PutFault.NEVER_ARRIVED)
     with pytest.raises(StoreUnavailable, match="history"):
         world.collect()
-    assert len(world.index().generations) == PAGE_AT + 1
+    assert len(world.index().generations) == HISTORY_PAGE_AT + 1
 
 
 def test_a_page_that_a_listing_leaves_out_ends_the_round(paged_world: World) -> None:
@@ -927,7 +935,7 @@ def test_what_the_table_s_watermark_does_not_hold_leaves_for_no_page(world: Worl
     world.open(writer)
     world.generation(writer, segments=1)
     watermark = world.marks[world.region()]
-    for _ in range(PAGE_AT):
+    for _ in range(HISTORY_PAGE_AT):
         world.generation(writer, segments=1)
     newest = world.table.newest()
     fragments = tuple(newest.fragment_json(f.fragment_id) for f in newest.fragments())
@@ -1287,7 +1295,7 @@ def test_a_damaged_history_page_is_its_region_s_alone() -> None:
     writer = world.writer("a")
     for partition in range(2):
         world.open(writer, partition)
-        for _ in range(PAGE_AT):
+        for _ in range(HISTORY_PAGE_AT):
             world.generation(writer, partition, segments=1)
     world.collect()
     (key,) = [info.key for info in world.plain.list(paths.history_prefix(world.region(0)))]
@@ -1301,7 +1309,7 @@ def test_a_damaged_history_page_is_its_region_s_alone() -> None:
     assert {region.partition for region in report.trimmed} == {1}
     world.collect_fully()
     assert world.segments("a") == segments
-    assert len(world.snapshots(0)) == PAGE_AT
+    assert len(world.snapshots(0)) == HISTORY_PAGE_AT
 
 
 # -- what a collector knows of the last round --------------------------------------------------------------------
@@ -1309,8 +1317,8 @@ def test_a_damaged_history_page_is_its_region_s_alone() -> None:
 
 def test_history_pages_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for one that is put anew, and what there is no room for."""
-    monkeypatch.setattr(find, "PAGE_AT", 4)
-    monkeypatch.setattr(find, "PAGE_REST", 1)
+    monkeypatch.setattr(find, "HISTORY_PAGE_AT", 4)
+    monkeypatch.setattr(find, "HISTORY_PAGE_REST", 1)
     world = World()
     writer = world.writer("a")
     world.open(writer)

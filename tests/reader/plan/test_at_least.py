@@ -147,8 +147,8 @@ def test_what_is_not_reached_in_time_is_named(pipeline: Pipeline) -> None:
 
 
 def test_a_dead_letter_is_told_while_its_entry_is_kept(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "PAGE_AT", 3)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
     token = bad(pipeline, 1)
     last = token.positions["orders", 1] - 1
     table = open_table(pipeline.uri)

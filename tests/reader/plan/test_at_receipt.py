@@ -76,8 +76,8 @@ def compact(pipeline: Pipeline) -> None:
 
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
-    monkeypatch.setattr(garbage, "PAGE_AT", 4)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 4)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
     made = Pipeline(tmp_path, seed=3, seal_rows=25, batch=15, grace_s=0, history_window_s=WINDOW_S)
     yield made
     made.close()
@@ -89,8 +89,8 @@ def plan_of(table: Table, receipt: bytes | Receipt) -> ReadPlan:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_receipt_gives_its_rows_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(garbage, "PAGE_AT", 3)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
     pipeline = Pipeline(tmp_path, EVERY_TYPE, seed=seed, seal_rows=20, batch=20, grace_s=0)
     rng = pipeline.rng
     kept = open_table(pipeline.uri)
@@ -136,8 +136,8 @@ def test_every_receipt_gives_its_rows_again(tmp_path: Path, monkeypatch: pytest.
 def test_clean_ups_and_expired_windows_give_the_rows_or_the_named_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "PAGE_AT", 3)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
     outcomes = dict.fromkeys(["again", "stand-in", "version gone", "outside"], 0)
     for seed in range(12):
         if seed > 1 and all(outcomes.values()):

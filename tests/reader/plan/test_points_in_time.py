@@ -72,8 +72,8 @@ def step(pipeline: Pipeline, number: int) -> None:
 @pytest.fixture
 def paged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generations leave the states of their partitions soon."""
-    monkeypatch.setattr(garbage, "PAGE_AT", 3)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
 
 
 @pytest.mark.parametrize("seed", range(2))
