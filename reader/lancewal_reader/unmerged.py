@@ -27,11 +27,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.keys.scan import find_keys
 from lancewal_core.region.flushes.manifest import by_flush, read_flush
+from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_parts
 from lancewal_core.rows.fold import Folded, complete, extend, fold, fold_onto, side_by_side
@@ -41,9 +41,9 @@ from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_core.wal.entry import Entry, is_chain
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
-from lancewal_core.wal.walk import SegmentCache, read_segment, walk
+from lancewal_core.wal.walk import SegmentCache, read_segment
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef
@@ -507,11 +507,10 @@ def _of_flush(context: DeltaContext, refs: Flushed, projected: RowSchema) -> lis
 
 
 def _from_log(context: DeltaContext, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:
-    walked = walk(context.store, context.tasks, ref.log, ref.first_sequence, before=ref.end_sequence, regions=(region,))
-    entries = [e for s in walked.segments for e in s.entries if e.region == region and ref.first <= e.first < ref.next]
-    if not is_chain(entries, ref.first, ref.next):
+    try:
+        entries = entries_of(context, region, ref)
+    except PlanStale as error:
         raise ObjectMissing(
-            f"{ref.key} is gone, and so are its WAL entries, from {paths.wal_segment(ref.log, walked.end)} on. {LOG_LOST}",
-            object=ref.key,
-        )
+            f"{ref.key} is gone, and so are its WAL entries: {error}. {LOG_LOST}", object=ref.key
+        ) from error
     return fold([project_rows(e.rows, context.contract.rows, projected) for e in entries], projected)

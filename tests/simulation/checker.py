@@ -22,8 +22,8 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import Generation, OwnerId, Page, Region, Sequence
 from lancewal_core.process import failpoints
-from lancewal_core.region.flush import entries_of
 from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.opened_table import OpenedTable

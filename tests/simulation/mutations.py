@@ -11,7 +11,7 @@ import pytest
 
 import lancewal_core.region.durable_position
 import lancewal_core.region.end_region
-import lancewal_core.region.flush
+import lancewal_core.region.generation_entries
 import lancewal_core.wal.listed
 import lancewal_core.wal.walk
 import lancewal_core.wal.writer
@@ -37,7 +37,6 @@ import lancewal_reader.plan.at_record_time
 import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
 import lancewal_reader.reads
-import lancewal_reader.unmerged
 from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
@@ -195,8 +194,7 @@ def _a_log_s_end_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_entries_are_all(patch: pytest.MonkeyPatch) -> None:
-    for module in (lancewal_core.region.flush, lancewal_reader.unmerged):
-        patch.setattr(module, "is_chain", lambda entries, first, next_: True)
+    patch.setattr(lancewal_core.region.generation_entries, "is_chain", lambda entries, first, next_: True)
 
 
 def list_late(patch: pytest.MonkeyPatch) -> None:

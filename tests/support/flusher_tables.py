@@ -25,8 +25,9 @@ from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.flush import entries_of, flush_generations
+from lancewal_core.region.flush import flush_generations
 from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Flushable

@@ -14,8 +14,8 @@ import pyarrow as pa
 from lancewal_audit.repair.context import RepairContext
 from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, PlanStale
 from lancewal_core.ids import Region
-from lancewal_core.region.flush import entries_of
 from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_folded
 from lancewal_core.rows.fold import Folded, fold

@@ -3,8 +3,8 @@
 ``index`` is the value, ``transitions`` say how it may change, ``indexes`` read and swap it, many at a call; the bytes of all
 lie in ``pages``; ``history`` has what an index left behind.
 ``opened_table`` bundles all that a table's protocols use.
-``flush`` makes a ``snapshot`` of each generation that has ended, many at a call; what a flush says of itself is in
-``flushes``;
+``flush`` makes a ``snapshot`` of each generation that has ended, many at a call, where memory has not its rows of the
+``generation_entries`` in its log; what a flush says of itself is in ``flushes``;
 ``durable_position`` and ``loss_record`` say from where ingest goes on, ``end_region`` ends what its owner has open.
 
 May import: errors, ids, paths, process, proto, region.flushes, region.pages, rows, store, table, wal, words.

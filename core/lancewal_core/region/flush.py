@@ -15,7 +15,7 @@ Guarantees
     its slowest request.
 
 Steps
- 1. Gather the generation's entries (from memory, or by ``kept_entries`` from its log) and fold them.
+ 1. Gather the generation's entries (from memory, or from its log: ``generation_entries``) and fold them.
  2. Write the snapshot, or those of small generations together, into a folder of its own.
  3. Compare-and-swap SEALED -> FLUSHED.
 
@@ -28,25 +28,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
-from lancewal_core import paths
-from lancewal_core.errors import LOG_LOST, Corrupt, LancewalError, ObjectMissing, PlanStale, or_raised
-from lancewal_core.ids import LogId, Page, Region, Sequence
+from lancewal_core.errors import LancewalError, PlanStale, or_raised
+from lancewal_core.ids import LogId, Page, Region
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.generation_entries import entries_together, kept_entries
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import Decide
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Flushable, write_flush
 from lancewal_core.region.transitions import flushed, refreshed
 from lancewal_core.rows.fold import fold
-from lancewal_core.wal.entry import Described, Entry, is_chain, kept_bytes
-from lancewal_core.wal.segment import EntryHeader
-from lancewal_core.wal.walk import walk, walk_trailers
+from lancewal_core.wal.entry import Entry
 
-E = TypeVar("E", bound=Described)
 Answer = Snapshot | LancewalError | None
 """What became of a generation's flush, why it is not known or not done, or None: somebody else was faster."""
 ALONE_ROWS = 50_000
@@ -57,66 +53,6 @@ ALONE_BYTES = 8 << 20
 TOGETHER_BYTES = 64 << 20
 """What generations that are flushed together hold at most: as much as one of them by the default of ``ingest.seal_bytes``.  A
 larger one goes alone."""
-_SEGMENTS_AT_ONCE = 32
-"""Most that are read before it is looked how much they keep,"""
-_SEGMENTS_FIRST = 2
-"""and how many at first: of a log that was caught up with each may keep half as much as ``TOGETHER_BYTES``."""
-
-
-def entries_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
-    """The entries of a SEALED or later generation, from its log.
-
-    ``PlanStale`` when one is not there: it may have been trimmed since the index was read (``kept_entries`` looks).
-    """
-    walked = walk(
-        opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,)
-    )
-    return _chain(region, record, (e for s in walked.segments for e in s.entries), walked.end)
-
-
-def headers_of(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[EntryHeader]:
-    """``entries_of`` without their rows."""
-    walked = walk_trailers(opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence)
-    return _chain(region, record, (e for s in walked.segments for e in s.entries), walked.end)
-
-
-def _chain(region: Region, record: GenerationRecord, found: Iterable[E], end: Sequence) -> list[E]:
-    """The generation's own of the entries found in its log before ``end``; ``PlanStale`` unless they are all."""
-    entries = [e for e in found if e.region == region and _is_of(record, e)]
-    if record.next is None or not is_chain(entries, record.first, record.next):
-        shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"
-        raise PlanStale(
-            f"region {region.name}: generation {record.generation} has positions {record.first} to {record.next}, "
-            f"its log shows {shown} before {paths.wal_segment(record.log, end)}",
-            region=region.name,
-            log=record.log,
-        )
-    return entries
-
-
-def _is_of(record: GenerationRecord, entry: Described) -> bool:
-    """Of its region's entries."""
-    return record.next is not None and record.first <= entry.first < record.next
-
-
-def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
-    """``entries_of`` a generation that its index must keep as it is until somebody has done what the caller is about to do.
-
-    ``PlanStale`` when that has happened: somebody flushed, rebuilt or merged it first.  ``Corrupt`` names what of its log is
-    damaged or lost.
-    """
-    try:
-        return entries_of(opened, region, record)
-    except (PlanStale, Corrupt) as error:
-        newer = opened.indexes.read([region]).get(region)
-        if newer is None or record not in newer.generations:
-            raise PlanStale(
-                f"region {region.name}: generation {record.generation} was flushed, rebuilt, merged or trimmed meanwhile",
-                region=region.name,
-            ) from error
-        if isinstance(error, Corrupt):
-            raise
-        raise ObjectMissing(f"{error}. {LOG_LOST}", region=region.name, log=record.log) from error
 
 
 def flush_generation(
@@ -277,7 +213,7 @@ def _from_logs(
     for log, records in by_log.items():
         while records:
             try:
-                found = _entries_together(opened, log, records)
+                found = entries_together(opened, log, records, TOGETHER_BYTES)
             except LancewalError as error:
                 answers.update(dict.fromkeys(records, error))
                 break
@@ -299,57 +235,6 @@ def _from_logs(
                 else:
                     yield [Flushable(region, records[region], content)]
             records = {region: record for region, record in records.items() if region not in found}
-
-
-def _entries_together(
-    opened: OpenedTable, log: LogId, records: Mapping[Region, GenerationRecord]
-) -> dict[Region, list[Entry] | None]:
-    """Entries of as many of these generations as there is room for, beginning with the first; None of one that they could not
-    be read of beside others."""
-    found: dict[Region, list[Entry]] = {region: [] for region in records}
-    at = 0
-    step, kept = _SEGMENTS_FIRST, 0
-    try:
-        while len(found) > 1 and (left := _left([records[region] for region in found], at)) is not None:
-            at, stop = left.start, min(left.start + step, left.stop)
-            walked = walk(opened.store, opened.tasks, log, Sequence(at), before=Sequence(stop), regions=list(found))
-            for entry in (e for segment in walked.segments for e in segment.entries):
-                if entry.region in found and _is_of(records[entry.region], entry):
-                    found[entry.region].append(entry)
-            before, kept = kept, _kept(found)
-            room = (TOGETHER_BYTES - kept) * step // max(kept - before, 1)  # for such as these were
-            step = max(min(2 * step, _SEGMENTS_AT_ONCE, room), 1)
-            while len(found) > 1 and kept > TOGETHER_BYTES:
-                for region in list(found)[len(found) // 2 :]:
-                    del found[region]
-                kept = _kept(found)
-            at = walked.end
-            if at < stop:
-                break
-    except Corrupt:  # of a segment that another needs, perhaps
-        return dict.fromkeys(found)
-    return {region: _chain_or_none(region, records[region], of_one, Sequence(at)) for region, of_one in found.items()}
-
-
-def _left(records: Seq[GenerationRecord], at: int) -> range | None:
-    """From ``at`` on the first segment that one of these generations may have something in, up to the end of the last; None
-    where there is none.  What lies between two of them nobody reads: it may be most of a log."""
-    ends = [(record, record.end_sequence or record.first_sequence) for record in records]
-    behind = [(first, end) for record, end in ends if end > (first := max(record.first_sequence, at))]
-    return range(min(first for first, _ in behind), max(end for _, end in behind)) if behind else None
-
-
-def _kept(found: Mapping[Region, Seq[Entry]]) -> int:
-    return kept_bytes(e for of_one in found.values() for e in of_one)
-
-
-def _chain_or_none(
-    region: Region, record: GenerationRecord, found: Iterable[Entry], end: Sequence
-) -> list[Entry] | None:
-    try:
-        return _chain(region, record, found, end)
-    except PlanStale:
-        return None
 
 
 def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:

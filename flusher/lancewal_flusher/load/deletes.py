@@ -18,7 +18,7 @@ import pyarrow as pa
 from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow, or_raised
 from lancewal_core.ids import Generation, Region
 from lancewal_core.keys.conflicts import Conflicts
-from lancewal_core.region.flush import entries_of
+from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import read_histories
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_each, read_gone_of

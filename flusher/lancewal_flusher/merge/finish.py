@@ -46,7 +46,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.origin import MergedFrom
-from lancewal_core.region.flush import kept_entries
+from lancewal_core.region.generation_entries import kept_entries
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_each, read_parts
 from lancewal_core.rows.fold import fold

@@ -19,9 +19,9 @@ from contextlib import suppress
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Region
-from lancewal_core.region.flush import headers_of
 from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.flushes.u64_segment import U64Segment
+from lancewal_core.region.generation_entries import headers_of
 from lancewal_core.region.history import read_histories
 from lancewal_core.region.index import GenerationRecord, encode_specified
 from lancewal_core.region.snapshot import read_flushes

@@ -32,8 +32,8 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Region
-from lancewal_core.region.flush import entries_of
 from lancewal_core.region.flushes.manifest import Snapshot, by_flush
+from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.opened_table import OpenedTable

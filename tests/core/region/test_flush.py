@@ -15,16 +15,10 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, PlanStale, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.region import flush
-from lancewal_core.region.flush import (
-    entries_of,
-    flush_from_logs,
-    flush_generation,
-    flush_generations,
-    headers_of,
-    rebuild_snapshot,
-)
+from lancewal_core.region import flush, generation_entries
+from lancewal_core.region.flush import flush_from_logs, flush_generation, flush_generations, rebuild_snapshot
 from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.generation_entries import entries_of, headers_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
@@ -352,7 +346,7 @@ def test_what_is_read_at_once_follows_from_what_segments_keep(world: World, monk
         asked.append((len(named["regions"]), kept_bytes(e for s in walked.segments for e in s.entries)))
         return walked
 
-    monkeypatch.setattr(flush, "walk", noted)
+    monkeypatch.setattr(generation_entries, "walk", noted)
     monkeypatch.setattr(flush, "TOGETHER_BYTES", 30_000)
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert max(nbytes for regions, nbytes in asked if regions == 2) <= 30_000

@@ -32,7 +32,7 @@ from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
 from lancewal_core.region.flushes.u64_segment import U64Segment
-from lancewal_core.region.flush import entries_of
+from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import KnownPages, generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
 from lancewal_core.region.indexes import RegionIndexes

@@ -13,7 +13,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.ids import Region
 from lancewal_core.paths import wal_prefix
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region import flush
+from lancewal_core.region import generation_entries
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.pages.state_page import Record, decode_page, encode_page
 from lancewal_core.table.lance.pinned import LancePinnedTable
@@ -200,7 +200,7 @@ def test_an_orphan_that_another_flushes_from_memory_is_no_damage(
 ) -> None:
     """Its log is damaged; its ingest has the rows and was only slow."""
     table.generation(0, upserts(range(5)), flush=False)
-    folds = flush.entries_of
+    folds = generation_entries.entries_of
 
     def late(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -208,7 +208,7 @@ def test_an_orphan_that_another_flushes_from_memory_is_no_damage(
         table.put_back({name: data[:-3] for name, data in table.take_away(wal_prefix()).items()})
         return folds(*arguments)
 
-    monkeypatch.setattr(flush, "entries_of", late)
+    monkeypatch.setattr(generation_entries, "entries_of", late)
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
     assert report.damaged == {}
     assert table.states(0) == ["MERGED"]

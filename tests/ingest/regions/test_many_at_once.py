@@ -19,7 +19,7 @@ from lancewal_core.errors import KafkaUnavailable, ObjectCorrupt
 from lancewal_core.ids import LogId, Page, Region, Sequence
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
-from lancewal_core.region import flush
+from lancewal_core.region import flush, generation_entries
 from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.index import State
 from lancewal_core.region.indexes import page_family
@@ -150,7 +150,7 @@ def test_what_a_former_owner_has_left_is_read_from_its_log_together(monkeypatch:
         place.clock.sleep(2.0)
         return walk(store, tasks, log, *of, **named)
 
-    monkeypatch.setattr(flush, "walk", read)
+    monkeypatch.setattr(generation_entries, "walk", read)
     for _ in range(3):
         worker.step()
     assert states(place) == {p: [State.FLUSHED, State.OPEN] for p in range(4)}

@@ -47,8 +47,8 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.flush import entries_of
 from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
