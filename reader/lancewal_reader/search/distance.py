@@ -9,6 +9,7 @@ and whatever is as near as that to the last wanted one is compared exactly.
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from typing import TypeVar, assert_never
 
 import numpy as np
@@ -16,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_reader.search.options import Metric, Vectors
-from lancewal_reader.search.private_views import Float32s, Held, PrivateViews, View, hashed
+from lancewal_reader.search.private_views import Content, Float32s, Held, PrivateViews, hashed
 
 DISTANCE = "_distance"
 AnyVectors = TypeVar("AnyVectors", Vectors, Float32s)
-_DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
+DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 
 
 def distances(stored: Vectors, query: Vectors, metric: Metric) -> Vectors:
@@ -39,6 +40,15 @@ def distances(stored: Vectors, query: Vectors, metric: Metric) -> Vectors:
                 return 1.0 - cosines
             case _:
                 assert_never(metric)
+
+
+def of_length_one(query: Vectors) -> Vectors:
+    """For ``cosine``, which looks at no lengths: squares of very large or small numbers are lost, in float32 or at all."""
+    largest = np.abs(query).max()
+    if not largest:
+        return query
+    scaled: Vectors = query / largest
+    return scaled / np.linalg.norm(scaled)
 
 
 def _products(stored: AnyVectors, other: AnyVectors) -> AnyVectors:
@@ -71,7 +81,7 @@ def nearest(rows: pa.Table, column: str, query: Vectors, metric: Metric, limit: 
     with np.errstate(over="ignore"):
         shown = found.astype(np.float32)
     order = order[np.isfinite(shown[order])][:limit]
-    return rows.take(pa.array(order)).append_column(_DISTANCE_FIELD, pa.array(shown[order]))
+    return rows.take(pa.array(order)).append_column(DISTANCE_FIELD, pa.array(shown[order]))
 
 
 _FEW = 1_000
@@ -85,6 +95,14 @@ _SQUARE_MIN = 1e-30
 """Of a shorter vector float32 does not know the length."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ByView:
+    """Which of some rows a view held when it was asked last, and the rows that it did not."""
+
+    held: Held
+    rest: KeptVectors
+
+
 class KeptVectors:
     """A column of rows that are searched again and again; threads may share it."""
 
@@ -94,9 +112,10 @@ class KeptVectors:
         with np.errstate(over="ignore", invalid="ignore"):
             self._matrix = _singles(self._rows[column])
             self._squares = _products(self._matrix, self._matrix)
+        self._longest = float(np.sqrt(self._squares[np.isfinite(self._squares)].max(initial=0)))
+        """Of those whose length float32 knows."""
         self._left_out: npt.NDArray[np.bool_] | None = None
-        self._held: tuple[View, int, Held, KeptVectors] | None = None
-        """Of the view that was asked last, with so many vectors."""
+        self._held: _ByView | None = None
 
     @property
     def rows(self) -> pa.Table:
@@ -109,27 +128,28 @@ class KeptVectors:
         found._left_out = left_out if left_out.any() else None
         return found
 
-    def held(self, view: View) -> Held:
-        """Which of the rows a view holds."""
+    def held(self, content: Content) -> _ByView:
+        """One value: another thread may ask by another view meanwhile, whose rest is not this one's."""
         found = self._held
-        if found is None or found[0] is not view or found[1] != len(view.hashes):
-            held = Held(view, hashed(self._matrix))
+        if found is None or found.held.content is not content:
+            held = Held(content, hashed(self._matrix))
             rest = KeptVectors(self._rows.take(pa.array(held.rest)), self._column)
-            self._held = found = (view, len(view.hashes), held, rest)
-        return found[2]
+            self._held = found = _ByView(held, rest)
+        return found
 
     def nearest_by(self, views: PrivateViews, query: Vectors, metric: Metric, limit: int) -> tuple[pa.Table, int]:
         """The nearest, and of how many rows a view chose the candidates."""
         view = views.get(self._column, metric)
-        held = None if view is None else self.held(view)
-        views.compared((self._column, metric), len(self if held is None else self._rest), self._usable, held)
+        by_view = None if view is None else self.held(view.content)
+        rest, held = (self, None) if by_view is None else (by_view.rest, by_view.held)
+        views.compared((self._column, metric), len(rest), rest._usable, held)
         if held is not None and len(held.places):
             try:
                 places = held.nearest(query, limit)
             except (OSError, RuntimeError, ValueError):  # it was removed meanwhile, by whomever
                 return self.nearest(query, metric, limit), 0
             shown = nearest(self._rows.take(pa.array(places)), self._column, query, metric, limit)
-            found = pa.concat_tables([shown, self._rest.nearest(query, metric, limit)])
+            found = pa.concat_tables([shown, rest.nearest(query, metric, limit)])
             order = np.argsort(found[DISTANCE].to_numpy(), kind="stable")[:limit]
             if len(order) == min(limit, len(self)):
                 return found.take(pa.array(order)), len(held.places)
@@ -138,16 +158,9 @@ class KeptVectors:
     def __len__(self) -> int:
         return int(self._rows.num_rows)
 
-    @property
-    def _rest(self) -> KeptVectors:
-        assert self._held is not None
-        return self._held[3]
-
     def _usable(self) -> Float32s:
-        """Vectors that no view holds, and that are near to something."""
-        held = self._held
-        rows = self if held is None else held[3]
-        usable: Float32s = rows._matrix[np.isfinite(rows._squares) & (rows._squares > _SQUARE_MIN)]
+        """Vectors that are near to something."""
+        usable: Float32s = self._matrix[np.isfinite(self._squares) & (self._squares > _SQUARE_MIN)]
         return usable
 
     def nearest(self, query: Vectors, metric: Metric, limit: int) -> pa.Table:
@@ -162,8 +175,8 @@ class KeptVectors:
 
     def _may_be_nearest(self, query: Vectors, metric: Metric, limit: int) -> npt.NDArray[np.int64]:
         """Places, ascending, perhaps of rows that are left out."""
-        everything = np.arange(self._rows.num_rows)
-        longest, length = float(np.sqrt(self._squares.max())), float(np.linalg.norm(query))
+        longest, length = self._longest, float(np.linalg.norm(query))
+        told = np.isfinite(self._squares)  # of the others float32 knows no distance: each may be among the nearest
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             products = _products(self._matrix, query.astype(np.float32))
             error = _ERROR * (len(query) + 2)
@@ -176,14 +189,16 @@ class KeptVectors:
                     found = -products
                     error = error * longest * length + least
                 case "cosine":
-                    if min(self._squares.min(), length**2) < _SQUARE_MIN:
-                        return everything
                     found = -products / (np.sqrt(self._squares) * np.float32(length))
+                    told &= self._squares >= _SQUARE_MIN
+                    error = error if length**2 >= _SQUARE_MIN else np.inf
                 case _:
                     assert_never(metric)
-        if not np.isfinite(found).all() or not np.isfinite(error):
-            return everything
+        told &= np.isfinite(found)
+        if not np.isfinite(error):
+            return np.arange(self._rows.num_rows)
+        found[~told] = np.inf
         if self._left_out is not None:
             found[self._left_out] = np.inf
         last = float(np.partition(found, limit - 1)[limit - 1])
-        return np.flatnonzero(found <= last + 2 * error)
+        return np.flatnonzero((found <= last + 2 * error) | ~told)

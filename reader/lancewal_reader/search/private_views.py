@@ -49,6 +49,7 @@ _NAME = "lancewal-view-"
 _COLUMN = "vector"
 Float32s = npt.NDArray[np.float32]
 Hashes = npt.NDArray[np.uint64]
+Addresses = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 
 
@@ -87,44 +88,17 @@ def _dead(scratch: Path) -> Iterator[Path]:
                 os.close(lock)
 
 
-class View:
-    """Some vectors, each once, by their hashes."""
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a view holds at some moment, which never changes: some vectors, each once, by their hashes."""
 
-    def __init__(self, folder: Folder, metric: Metric, vectors: Float32s) -> None:
-        self.metric = metric
-        self._folder = folder
-        self._address = str(folder.path / "view")
-        self.hashes, self.addresses = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-        self._write(vectors)
-        partitions = max(1, len(vectors) // ROWS_EACH)
-        self._dataset.create_index(_COLUMN, "IVF_FLAT", num_partitions=partitions, metric=metric)
-        self._open()
+    dataset: Any
+    hashes: Hashes
+    addresses: Addresses
 
-    def add(self, vectors: Float32s) -> None:
-        self._write(vectors)
-        self._dataset.optimize.optimize_indices(num_indices_to_merge=0)
-        self._open()
-
-    def _write(self, vectors: Float32s) -> None:
-        hashes, first = np.unique(hashed(vectors), return_index=True)
-        rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors[first].reshape(-1)), vectors.shape[1])
-        written = pa.table({_COLUMN: rows})
-        lance.write_dataset(
-            written, self._address, mode="append", max_rows_per_file=1 << 30, max_bytes_per_file=1 << 50
-        )
-        self._open()
-        fragment = max(f.fragment_id for f in self._dataset.get_fragments())
-        addresses = (np.uint64(fragment) << np.uint64(32)) + np.arange(len(first), dtype=np.uint64)
-        self.hashes = np.concatenate([self.hashes, hashes])
-        self.addresses = np.concatenate([self.addresses, addresses])
-
-    def _open(self) -> None:
-        self._dataset: Any = lance.dataset(self._address)
-
-    def nearest(self, query: Vectors, limit: int, hidden: bytes | None) -> Hashes:
-        """Addresses."""
+    def nearest(self, query: Vectors, limit: int, hidden: bytes | None) -> Addresses:
         mask = {} if hidden is None else {"row_addr_blocklist": hidden}
-        found = self._dataset.scanner(
+        found = self.dataset.scanner(
             columns=["_distance"],
             nearest={"column": _COLUMN, "q": query.astype(np.float32), "k": limit, "minimum_nprobes": PROBES},
             prefilter=True,
@@ -132,6 +106,43 @@ class View:
             **mask,
         ).to_table()
         return np.asarray(found[ROW_ID].to_numpy(), np.uint64)
+
+
+class View:
+    """Threads may ask what it holds while one adds to it: they go on with the ``content`` that they have."""
+
+    def __init__(self, folder: Folder, metric: Metric, vectors: Float32s) -> None:
+        self.metric = metric
+        self._folder = folder
+        self._address = str(folder.path / "view")
+        hashes, addresses = self._write(vectors)
+        partitions = max(1, len(vectors) // ROWS_EACH)
+        self._opened().create_index(_COLUMN, "IVF_FLAT", num_partitions=partitions, metric=metric)
+        self.content = Content(self._opened(), hashes, addresses)
+
+    def add(self, vectors: Float32s) -> None:
+        before = self.content
+        hashes, addresses = self._write(vectors)
+        self._opened().optimize.optimize_indices(num_indices_to_merge=0)
+        self.content = Content(
+            self._opened(),
+            np.concatenate([before.hashes, hashes]),
+            np.concatenate([before.addresses, addresses]),
+        )
+
+    def _write(self, vectors: Float32s) -> tuple[Hashes, Addresses]:
+        """As one more fragment."""
+        hashes, first = np.unique(hashed(vectors), return_index=True)
+        rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors[first].reshape(-1)), vectors.shape[1])
+        written = pa.table({_COLUMN: rows})
+        lance.write_dataset(
+            written, self._address, mode="append", max_rows_per_file=1 << 30, max_bytes_per_file=1 << 50
+        )
+        fragment = max(f.fragment_id for f in self._opened().get_fragments())
+        return hashes, (np.uint64(fragment) << np.uint64(32)) + np.arange(len(first), dtype=np.uint64)
+
+    def _opened(self) -> Any:
+        return lance.dataset(self._address)
 
     def bytes(self) -> int:
         return sum(file.stat().st_size for file in self._folder.path.rglob("*") if file.is_file())
@@ -157,25 +168,26 @@ def hashed(vectors: Float32s) -> Hashes:
 class Held:
     """Which rows of a state a view holds."""
 
-    def __init__(self, view: View, hashes: Hashes) -> None:
-        self.view = view
-        order = np.argsort(view.hashes)
-        at = np.searchsorted(view.hashes, hashes, sorter=order)
+    def __init__(self, content: Content, hashes: Hashes) -> None:
+        self.content = content
+        order = np.argsort(content.hashes)
+        at = np.searchsorted(content.hashes, hashes, sorter=order)
         at = order[np.minimum(at, len(order) - 1)]
-        held = view.hashes[at] == hashes
+        held = content.hashes[at] == hashes
         self.rest: Places = np.flatnonzero(~held)
         """Places of the rows that it does not hold."""
         self.places: Places = np.flatnonzero(held)
-        of_places = view.addresses[at[held]]
+        of_places = content.addresses[at[held]]
         order = np.argsort(of_places, kind="stable")
         self._places, self._addresses = self.places[order], of_places[order]
-        self.hidden = mask_of(np.setdiff1d(view.addresses, of_places))
-        self.dead = 1 - len(np.unique(of_places)) / len(view.addresses)
+        self.hidden = mask_of(np.setdiff1d(content.addresses, of_places))
+        self.dead = 1 - len(np.unique(of_places)) / len(content.addresses)
         """Share of what it holds that is no row of the state."""
 
     def nearest(self, query: Vectors, limit: int) -> Places:
         """Places of rows that are nearest by the view."""
-        found = np.sort(self.view.nearest(query, limit, self.hidden))
+        # Not more than there are: Lance takes memory for as many as it is asked for, or ends the process.
+        found = np.sort(self.content.nearest(query, min(limit, len(self.places)), self.hidden))
         begins, ends = np.searchsorted(self._addresses, found, "left"), np.searchsorted(self._addresses, found, "right")
         parts = [self._places[begin:end] for begin, end in zip(begins, ends, strict=True)]
         return np.concatenate([np.zeros(0, np.int64), *parts])
@@ -222,7 +234,7 @@ class PrivateViews:
         if len(rows) < ROWS_MIN:
             return False
         before = self._views.get(key)
-        carried_on = before is not None and held is not None and held.view is before and held.dead <= 0.5
+        carried_on = before is not None and held is not None and held.content is before.content and held.dead <= 0.5
         if before is not None and not carried_on:
             self._drop(key)
         taken = sum(view.bytes() for view in self._views.values())

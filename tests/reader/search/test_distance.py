@@ -73,3 +73,21 @@ def test_few_rows_are_compared_exactly() -> None:
     kept = KeptVectors(rows_of(vectors, pa.float32()), "v")
     for metric in get_args(Metric):
         assert len(kept._may_be_nearest(vectors[3], metric, 10)) < 50
+
+
+@pytest.mark.parametrize("metric", get_args(Metric))
+def test_rows_without_a_distance_make_no_others_be_compared(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of zeros, numbers that are none, and numbers too large: those of empty texts are among many embeddings."""
+    monkeypatch.setattr(distance, "_FEW", 10)
+    rng = np.random.default_rng(5)
+    vectors = rng.standard_normal((5_000, 64))
+    for at, value in enumerate((0.0, np.nan, np.inf, -np.inf, 1e25, 1e-25)):
+        vectors[10 * at : 10 * at + 3] = value
+    rows, query = rows_of(vectors, pa.float32()), vectors[300]
+    kept = KeptVectors(rows, "v")
+    assert len(kept._may_be_nearest(query, metric, 10)) < 60
+    out = np.arange(len(kept)) % 3 == 0
+    for limit in (1, 10, 4_990):
+        assert kept.nearest(query, metric, limit).equals(nearest(rows, "v", query, metric, limit))
+        right = nearest(kept.rows.filter(pa.array(~out)), "v", query, metric, limit)
+        assert kept.without(out).nearest(query, metric, limit).equals(right)

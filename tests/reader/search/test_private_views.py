@@ -18,8 +18,10 @@ import pytest
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.schema import Op
 from lancewal_reader.search import private_views
+from lancewal_reader.search.distance import KeptVectors, nearest
 from lancewal_reader.search.found import SearchRows
-from lancewal_reader.search.private_views import Folder
+from lancewal_reader.search.options import Metric
+from lancewal_reader.search.private_views import Folder, PrivateViews, View
 from lancewal_reader.table import Table, open_table
 from tests.support.flusher_tables import KeyedTable, Operation
 
@@ -119,13 +121,61 @@ def test_it_is_asked_in_the_place_of_comparisons(
     none = np.zeros(0, np.uint64)
     asked: list[int] = []
 
-    def shows_none(view: private_views.View, query: object, limit: int, hidden: bytes | None) -> private_views.Hashes:
+    def shows_none(content: object, query: object, limit: int, hidden: bytes | None) -> private_views.Addresses:
         asked.append(limit)
         return none
 
-    monkeypatch.setattr(private_views.View, "nearest", shows_none)
+    monkeypatch.setattr(private_views.Content, "nearest", shows_none)
     assert made.compare(opened).coverage.approximate is None  # too few: all were compared after all
     assert asked == [K]
+
+
+def test_as_many_rows_as_there_are_come_where_more_are_asked_for(made: Vectors, tmp_path: Path) -> None:
+    """Lance takes memory for each row that it is asked for, and ends the process where there is none."""
+    opened = open_table(made.uri, scratch_dir=str(tmp_path / "scratch"))
+    made.put(range(200))
+    for _ in range(3):
+        made.compare(opened)
+    found = opened.search([0.5] * WIDTH, limit=2**40)
+    assert (found.coverage.approximate or "").startswith(OWN)
+    assert found.to_arrow().num_rows == sum(vector is not None for vector in made.right.values())
+
+
+def some_vectors(count: int) -> tuple[pa.Table, np.ndarray[tuple[int, int], np.dtype[np.float32]]]:
+    vectors = np.random.default_rng(7).standard_normal((count, WIDTH)).astype("f4")
+    column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), WIDTH)
+    return pa.table({"id": np.arange(count), "v": column}), vectors
+
+
+def test_another_thread_may_ask_by_another_view_meanwhile(tmp_path: Path) -> None:
+    """What the one view lacks is not what the other one lacks."""
+    rows, vectors = some_vectors(300)
+    kept, query = KeptVectors(rows, "v"), vectors[250].astype(np.float64)
+    first, second = View(Folder(tmp_path), "l2", vectors[:100]), View(Folder(tmp_path), "l2", vectors[100:])
+
+    class Meanwhile(PrivateViews):
+        def get(self, column: str, metric: Metric) -> View:
+            return first
+
+        def compared(self, *_: object) -> None:
+            kept.held(second.content)
+
+    found, by_view = kept.nearest_by(Meanwhile(), query, "l2", K)
+    assert by_view == 100
+    assert found.equals(nearest(rows, "v", query, "l2", K))
+
+
+def test_who_asks_a_view_that_is_added_to_goes_on_with_what_it_held(tmp_path: Path) -> None:
+    """What came since is not among its candidates, where it would take the places of others."""
+    rows, vectors = some_vectors(300)
+    query = vectors[250].astype(np.float64)
+    view = View(Folder(tmp_path), "l2", vectors[:100])
+    held = KeptVectors(rows, "v").held(view.content).held
+    before = held.nearest(query, K)
+    view.add(vectors[200:])
+    assert sorted(before) == sorted(nearest(rows.slice(0, 100), "v", query, "l2", K)["id"].to_pylist())
+    assert held.nearest(query, K).tolist() == before.tolist()
+    assert 250 in KeptVectors(rows, "v").held(view.content).held.nearest(query, K)
 
 
 def test_it_goes_with_the_open_table(made: Vectors, tmp_path: Path) -> None:
