@@ -28,7 +28,7 @@ from lancewal_reader.search.indexed_texts import SCORE
 from lancewal_reader.search.options import RRF, Rerank, Sought
 from lancewal_reader.search.sides import Kept, SidesCache, State
 from lancewal_reader.search.text import TextCache, text_rows, with_text_columns
-from lancewal_reader.search.vectors import VectorCache, vector_rows
+from lancewal_reader.search.vectors import QUERY, VectorCache, vector_rows
 from lancewal_reader.unmerged import DeltaContext, FindAddresses
 
 DEPTH = 4
@@ -56,6 +56,10 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
     """The columns that are wanted, and what the rows were ranked by."""
     key = reads.contract.primary_key if sought.vector is not None and sought.text is not None else ()
     given = tuple(dict.fromkeys((*wanted.columns, *key)))
+    if sought.vector is not None and sought.vector.many and QUERY in given:
+        raise InvalidInput(
+            f"column {QUERY!r} of the table is called as what tells many vectors apart: name other columns"
+        )
     more = () if sought.vector is None else (sought.vector.column,)
     read = replace(wanted, columns=tuple(dict.fromkeys((*given, *more))))
     deep = sought if not key and sought.rerank is None else _deeper(sought)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.store.json_object import is_whole
 from lancewal_reader.point.read_options import Read
-from lancewal_reader.search.text_query import TextQuery, is_factor, text_query
+from lancewal_reader.search.text_query import TextQuery, are_names, is_factor, is_list, text_query
 
 Metric = Literal["l2", "cosine", "dot"]
 Vectors = npt.NDArray[np.float64]
@@ -111,8 +111,9 @@ def sought_of(schema: pa.Schema, vector: Any, text: object, limit: int, options:
 def _check_fusion(fusion: object) -> None:
     if not isinstance(fusion, RRF):
         raise InvalidInput(f"fusion: expected a lancewal.RRF, not {type(fusion).__name__}")
-    numbers: list[object] = [fusion.k, *fusion.weights]
-    if len(numbers) != 3 or not all(map(is_factor, numbers)) or not any(fusion.weights):
+    weights: object = fusion.weights
+    numbers = [fusion.k, *weights] if is_list(weights) else []
+    if len(numbers) != 3 or not all(map(is_factor, numbers)) or not any(numbers[1:]):
         raise InvalidInput(f"fusion {fusion}: expected k and two weights from 0 on, not both 0")
 
 
@@ -120,9 +121,16 @@ def text_sought(text: object, limit: int, options: dict[str, Any]) -> TextSought
     """``options`` are those of ``Search`` that say how it is sought."""
     _check_whole("limit", limit)
     columns = options.get("text_columns")
-    if columns is not None and (isinstance(columns, str) or not all(isinstance(name, str) for name in columns)):
+    if columns is not None and not are_names(columns):
         raise InvalidInput(f"text_columns must be a list of names, not {columns!r}")
-    return TextSought(text_query(text), None if columns is None else tuple(columns), limit, bool(options.get("exact")))
+    return TextSought(text_query(text), None if columns is None else tuple(columns), limit, _exact(options))
+
+
+def _exact(options: dict[str, Any]) -> bool:
+    exact = options.get("exact", False)
+    if not isinstance(exact, bool):
+        raise InvalidInput(f"exact {exact!r}: expected True or False")
+    return exact
 
 
 def _check_whole(name: str, value: object) -> None:
@@ -146,7 +154,7 @@ def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, 
             _check_whole(name, options[name])
     vectors = _vectors(vector, column, schema.field(column).type.list_size)
     return VectorQuery(
-        np.atleast_2d(vectors), vectors.ndim == 2, column, limit, bool(options.get("exact")), metric,
+        np.atleast_2d(vectors), vectors.ndim == 2, column, limit, _exact(options), metric,
         options.get("nprobes"), options.get("refine_factor"),
     )  # fmt: skip
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
 
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.store.json_object import is_whole
 
 Operator = Literal["or", "and"]
 FUZZINESS_MAX = 2
+FACTOR_MAX = 1e30
+"""Far above what anyone needs, far below what a float32 holds."""
+DEPTH_MAX = 50
+"""Clauses inside each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +102,18 @@ def text_query(text: object) -> TextQuery:
         raise InvalidInput(
             f"text: expected words, or a lancewal.Match, Phrase, Boolean or Boost, not {type(text).__name__}"
         )
-    _check(query)
+    _check(query, 0)
     return query
 
 
-def _check(query: TextQuery) -> None:
+def _check(query: TextQuery, depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise InvalidInput(f"text: expected at most {DEPTH_MAX} clauses inside each other")
     match query:
-        case Match(words, _, operator, boost, fuzziness, prefix_length):
+        case Match(words, columns, operator, boost, fuzziness, prefix_length):
             _check_words(words)
+            if not (columns is None or isinstance(columns, str) or are_names(columns)):
+                raise InvalidInput(f"columns must be a name or a list of names, not {columns!r}")
             if fuzziness is not None and not (is_whole(fuzziness) and fuzziness <= FUZZINESS_MAX):
                 raise InvalidInput(
                     f"fuzziness {fuzziness!r}: expected 0, 1, 2, or None, which is by the length of a word"
@@ -117,17 +125,30 @@ def _check(query: TextQuery) -> None:
             _check_factor("boost", boost)
             if not boost:
                 raise InvalidInput("boost 0: expected a number above 0")
-        case Phrase(words, _):
+        case Phrase(words, column):
             _check_words(words)
+            if not (column is None or isinstance(column, str)):
+                raise InvalidInput(f"column must be a name, not {column!r}")
         case Boost(_, _, negative_boost):
             _check_factor("negative_boost", negative_boost)
-        case Boolean(must, should, _):
+        case Boolean(must, should, must_not):
+            for name, some in (("must", must), ("should", should), ("must_not", must_not)):
+                if not is_list(some):  # what can be gone through once alone would be at its end here
+                    raise InvalidInput(f"Boolean: {name} must be a list of queries, not {some!r}")
             if not must and not should:
                 raise InvalidInput("Boolean: needs a clause in must or should, to find what must_not leaves out of")
     for clause in clauses(query):
         if isinstance(clause, Near) or not isinstance(clause, TextQuery):
             raise InvalidInput(f"{type(query).__name__}: expected other queries, not {clause!r}")
-        _check(clause)
+        _check(clause, depth + 1)
+
+
+def is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def are_names(value: object) -> bool:
+    return is_list(value) and all(isinstance(name, str) for name in value)
 
 
 def _check_words(words: object) -> None:
@@ -137,12 +158,12 @@ def _check_words(words: object) -> None:
 
 def _check_factor(name: str, value: object) -> None:
     if not is_factor(value):
-        raise InvalidInput(f"{name} {value!r}: expected a number from 0 on")
+        raise InvalidInput(f"{name} {value!r}: expected a number from 0 to {FACTOR_MAX:g}")
 
 
 def is_factor(value: object) -> bool:
     """Whether a score may be multiplied by it."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= FACTOR_MAX
 
 
 def clauses(query: TextQuery) -> Iterator[TextQuery]:

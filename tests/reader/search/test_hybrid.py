@@ -189,6 +189,7 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
         ({**both, "fusion": 60}, "expected a lancewal"),
         ({**both, "fusion": RRF(k=-1)}, "expected k and two weights"),
         ({**both, "fusion": RRF(weights=(0, 0))}, "not both 0"),
+        ({**both, "fusion": RRF(weights=2.0)}, "two weights"),  # type: ignore[arg-type]
         ({**both, "rerank": 3}, "expected a function"),
     ]
     for arguments, told in wrong:

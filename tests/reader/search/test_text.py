@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
@@ -438,6 +438,13 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
         ({"text": Match(3, "text")}, "words: expected a text"),  # type: ignore[arg-type] # what a user gives
         ({"text": Boolean(must_not=[Match("w1")])}, "needs a clause in must or should"),
         ({"text": Boolean(must=["w1"])}, "expected other queries"),  # type: ignore[list-item]
+        ({"text": Boolean(must=Match("w1"))}, "must must be a list of queries"),  # type: ignore[arg-type]
+        ({"text": Boolean(should=(Match(w) for w in ("w1", "w2")))}, "should must be a list"),  # type: ignore[arg-type]
+        ({"text": Match("w1", 3)}, "columns must be a name or a list of names, not 3"),  # type: ignore[arg-type]
+        ({"text": Phrase("w1", ["text"])}, "column must be a name"),  # type: ignore[arg-type]
+        ({"text": reduce(lambda inner, _: Boolean([inner]), range(5_000), Match("w1"))}, "at most 50 clauses inside"),  # type: ignore[arg-type, return-value]
+        ({"text": "w1", "text_columns": 3}, "must be a list of names"),
+        ({"text": "w1", "exact": "no"}, "exact 'no': expected True or False"),
         ({"text": Phrase("w1"), "text_columns": ["text", "title"]}, "stands in one column"),
         ({"text": "w1", "text_columns": ["text"], "limit": 0}, "limit 0"),
     ]
