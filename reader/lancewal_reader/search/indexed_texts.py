@@ -6,7 +6,8 @@ asks here, and under the same statistics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from lance.query import (
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.row_mask import row_list
-from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths, word_automata
+from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, word_automata
 from lancewal_core.table.lance.word_automaton import WordAutomaton
 from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.search.bm25 import Column, Statistics, scores
@@ -38,34 +39,45 @@ ROW_ID = "_rowid"
 RowIds = npt.NDArray[np.uint64]
 
 
+@dataclass(frozen=True, slots=True)
+class WordScore:
+    weight: float
+    """By which Lance scores it."""
+    most: float
+    """The score of its best row."""
+
+
 class IndexedTexts:
     """What it works out once it keeps; threads may share it."""
 
-    def __init__(self, pinned: LancePinnedTable, index: TextIndex, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, pinned: LancePinnedTable, index: TextIndex, tokenizer: Tokenizer, lengths: Callable[[], DocumentLengths]
+    ) -> None:
+        """``lengths``: of all documents of the index; versions share them."""
         self.index = index
+        self._lengths = lengths
         self._pinned = pinned
         self._tokenizer = tokenizer
         self._having: dict[str, int] = {}
-        self._weights: dict[str, float | None] = {}
+        self._best: dict[str, WordScore | None] = {}
         self._near: dict[tuple[str, int, int], frozenset[str]] = {}
 
     @cached_property
     def _all(self) -> DocumentLengths:
-        return document_lengths(self._pinned, self.index)
+        return self._lengths()
 
     @cached_property
-    def _live(self) -> DocumentLengths:
+    def _live(self) -> npt.NDArray[np.bool_]:
+        """Which of all documents are."""
         with reading(f"reading row ids of version {self._pinned.version}"):
             found = self._pinned.dataset.scanner(
                 columns=[], with_row_id=True, fragments=fragments_of(self._pinned, sorted(self.index.covered))
             ).to_table()
-        live = np.isin(self._all.row_ids, found[ROW_ID].to_numpy())
-        return DocumentLengths(self._all.row_ids[live], self._all.words[live])
+        return np.isin(self._all.row_ids, found[ROW_ID].to_numpy())
 
     @cached_property
-    def _words_before(self) -> npt.NDArray[np.int64]:
-        """Words of all live documents before each, and of all."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self._live.words)])
+    def _live_words(self) -> int:
+        return int(self._all.words[self._live].sum())
 
     @cached_property
     def _automata(self) -> Sequence[WordAutomaton]:
@@ -84,11 +96,20 @@ class IndexedTexts:
         """Words of a document, by which Lance scores: deleted rows count too."""
         return float(self._all.words.sum()) / max(len(self._all.words), 1)
 
+    @cached_property
+    def longest(self) -> int:
+        """Words of the longest document."""
+        return int(self._all.words.max(initial=0))
+
     def documents(self, without: RowIds) -> tuple[int, int]:
         """How many live ones there are but for these rows, and their words."""
-        rows, words = self._live.row_ids, self._words_before
+        rows = self._all.row_ids
         first, end = (np.searchsorted(rows, np.unique(without), side) for side in ("left", "right"))
-        return len(rows) - int((end - first).sum()), int(words[-1] - (words[end] - words[first]).sum())
+        counts = end - first  # mostly 1
+        places = np.arange(counts.sum()) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        left_out = places[self._live[places]]
+        words = self._live_words - int(self._all.words[left_out].sum())
+        return int(self._live.sum()) - len(left_out), words
 
     def having(self, word: str, piece: str, without: bytes | None) -> int:
         """How many live ones but for these rows have this word, of which ``piece`` is a text."""
@@ -104,23 +125,23 @@ class IndexedTexts:
             scanner = self._pinned.dataset.scanner(full_text_query=query, fast_search=True, **more)
             return cast("int", scanner.count_rows())
 
-    def weight(self, word: str, piece: str) -> float | None:
-        """By which Lance scores it, worked out from the score of its best row; None where no live row has it."""
-        if word not in self._weights:
+    def best(self, word: str, piece: str) -> WordScore | None:
+        """How Lance scores it, worked out from its best row; None where no live row has it."""
+        if word not in self._best:
             with reading(f"searching version {self._pinned.version}"):
-                best = self._pinned.dataset.scanner(
+                found = self._pinned.dataset.scanner(
                     columns=[self.index.column, SCORE],
                     full_text_query=MatchQuery(piece, self.index.column),
                     fast_search=True,
                     limit=1,
                 ).to_table()
-            self._weights[word] = self._weight_of(word, piece, best) if best.num_rows else None
-        return self._weights[word]
+            self._best[word] = self._score_of(word, piece, found) if found.num_rows else None
+        return self._best[word]
 
-    def _weight_of(self, word: str, piece: str, best: pa.Table) -> float:
-        name = self.index.column
+    def _score_of(self, word: str, piece: str, best: pa.Table) -> WordScore:
+        name, most = self.index.column, float(best[SCORE][0].as_py())
         by_one = Column(self._tokenizer.texts(best[name]), Statistics(self.average, {word: 1.0}), self._tokenizer)
-        return float(best[SCORE][0].as_py() / scores(Match(piece, name), {name: by_one})[0])
+        return WordScore(float(most / scores(Match(piece, name), {name: by_one})[0]), most)
 
 
 def mask_of(rows: RowIds) -> bytes | None:

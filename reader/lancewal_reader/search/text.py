@@ -6,21 +6,23 @@ Guarantees
  2. The ranking is BM25 by the statistics of all rows of the state, merged and unmerged ones as if they stood in one index that
     was built this moment; neither rows deleted since an index was built nor the filter count in it.  It is the same whatever
     is merged, flushed or indexed, and with ``exact``.
- 3. It is complete: ``limit`` rows where so many match, and none that is not shown has a higher score.
+ 3. It is complete: ``limit`` rows where so many match, and none that is not shown has a higher score.  Scores are the same
+    that differ by less than ``_SAME`` of themselves; where ``MANY`` rows and more lie that near, by less than ``_NEARLY``.
  4. Nothing is written.
 
 Steps
  1. Rows that no index covers, and unmerged ones, are read, and scored one by one.  ``exact``: so are all.
  2. The statistics are those of these rows and of the index's live documents that are not hidden.
  3. The index is asked for its best rows, whose texts are scored like the others.  A row that it does not show has a score by
-    Lance's statistics of at most the last one shown, and by ours of at most ``_factor`` times that.  While that could be
+    Lance's statistics of at most the last one shown, and by ours of at most what ``bounds`` says.  While that could be
     among the best, the index is asked for more.  Where its scores are not as its statistics say, it is asked for all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -32,9 +34,10 @@ import pyarrow.compute as pc
 from lancewal_core.errors import InvalidInput
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.lance.text_index import TextIndex, text_indexes
+from lancewal_core.table.lance.text_index import TextIndex, document_lengths, text_indexes
 from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.search.bm25 import Column, Statistics, scores, weight
+from lancewal_reader.search.bounds import Part, max_growth, most_beyond, words_summed
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.indexed_texts import (
     SCORE,
@@ -67,8 +70,13 @@ from lancewal_reader.search.words import Scores, Texts, Tokenizer, single_words
 ASKED_MIN = 20
 KEPT_ROWS_MAX = 100_000
 """Merged rows without index that are kept for the next search."""
-_CLOSE = 1e-3
+_CLOSE = 1e-4
 """How far apart a score that Lance shows and the same one computed from its statistics may be; they are 1e-6 apart."""
+_SAME = 1e-5
+"""What float32 tells apart of a sum."""
+MANY, _NEARLY = 1_000, 1e-3
+"""Rows with the same words as often may be all rows of a table, and each would be read again and again to find that none is
+better by a trifle."""
 _NONE = np.zeros(0, np.uint64)
 
 
@@ -78,6 +86,8 @@ class TextCache:
     def __init__(self) -> None:
         self._tokenizers: dict[str, Tokenizer] = {}
         self.indexed = Kept(8)
+        self.lengths = Kept()
+        """By the files of an index, which never change."""
         self.flat = Kept(2)
         self.others = Kept(2)
         self._indexes = Kept(2)
@@ -294,7 +304,10 @@ class TextSearch:
 
     def _indexed_of(self, index: TextIndex) -> IndexedTexts:
         key = (self._pinned.version, index)
-        return self._cache.indexed.get(key, lambda: IndexedTexts(self._pinned, index, self._tokenizers[index.column]))
+        lengths = partial(self._cache.lengths.get, index.segments, lambda: document_lengths(self._pinned, index))
+        return self._cache.indexed.get(
+            key, lambda: IndexedTexts(self._pinned, index, self._tokenizers[index.column], lengths)
+        )
 
     def _others_kept(self) -> _Others:
         made_of = (self._pinned.version, self._sides, self._columns, self._covered)
@@ -369,7 +382,6 @@ class TextSearch:
         """The best rows that the indexes have, as far as they can be among the best of all."""
         candidates = shown_by_index(query, self._positions)
         lances = {indexed.index.column: self._lances(indexed) for indexed in self._indexed}
-        factor = _factor(statistics, lances)
         limit, everything = self._sought.limit, sum(f.live_rows for f in self._pinned.fragments())
         asked = min(max(2 * limit, ASKED_MIN), everything)
         while True:
@@ -385,25 +397,33 @@ class TextSearch:
             shown = found[SCORE].to_numpy().astype(np.float64)
             as_told = np.allclose(scores(candidates, self._scored(texts, lances)), shown, rtol=_CLOSE)
             top = ranked.with_rows(best).best(limit).scores
-            if as_told and len(top) == limit and shown[-1] * factor * (1 + _CLOSE) < top[-1]:
-                return best
+            if as_told and len(top) == limit:
+                parts = self._parts_not_shown(candidates, texts, statistics, others)
+                if most_beyond(parts, shown[-1]) <= top[-1] * (1 + (_SAME if asked < MANY else _NEARLY)):
+                    return best
             asked = min(asked * 4, everything) if as_told else everything
+
+    def _parts_not_shown(
+        self,
+        candidates: TextQuery,
+        shown: Mapping[str, Texts],
+        statistics: Mapping[str, Statistics],
+        others: _Others,
+    ) -> Iterator[Part]:
+        """What the score of a row may be the sum of that was not among those ``shown``."""
+        by_column = {indexed.index.column: indexed for indexed in self._indexed}
+        for (name, word), times in words_summed(candidates, self._tokenizers).items():
+            indexed, ours = by_column[name], statistics[name]
+            told = indexed.best(word, self._pieces[name][word])
+            if told is None or (shown[name].counts(word) > 0).sum() >= others.having[name, word]:
+                continue
+            longer = max_growth(indexed.longest, indexed.average, ours.average)
+            yield Part(told.most * times, ours.weights[word] / told.weight * longer)
 
     def _lances(self, indexed: IndexedTexts) -> Statistics:
         name = indexed.index.column
-        weights = {word: indexed.weight(word, self._pieces[name][word]) for word in self._words_of(name)}
-        return Statistics(indexed.average, {word: found for word, found in weights.items() if found is not None})
-
-
-def _factor(ours: Mapping[str, Statistics], lances: Mapping[str, Statistics]) -> float:
-    """No row's score exceeds its score by Lance's statistics by more than this: by words that grew rarer, and by texts that
-    are shorter beside a longer average."""
-    factors = [
-        max((ours[name].weights[word] / found for word, found in told.weights.items()), default=1.0)
-        * max(1.0, ours[name].average / told.average if told.average else 1.0)
-        for name, told in lances.items()
-    ]
-    return max(factors, default=1.0)
+        found = {word: indexed.best(word, self._pieces[name][word]) for word in self._words_of(name)}
+        return Statistics(indexed.average, {word: told.weight for word, told in found.items() if told is not None})
 
 
 def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: TextSought) -> TextSought:

@@ -18,11 +18,13 @@ from lancewal_core.errors import SearchUnsupported
 from lancewal_core.process.library_errors import first_line
 
 Numbers = npt.NDArray[np.int64]
+Words = npt.NDArray[np.int32]
+"""One a word of many texts: half as large, and looked through in half the time."""
 Scores = npt.NDArray[np.float64]
 WORDS_MAX = 4_000_000
 """Words of texts that are remembered, at most: what is unmerged is looked at again by each search."""
 VOCABULARY_MAX = 1_000_000
-_NO_NUMBERS: Numbers = np.zeros(0, np.int64)
+_NO_WORDS: Words = np.zeros(0, np.int32)
 QUERIES_KEPT = 1_000
 COUNTS_KEPT = 32
 """Words whose counts some texts keep: a search asks for each several times."""
@@ -30,29 +32,29 @@ COUNTS_KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    words: Numbers
+    words: Words
     """Their numbers in the vocabulary."""
-    places: Numbers
+    places: Words
     """Ascending; words that are left out leave gaps."""
 
 
 class Texts:
     """Some texts, one after the other."""
 
-    def __init__(self, lengths: Numbers, words: Numbers, places: Numbers, vocabulary: Mapping[str, int]) -> None:
+    def __init__(self, lengths: Numbers, words: Words, places: Words, vocabulary: Mapping[str, int]) -> None:
         self.lengths = lengths
         self.vocabulary = vocabulary
         self._words = words
         self._places = places
-        self._text_of = np.repeat(np.arange(len(lengths)), lengths)
+        self._text_of = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         self._counts: dict[str, Numbers] = {}
 
     @staticmethod
     def of(texts: Sequence[_Text], vocabulary: Mapping[str, int]) -> Texts:
         return Texts(
             np.array([len(text.words) for text in texts], np.int64),
-            np.concatenate([_NO_NUMBERS, *(text.words for text in texts)]),
-            np.concatenate([_NO_NUMBERS, *(text.places for text in texts)]),
+            np.concatenate([_NO_WORDS, *(text.words for text in texts)]),
+            np.concatenate([_NO_WORDS, *(text.places for text in texts)]),
             vocabulary,
         )
 
@@ -93,14 +95,21 @@ class Texts:
         found = np.zeros(len(self), np.bool_)
         last = max(place for _, place in phrase)
         size = int(self._places.max(initial=0)) + last + 1
+        each = [(np.flatnonzero(self._words == self.vocabulary.get(word, -1)), place) for word, place in phrase]
         begins: Numbers | None = None  # of each place where the phrase may begin: its text and the place, as one number
-        for word, place in phrase:
-            at = np.flatnonzero(self._words == self.vocabulary.get(word, -1))
-            here = self._text_of[at] * size + self._places[at] + (last - place)
-            begins = here if begins is None else begins[np.isin(begins, here)]
+        for at, place in sorted(each, key=lambda item: len(item[0])):
+            here = self._text_of[at].astype(np.int64) * size + self._places[at] + (last - place)  # ascending
+            begins = here if begins is None else begins[_are_among(begins, here)]
         if begins is not None:
             found[begins // size] = True
         return found
+
+
+def _are_among(numbers: Numbers, ascending: Numbers) -> npt.NDArray[np.bool_]:
+    if not len(ascending):
+        return np.zeros(len(numbers), np.bool_)
+    at = np.searchsorted(ascending, numbers)
+    return np.asarray(ascending[np.minimum(at, len(ascending) - 1)] == numbers)
 
 
 class Tokenizer:
@@ -160,7 +169,7 @@ class Tokenizer:
         if known is None:
             placed = self._placed(text)
             numbers = [self._vocabulary.setdefault(word, len(self._vocabulary)) for word, _ in placed]
-            known = _Text(np.array(numbers, np.int64), np.array([place for _, place in placed], np.int64))
+            known = _Text(np.array(numbers, np.int32), np.array([place for _, place in placed], np.int32))
             self._known[text] = known
             self._words += len(numbers) + 1
             while self._words > WORDS_MAX:
@@ -170,7 +179,7 @@ class Tokenizer:
         return known
 
 
-_NOTHING = _Text(np.zeros(0, np.int64), np.zeros(0, np.int64))
+_NOTHING = _Text(_NO_WORDS, _NO_WORDS)
 
 
 def single_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Mapping[str, str]:

@@ -16,6 +16,8 @@ import pytest
 
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.rows.schema import Op
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths
 from lancewal_flusher.snapshots.drop import drop_snapshot
 from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.search import indexed_texts, near_words
@@ -302,10 +304,27 @@ def test_an_index_is_asked_again_while_rows_that_it_did_not_show_may_be_better(
     assert len(asked) > 1
 
 
+@pytest.mark.parametrize("words", ["usual", "usual seldom", "usual w1"])
+def test_of_many_rows_with_the_same_score_an_index_shows_no_more_than_are_wanted(
+    made: Texts, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """Also where a word besides has become rarer, of which all rows are shown, or one that is in most rows."""
+    usual = [Operation(Op.UPSERT, (20_000 + i,), {**values(i, 1), "text": "usual"}) for i in range(400)]
+    seldom = [Operation(Op.UPSERT, (30_000 + i,), {**values(i, 1), "text": "usual seldom"}) for i in range(2)]
+    made.generation(0, [*usual, *seldom])
+    made.round()
+    made.dataset.optimize.optimize_indices(num_indices_to_merge=0)
+    made.generation(0, [Operation(Op.DELETE, (30_001,)), *usual[:3]], flush=False)
+    monkeypatch.setattr(text_search, "MANY", 4 * K)
+    asked = limits_asked(monkeypatch)
+    holds(made, open_table(made.uri), Match(words))
+    assert max(asked) <= 8 * K
+
+
 def test_an_index_whose_scores_are_not_as_its_statistics_say_is_asked_for_all(
     made: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexed_texts.IndexedTexts, "weight", lambda *_: 1e6)
+    monkeypatch.setattr(indexed_texts.IndexedTexts, "best", lambda *_: indexed_texts.WordScore(1e6, 1e6))
     asked = limits_asked(monkeypatch)
     holds(made, open_table(made.uri), Match("w1 w2"))
     assert asked[-1] == made.dataset.count_rows()
@@ -328,6 +347,25 @@ def test_where_an_index_cannot_be_asked_for_near_words_texts_are_read(
         monkeypatch.setattr(indexed_texts, "word_automata", no_words)
     holds(made, open_table(made.uri), query)
     assert not open_table(made.uri).search(text=query).coverage.indexed_rows
+
+
+def test_lengths_of_an_index_are_read_once_and_whose_documents_live_of_each_version(
+    made: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(pinned: LancePinnedTable, index: TextIndex) -> DocumentLengths:
+        read.append(index.name)
+        return document_lengths(pinned, index)
+
+    monkeypatch.setattr(text_search, "document_lengths", counted)
+    opened = open_table(made.uri)
+    for fragment in range(3):
+        holds(made, opened, Match("w1 w2"))
+        made.generation(0, [Operation(Op.DELETE, (id,)) for id in made.some(fragment, 9)])
+        holds(made, opened, Match("w1 w2"))
+        made.round()
+    assert read == ["text_idx"]
 
 
 def test_words_near_to_too_many_are_refused(made: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,6 +471,7 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
         ({"text": 3}, "text: expected words"),
         ({"text": Match("w1", "text", "near")}, "operator 'near'"),  # type: ignore[arg-type]
         ({"text": Match("w1", "text", boost=0)}, "boost 0"),
+        ({"text": Match("w1", "text", boost=1e300)}, "boost 1e.300: expected a number from 0 to"),
         ({"text": Match("w1", "text", fuzziness=3)}, "fuzziness 3: expected 0, 1, 2, or None"),
         ({"text": Match("w1", "text", fuzziness=1, prefix_length=-1)}, "prefix_length -1"),
         ({"text": Match(3, "text")}, "words: expected a text"),  # type: ignore[arg-type] # what a user gives

@@ -1,0 +1,58 @@
+"""How high a row may score that an index has not shown.
+
+Lance shows the best rows by its own statistics, so one that it did not show has a score of at most the last one's there.  That
+score is a sum, one part a word; by the statistics of the state a part grows as the word has become rarer, or as texts are
+longer on average.  So the row has at most what the parts come to that grow most, each as large as it is of any row, until
+together they are that score.  A word of which all rows were shown is no part of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lancewal_reader.search.bm25 import K1, B
+from lancewal_reader.search.text_query import Boolean, Match, Phrase, TextQuery, columns_of
+from lancewal_reader.search.words import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    most: float
+    """By Lance's statistics, of any row."""
+    grows: float
+    """By ours it is at most so many times as much."""
+
+
+def most_beyond(parts: Iterable[Part], last: float) -> float:
+    """The score of a row by ours, at most, whose score by Lance's is at most ``last``."""
+    total = 0.0
+    for part in sorted(parts, key=lambda part: -part.grows):
+        taken = min(part.most, last)
+        total += taken * part.grows
+        last -= taken
+    return total
+
+
+def max_growth(longest: int, before: float, now: float) -> float:
+    """How many times as much a word's score may be, in a text of at most ``longest`` words, by another average of words."""
+    held, larger = (1 + K1 * (1 - B + B * longest / max(average, 1e-9)) for average in (now, before))
+    return max(1.0, larger / held)
+
+
+def words_summed(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> Counter[tuple[str, str]]:
+    """By column and word how many times its score is in that of a row, at most; of what an index is asked for."""
+    found: Counter[tuple[str, str]] = Counter()
+    match query:
+        case Match() | Phrase():
+            times = query.boost if isinstance(query, Match) else 1
+            for name in columns_of(query):
+                for word in tokenizers[name].words(query.words):
+                    found[name, word] += times  # type: ignore[assignment] # a boost is no whole number
+        case Boolean(must, should, _):
+            for clause in (*must, *should):
+                found.update(words_summed(clause, tokenizers))
+        case _:
+            raise AssertionError(query)
+    return found
