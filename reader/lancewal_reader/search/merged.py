@@ -6,7 +6,8 @@ fragments that it does not cover only where their rows are compared here (``Unin
 rows are hidden, which gives none.
 
 What is compared of these are the live rows but for the hidden: by Lance, which reads their vectors again for each search, or
-here, by vectors that are kept from one version to the next (``UnindexedVectors``).
+here, by vectors that are kept from one version to the next (``UnindexedVectors``).  Where no index is asked all rows are read
+and compared here.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import pyarrow as pa
 
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.protocol import Fragment
-from lancewal_reader.search.distance import DISTANCE, KeptVectors, nearest
+from lancewal_core.table.protocol import ROW_ADDRESS, Fragment
+from lancewal_reader.scan import batch_rows
+from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD, KeptVectors, nearest
 from lancewal_reader.search.indexed_texts import ROW_ID, RowIds
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 
@@ -135,10 +137,17 @@ class Merged:
     """One version under one mask, which hides so many rows."""
 
     def __init__(
-        self, pinned: LancePinnedTable, hidden: RowIds, mask: bytes | None, column: str, filter: str | None
+        self,
+        pinned: LancePinnedTable,
+        addresses: RowIds,
+        hidden: RowIds,
+        mask: bytes | None,
+        column: str,
+        filter: str | None,
     ) -> None:
-        """``hidden``: row ids, ascending; ``mask``: the same as Lance takes it."""
+        """``addresses``: of the hidden rows; ``hidden``: their row ids; both ascend.  ``mask``: the ids for Lance."""
         self.hidden_rows = len(hidden)
+        self._addresses = addresses
         self._hidden = hidden
         self._pinned = pinned
         self._blocked = mask
@@ -170,18 +179,35 @@ class Merged:
         rows = sum(f.live_rows for f in self._pinned.fragments() if f.fragment_id in covered)
         return VectorIndex(known[0].name, known[0].index_type, cast("Metric", metrics[known[0].name]), covered, rows)
 
-    def flat(self, columns: Iterable[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
-        """Exactly the nearest.
+    def flat(
+        self, columns: Sequence[str], query: VectorQuery, vectors: Sequence[Vectors], metric: Metric
+    ) -> list[pa.Table]:
+        """Of each vector exactly the nearest; the rows are read once, batch by batch.
 
-        By ``dot`` a vector with an infinity is the nearest of all to Lance, and is none here: more are asked for then.
+        Not by Lance, whose distances are of float32: a cosine tells nothing apart below 1e-7, and nothing at all of vectors
+        whose squares float32 does not hold.
         """
-        count = self._wanted(query)
-        while True:
-            found = self._ask(columns, vector, {"k": count, "use_index": False, "metric": metric})
-            best = nearest(found, self._column, vector, metric, query.limit)
-            if best.num_rows == query.limit or found.num_rows < count or count == self.matching:
-                return best
-            count = min(count * 4, self.matching)
+        best = [(np.zeros(0, np.uint64), np.zeros(0, np.float32)) for _ in vectors]
+        field = pa.schema([self._pinned.schema.field(self._column)])
+        batches = self._pinned.scan_without(
+            field.names,
+            without=self._addresses,
+            filter=self._filter,
+            with_row_address=True,
+            batch_rows=batch_rows(field),
+        )
+        for batch in batches:
+            kept = KeptVectors(pa.Table.from_batches([batch]), self._column)
+            for at, vector in enumerate(vectors):
+                found = kept.nearest(vector, metric, query.limit)
+                addresses = np.concatenate([best[at][0], found[ROW_ADDRESS].to_numpy()])
+                apart = np.concatenate([best[at][1], found[DISTANCE].to_numpy()])
+                order = np.lexsort((addresses, apart))[: query.limit]
+                best[at] = addresses[order], apart[order]
+        shown = [self._pinned.take(pa.array(addresses), columns) for addresses, _ in best]
+        return [
+            rows.append_column(DISTANCE_FIELD, pa.array(apart)) for rows, (_, apart) in zip(shown, best, strict=True)
+        ]
 
     def _wanted(self, query: VectorQuery) -> int:
         """Not more than there are: Lance takes memory for as many as it is asked for, or ends the process."""
@@ -235,7 +261,7 @@ class Merged:
                 both = pa.concat_tables([best.select(columns), more])
                 best = nearest(both, self._column, vector, metric, query.limit)
         if best.num_rows < count:
-            return self.flat(columns, query, vector, metric)
+            return self.flat(columns, query, [vector], metric)[0]
         return best
 
     def _few_hidden_near(self, vector: Vectors, candidates: int, metric: Metric) -> bool:

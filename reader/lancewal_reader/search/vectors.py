@@ -14,14 +14,13 @@ Guarantees
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lancewal_reader.search import merged
-from lancewal_reader.search.distance import DISTANCE
+from lancewal_reader.search.distance import DISTANCE, of_length_one
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import Merged, UnindexedVectors
 from lancewal_reader.search.options import Metric, VectorQuery
@@ -44,7 +43,7 @@ def vector_rows(
 ) -> SearchRows:
     """``sides`` have the column of vectors and ``columns``, which are those to be given."""
     mask = sides.mask(state.pinned)
-    base = Merged(state.pinned, sides.hidden_ids(state.pinned), mask, query.column, state.wanted.filter)
+    base = Merged(state.pinned, sides.hidden, sides.hidden_ids(state.pinned), mask, query.column, state.wanted.filter)
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
     few = base.matching <= merged.FLAT_ROWS_MAX
     index = None if query.exact or few or base.index is None or base.index.metric != metric else base.index
@@ -54,18 +53,19 @@ def vector_rows(
     beside = None
     if index is not None and state.wanted.filter is None and state.plan.branch is None:
         beside = sides.unindexed(cache.unindexed, state.pinned, query.column, index.covered)
-    seek = base.flat if index is None else partial(base.by_index, beside=beside)
+    vectors = [of_length_one(vector) if metric == "cosine" else vector for vector in query.vectors]
+    flat = base.flat(planned.names, query, vectors, metric) if index is None and base.matching else []
     parts = []
     wanted = pa.schema([*planned.remove_metadata(), pa.field(DISTANCE, pa.float32())])
-    for number, vector in enumerate(query.vectors):
+    for number, vector in enumerate(vectors):
         if query.exact:
             found = kept.nearest(vector, metric, query.limit)
         else:
             found, by_view = kept.nearest_by(cache.views, vector, metric, query.limit)
         rows = found.select(wanted.names).cast(wanted)
         if base.matching:
-            shown = seek(planned.names, query, vector, metric).select(rows.column_names).cast(rows.schema)
-            rows = pa.concat_tables([rows, shown])
+            shown = flat[number] if index is None else base.by_index(planned.names, query, vector, metric, beside)
+            rows = pa.concat_tables([rows, shown.select(rows.column_names).cast(rows.schema)])
         order = np.argsort(rows[DISTANCE].to_numpy(), kind="stable")[: query.limit]
         rows = rows.take(pa.array(order))
         if query.many:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -221,6 +222,62 @@ def test_a_vector_that_has_no_distance_takes_no_place(tmp_path: Path, merged: bo
     assert opened.search([1.0, 1.0], metric="l2", limit=3).to_arrow()["id"].to_pylist() == [6, 7, 5]
     all_there_are = opened.search([1e10, 1e10], metric="dot", limit=1000).to_arrow()
     assert sorted(all_there_are["id"].to_pylist()) == list(range(5, 14))
+    table.close()
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_by_cosine_the_length_of_the_query_does_not_count(tmp_path: Path, merged: bool) -> None:
+    """However large or small its numbers are: their squares are beyond what float32, or float64, holds."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 2))])
+    table = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    table.generation(0, [Operation(Op.UPSERT, (id,), {"v": [float(id), 10.0]}) for id in range(40)])
+    if merged:
+        table.round()
+    for scale in (1e-310, 1e-30, 1.0, 1e30, 1e300):
+        found = open_table(table.uri).search([2 * scale, scale], metric="cosine", limit=3, columns=["id"]).to_arrow()
+        assert found["id"].to_pylist() == [20, 21, 19], scale
+        assert found["_distance"][0].as_py() == pytest.approx(0, abs=1e-6)
+    table.close()
+
+
+@pytest.mark.parametrize("value", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("merged", [False, True])
+def test_exact_is_exact_where_float32_tells_nothing_apart(tmp_path: Path, merged: bool, value: pa.DataType) -> None:
+    """Of rows that are nearly the same, very long, very short or far from 0."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("v", pa.list_(value, 4))])
+    table, rng = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",)), np.random.default_rng(2)
+    scales = ((1.0, 1e-5), (1e-25, 1e-25), (1e12, 1e12), (1e3, 1e-3))
+    stored = np.concatenate([
+        (scale * np.array([1.0, 0, 0, 0]) + apart * rng.standard_normal((80, 4))).astype(value.to_pandas_dtype())
+        for scale, apart in scales
+    ]).astype(np.float64)  # fmt: skip
+    rows = [{"n": number // 80, "v": row.tolist()} for number, row in enumerate(stored)]
+    table.generation(0, [Operation(Op.UPSERT, (id,), row) for id, row in enumerate(rows)])
+    if merged:
+        table.round()
+    opened, metrics = open_table(table.uri), get_args(Metric)
+    for number, metric in product(range(len(scales)), metrics):
+        query = [1.0, 1e-5, 2e-5, 0.0]
+        right = distances(metric, stored[80 * number : 80 * (number + 1)], np.array(query))
+        found = opened.search(query, metric=metric, exact=True, limit=K, filter=f"n = {number}").to_arrow()
+        shown = [right[id - 80 * number] for id in found["id"].to_pylist()]
+        with np.errstate(over="ignore"):
+            least = np.sort(right)[:K].astype(np.float32)
+        assert np.array(shown, np.float32).tolist() == pytest.approx(least.tolist(), rel=1e-5), (number, metric)
+    table.close()
+
+
+def test_a_column_called_as_what_tells_many_vectors_apart_is_not_taken_for_it(tmp_path: Path) -> None:
+    columns = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("query_index", pa.int64()), ("v", pa.list_(pa.float32(), 1))]
+    )
+    table = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    table.generation(0, [Operation(Op.UPSERT, (id,), {"v": [float(id)], "query_index": -id}) for id in range(4)])
+    opened = open_table(table.uri)
+    assert opened.search([3.0], limit=1).to_arrow()["query_index"].to_pylist() == [-3]
+    assert opened.search([[3.0]], limit=1, columns=["id"]).to_arrow()["query_index"].to_pylist() == [0]
+    with pytest.raises(InvalidInput, match=r"'query_index' of the table .* name other columns"):
+        opened.search([[3.0]], limit=1)
     table.close()
 
 
