@@ -23,7 +23,7 @@ import pyarrow as pa
 from lance.query import FullTextOperator, MatchQuery, PhraseQuery
 
 from lancewal_core.rows.schema import Op
-from lancewal_reader.search.text_query import Match, Phrase, TextQuery
+from lancewal_reader.search.texts.text_query import Match, Phrase, TextQuery
 from lancewal_reader.table import Table, open_table
 from tests.support.flusher_tables import KeyedTable, Operation
 

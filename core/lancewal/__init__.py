@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lancewal_reader.rows import Rows
     from lancewal_reader.search.found import SearchCoverage, SearchRows
     from lancewal_reader.search.options import RRF
-    from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase
+    from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Phrase
     from lancewal_reader.table import Table, open_table
 
 __all__ = [
@@ -57,11 +57,11 @@ _load = names_of(
     __name__,
     {
         "At": "lancewal_reader.point.at:At",
-        "Boolean": "lancewal_reader.search.text_query:Boolean",
-        "Boost": "lancewal_reader.search.text_query:Boost",
+        "Boolean": "lancewal_reader.search.texts.text_query:Boolean",
+        "Boost": "lancewal_reader.search.texts.text_query:Boost",
         "LeftOut": "lancewal_reader.left_out:LeftOut",
-        "Match": "lancewal_reader.search.text_query:Match",
-        "Phrase": "lancewal_reader.search.text_query:Phrase",
+        "Match": "lancewal_reader.search.texts.text_query:Match",
+        "Phrase": "lancewal_reader.search.texts.text_query:Phrase",
         "RRF": "lancewal_reader.search.options:RRF",
         "Receipt": "lancewal_reader.point.receipt:Receipt",
         "Rows": "lancewal_reader.rows:Rows",

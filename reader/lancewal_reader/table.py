@@ -37,7 +37,7 @@ from lancewal_reader.search.hybrid import SearchCaches, search
 from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import ASKED, Search, sought_of
 from lancewal_reader.search.private_views import PrivateViews
-from lancewal_reader.search.text_query import TextQuery
+from lancewal_reader.search.texts.text_query import TextQuery
 from lancewal_reader.search.vectors import VectorCache
 from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
 

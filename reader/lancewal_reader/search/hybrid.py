@@ -24,10 +24,11 @@ from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Reads, Wanted
 from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
-from lancewal_reader.search.indexed_texts import SCORE
 from lancewal_reader.search.options import RRF, Rerank, Sought
 from lancewal_reader.search.sides import Kept, SidesCache, State
-from lancewal_reader.search.text import TextCache, text_rows, with_text_columns
+from lancewal_reader.search.text import TextCache, text_rows
+from lancewal_reader.search.text_columns import with_text_columns
+from lancewal_reader.search.texts.indexed_texts import SCORE
 from lancewal_reader.search.vectors import QUERY, VectorCache, vector_rows
 from lancewal_reader.unmerged import DeltaContext, FindAddresses
 

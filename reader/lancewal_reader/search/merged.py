@@ -26,8 +26,8 @@ from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment
 from lancewal_reader.scan import batch_rows
 from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD, KeptVectors, nearest
-from lancewal_reader.search.indexed_texts import ROW_ID, RowIds
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
+from lancewal_reader.search.texts.indexed_texts import ROW_ID, RowIds
 
 FLAT_ROWS_MAX = 2_000
 """Of so few rows comparing each is about as quick as an index, which loses some of them under a narrow filter."""

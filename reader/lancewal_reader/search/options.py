@@ -13,7 +13,7 @@ import pyarrow as pa
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.store.json_object import is_whole
 from lancewal_reader.point.read_options import Read
-from lancewal_reader.search.text_query import TextQuery, are_names, is_factor, is_list, text_query
+from lancewal_reader.search.texts.text_query import TextQuery, are_names, is_factor, is_list, text_query
 
 Metric = Literal["l2", "cosine", "dot"]
 Vectors = npt.NDArray[np.float64]

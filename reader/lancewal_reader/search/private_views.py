@@ -34,8 +34,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_reader.search.indexed_texts import ROW_ID, mask_of
 from lancewal_reader.search.options import Metric, Vectors
+from lancewal_reader.search.texts.indexed_texts import ROW_ID, mask_of
 
 ROWS_MIN = 100_000
 """Fewer are compared in less than 25 ms of CPU."""

@@ -21,9 +21,9 @@ from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Wanted
 from lancewal_reader.scan import loaded_columns
 from lancewal_reader.search.distance import KeptVectors
-from lancewal_reader.search.indexed_texts import RowIds, mask_of, row_ids
 from lancewal_reader.search.merged import Unindexed, UnindexedVectors
-from lancewal_reader.search.words import Numbers
+from lancewal_reader.search.texts.indexed_texts import RowIds, mask_of, row_ids
+from lancewal_reader.search.texts.words import Numbers
 from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
 
 T = TypeVar("T")

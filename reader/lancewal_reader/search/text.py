@@ -21,51 +21,46 @@ Steps
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lancewal_core.errors import InvalidInput
-from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import TextIndex, document_lengths, text_indexes
 from lancewal_core.table.protocol import ROW_ADDRESS
-from lancewal_reader.search.bm25 import Column, Statistics, scores, weight
-from lancewal_reader.search.bounds import Part, max_growth, most_beyond, words_summed
 from lancewal_reader.search.found import SearchCoverage, SearchRows
-from lancewal_reader.search.indexed_texts import (
+from lancewal_reader.search.options import TextSought
+from lancewal_reader.search.ranked import Ranked, ranked_of
+from lancewal_reader.search.sides import Kept, Sides, State
+from lancewal_reader.search.text_columns import with_words
+from lancewal_reader.search.texts.bm25 import Column, Statistics, scores, weight
+from lancewal_reader.search.texts.bounds import Part, max_growth, most_beyond, words_summed
+from lancewal_reader.search.texts.indexed_texts import (
     SCORE,
     IndexedTexts,
     RowIds,
     ask,
     flat_rows,
-    lance_query,
     mask_of,
     row_ids,
-    shown_by_index,
 )
-from lancewal_reader.search.near_words import are_those, check_few, distance_of, near_among, piece_of
-from lancewal_reader.search.options import TextSought
-from lancewal_reader.search.sides import Kept, Sides, State
-from lancewal_reader.search.text_query import (
+from lancewal_reader.search.texts.lance_query import lance_query, shown_by_index
+from lancewal_reader.search.texts.near_words import are_those, check_few, distance_of, near_among, piece_of
+from lancewal_reader.search.texts.text_query import (
     Boolean,
     Boost,
     Leaf,
     Match,
     Near,
-    Phrase,
     TextQuery,
     columns_of,
     leaves,
-    with_columns,
 )
-from lancewal_reader.search.words import Scores, Texts, Tokenizer, single_words
+from lancewal_reader.search.texts.words import Texts, Tokenizer, single_words
 
 ASKED_MIN = 20
 KEPT_ROWS_MAX = 100_000
@@ -132,46 +127,6 @@ class _Others:
         return self.words[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
-    """Rows by their score: each by its address, or by its place among the unmerged ones."""
-
-    scores: Scores
-    merged: npt.NDArray[np.bool_]
-    places: RowIds
-
-    def best(self, limit: int) -> Ranked:
-        scores, merged, places = self.scores, self.merged, self.places
-        if len(scores) > limit:
-            high = scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit]
-            scores, merged, places = scores[high], merged[high], places[high]
-        order = np.lexsort((places, ~merged, -scores))[:limit]
-        return Ranked(scores[order], merged[order], places[order])
-
-    def with_rows(self, other: Ranked) -> Ranked:
-        return Ranked(
-            np.concatenate([self.scores, other.scores]),
-            np.concatenate([self.merged, other.merged]),
-            np.concatenate([self.places, other.places]),
-        )
-
-    def rows(self, shown: pa.Table, sides: Sides, planned: pa.Schema, columns: Sequence[str]) -> pa.Table:
-        """These columns of them, and the score; ``shown`` has the merged ones, with their addresses."""
-        schema = pa.schema([*(planned.field(n) for n in columns), pa.field(SCORE, pa.float32())], planned.metadata)
-        at = pc.index_in(pa.array(self.places[self.merged]), shown[ROW_ADDRESS].combine_chunks())
-        merged = shown.select(list(columns)).take(at)
-        fresh = sides.fresh.select(list(columns)).take(pa.array(self.places[~self.merged]))
-        both = pa.concat_tables([merged.cast(fresh.schema), fresh])
-        places = np.where(self.merged, np.cumsum(self.merged), merged.num_rows + np.cumsum(~self.merged)) - 1
-        rows = both.take(pa.array(places))
-        return rows.append_column(SCORE, pa.array(self.scores, pa.float32())).select(schema.names).cast(schema)
-
-
-def _ranked(found: Scores, merged: bool, places: RowIds) -> Ranked:
-    matching = np.isfinite(found)
-    return Ranked(found[matching], np.full(int(matching.sum()), merged), places[matching])
-
-
 def text_rows(sides: Sides, cache: TextCache, state: State, sought: TextSought, columns: tuple[str, ...]) -> SearchRows:
     """``sides`` have the columns that ``sought`` names and ``columns``, which are those to be given."""
     pinned = state.pinned
@@ -204,7 +159,7 @@ class TextSearch:
         here = {name for name, index in known.items() if index.here}
         usable = not sought.exact and here.issuperset(self._columns)
         self._indexed = [self._indexed_of(known[name]) for name in self._columns] if usable else []
-        query = _with_words(sought.query, self._tokenizers)
+        query = with_words(sought.query, self._tokenizers)
         self._query = query if query is None else self._with_near(query)
         self._pieces = {name: self._pieces_of(name) for name in self._columns}
         if not self._pieces_known():
@@ -218,7 +173,7 @@ class TextSearch:
         by_index = sum(f.live_rows for f in self._pinned.fragments() if f.fragment_id in covered)
         coverage = SearchCoverage(by_index, live - by_index, len(sides.passing), len(sides.hidden), None)
         if self._query is None:
-            return _ranked(np.zeros(0), True, _NONE), coverage
+            return ranked_of(np.zeros(0), True, _NONE), coverage
         # Step 1
         others = self._others_kept()
         # Step 2
@@ -373,7 +328,7 @@ class TextSearch:
             flat[~np.isin(addresses, passing)] = np.nan
         fresh = scores(query, self._scored(others.fresh_texts, statistics))
         places = self._sides.passing
-        return _ranked(flat, True, addresses).with_rows(_ranked(fresh[places], False, places.astype(np.uint64)))
+        return ranked_of(flat, True, addresses).with_rows(ranked_of(fresh[places], False, places.astype(np.uint64)))
 
     def _scored(self, texts: Mapping[str, Texts], statistics: Mapping[str, Statistics]) -> Mapping[str, Column]:
         return {name: Column(texts[name], statistics[name], self._tokenizers[name]) for name in self._columns}
@@ -391,7 +346,7 @@ class TextSearch:
             self._shown = found if self._shown is None else self._shown
             texts = {name: self._tokenizers[name].texts(found[name]) for name in self._columns}
             mine = scores(query, self._scored(texts, statistics))
-            best = _ranked(mine, True, found[ROW_ADDRESS].to_numpy())
+            best = ranked_of(mine, True, found[ROW_ADDRESS].to_numpy())
             if found.num_rows < asked or asked >= everything:
                 return best
             shown = found[SCORE].to_numpy().astype(np.float64)
@@ -424,48 +379,3 @@ class TextSearch:
         name = indexed.index.column
         found = {word: indexed.best(word, self._pieces[name][word]) for word in self._words_of(name)}
         return Statistics(indexed.average, {word: told.weight for word, told in found.items() if told is not None})
-
-
-def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: TextSought) -> TextSought:
-    """Every part of the query names its columns: those that are said, else the only one with an index, else the only one
-    beside the primary key."""
-    texts = [f.name for f in rows.table if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
-    named = sought.text_columns
-    if named is None:
-        named = tuple(index.column for index in indexes if index.column in texts)
-        named = named or tuple(name for name in texts if name not in rows.primary_key)
-        if len(named) != 1 and any(_unnamed(leaf) for leaf in leaves(sought.query)):
-            raise InvalidInput(f"text_columns must be named: {len(named)} columns of texts may be meant: {list(named)}")
-    query = with_columns(sought.query, named)
-    columns = tuple(sorted({name for leaf in leaves(query) for name in columns_of(leaf)}))
-    wrong = [name for name in columns if name not in texts]
-    if wrong:
-        raise InvalidInput(f"text column {wrong[0]!r} is no column of texts; the table has {texts}")
-    return replace(sought, query=query, text_columns=columns)
-
-
-def _unnamed(leaf: Leaf) -> bool:
-    return (leaf.column if isinstance(leaf, Phrase) else getattr(leaf, "columns", ())) is None
-
-
-def _with_words(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> TextQuery | None:
-    """The query without what no text can match, since no word is left of it (stop words); None if that is all of it."""
-    match query:
-        case Match(words, _, _, _):
-            columns = tuple(name for name in columns_of(query) if tokenizers[name].words(words))
-            return replace(query, columns=columns) if columns else None
-        case Near():
-            return query
-        case Phrase(words, _):
-            return query if tokenizers[columns_of(query)[0]].words(words) else None
-        case Boost(positive, negative, negative_boost):
-            kept, lower = _with_words(positive, tokenizers), _with_words(negative, tokenizers)
-            return kept if kept is None or lower is None else Boost(kept, lower, negative_boost)
-        case Boolean(must, should, must_not):
-            needed, other, without = (
-                [_with_words(clause, tokenizers) for clause in some] for some in (must, should, must_not)
-            )
-            if None in needed:
-                return None
-            left = [tuple(q for q in some if q is not None) for some in (needed, other, without)]
-            return Boolean(*left) if left[0] or left[1] else None

@@ -23,7 +23,7 @@ from lancewal_flusher.tasks.cost import Cost, Strategy
 from lancewal_reader.search import merged
 from lancewal_reader.search import text as text_search
 from lancewal_reader.search.options import RRF, Metric
-from lancewal_reader.search.text_query import Match, TextQuery
+from lancewal_reader.search.texts.text_query import Match, TextQuery
 from lancewal_reader.table import Table, open_table
 from tests.reader.search.test_hybrid import fused
 from tests.reader.search.test_text import QUERIES, best, values

@@ -12,7 +12,7 @@ from lancewal_core.store.object_store import Stored
 from lancewal_core.store.obstore import open_store
 from lancewal_reader.search import merged, private_views
 from lancewal_reader.search.found import SearchRows
-from lancewal_reader.search.text_query import Boolean, Boost, Match, Phrase, TextQuery
+from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Phrase, TextQuery
 from lancewal_reader.table import open_table
 from tests.reader.search.test_text import scatter
 from tests.support.indexed_tables import WIDTH, AllIndexes, build_indexes

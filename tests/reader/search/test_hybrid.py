@@ -17,7 +17,7 @@ from lancewal_reader.search import hybrid
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.options import RRF
 from lancewal_reader.search.text import text_rows
-from lancewal_reader.search.text_query import Match
+from lancewal_reader.search.texts.text_query import Match
 from lancewal_reader.search.vectors import vector_rows
 from lancewal_reader.table import open_table
 from tests.reader.search.test_text import Texts, best, scatter, values

@@ -15,7 +15,7 @@ import yaml
 from lancewal_core.rows.schema import Op
 from lancewal_flusher.upkeep.indexes import unindexed_rows
 from lancewal_reader.search import merged
-from lancewal_reader.search.text_query import Boolean, Match, Phrase, TextQuery
+from lancewal_reader.search.texts.text_query import Boolean, Match, Phrase, TextQuery
 from lancewal_reader.table import Table, open_table
 from tests.reader.search.test_any_history import Searched
 from tests.reader.search.test_hybrid import fused

@@ -15,13 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from lance.query import (
-    BooleanQuery,
-    FullTextOperator,
     FullTextQuery,
     MatchQuery,
-    MultiMatchQuery,
-    Occur,
-    PhraseQuery,
 )
 
 from lancewal_core.table.lance.errors import reading
@@ -30,9 +25,9 @@ from lancewal_core.table.lance.row_mask import row_list
 from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, word_automata
 from lancewal_core.table.lance.word_automaton import WordAutomaton
 from lancewal_core.table.protocol import ROW_ADDRESS
-from lancewal_reader.search.bm25 import Column, Statistics, scores
-from lancewal_reader.search.text_query import Boolean, Boost, Match, Near, Phrase, TextQuery, columns_of, leaves
-from lancewal_reader.search.words import Tokenizer
+from lancewal_reader.search.texts.bm25 import Column, Statistics, scores
+from lancewal_reader.search.texts.text_query import Match
+from lancewal_reader.search.texts.words import Tokenizer
 
 SCORE = "_score"
 ROW_ID = "_rowid"
@@ -200,45 +195,3 @@ def row_ids(pinned: LancePinnedTable, addresses: RowIds) -> RowIds:
         ).to_table()
     wanted = np.isin(known[ROW_ADDRESS].to_numpy(), addresses)
     return np.asarray(known[ROW_ID].to_numpy()[wanted], np.uint64)
-
-
-def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
-    """What to ask an index for: it shows all rows that ``query`` finds, by no lower scores.
-
-    Without ``positions`` a phrase is sought by all its words; what lowers a score is left out.
-    """
-    match query:
-        case Near():
-            return query.plain()
-        case Phrase(words, column) if not positions:
-            return Match(words, column, "and")
-        case Boost(positive, _, _):
-            return shown_by_index(positive, positions)
-        case Boolean(must, should, must_not):
-            needed, other = (tuple(shown_by_index(q, positions) for q in some) for some in (must, should))
-            return Boolean(needed, other, tuple(q for q in must_not if positions or not _has_phrase(q)))
-    return query
-
-
-def _has_phrase(query: TextQuery) -> bool:
-    return any(isinstance(leaf, Phrase) for leaf in leaves(query))
-
-
-def lance_query(query: TextQuery) -> FullTextQuery:
-    """The same for pylance, of one without ``Boost``."""
-    match query:
-        case Near():
-            return lance_query(query.plain())
-        case Match(words, _, operator, boost):
-            names, how = list(columns_of(query)), FullTextOperator(operator.upper())
-            if len(names) > 1:
-                return MultiMatchQuery(words, names, boosts=[boost] * len(names), operator=how)
-            return MatchQuery(words, names[0], boost=boost, operator=how)
-        case Phrase(words, column):
-            assert column is not None
-            return PhraseQuery(words, column)
-        case Boolean(must, should, must_not):
-            parts = ((Occur.MUST, must), (Occur.SHOULD, should), (Occur.MUST_NOT, must_not))
-            return BooleanQuery([(occur, lance_query(inner)) for occur, some in parts for inner in some])
-        case Boost(positive, _, _):
-            return lance_query(positive)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from lancewal_core.errors import SearchUnsupported
 from lancewal_core.table.lance.word_automaton import next_row
-from lancewal_reader.search.text_query import FUZZINESS_MAX, Match
-from lancewal_reader.search.words import Tokenizer
+from lancewal_reader.search.texts.text_query import FUZZINESS_MAX, Match
+from lancewal_reader.search.texts.words import Tokenizer
 
 NEAR_MAX = 1_000
 """Words near to one that may be sought: an index is asked for each by itself."""

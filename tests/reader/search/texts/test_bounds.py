@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lancewal_reader.search.bounds import Part, max_growth, most_beyond, words_summed
-from lancewal_reader.search.text_query import Boolean, Match, Phrase
-from lancewal_reader.search.words import Tokenizer
+from lancewal_reader.search.texts.bounds import Part, max_growth, most_beyond, words_summed
+from lancewal_reader.search.texts.text_query import Boolean, Match, Phrase
+from lancewal_reader.search.texts.words import Tokenizer
 
 
 def test_no_row_has_more_and_some_row_has_as_much() -> None:

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lancewal_reader.search.bm25 import K1, B
-from lancewal_reader.search.text_query import Boolean, Match, Phrase, TextQuery, columns_of
-from lancewal_reader.search.words import Tokenizer
+from lancewal_reader.search.texts.bm25 import K1, B
+from lancewal_reader.search.texts.text_query import Boolean, Match, Phrase, TextQuery, columns_of
+from lancewal_reader.search.texts.words import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

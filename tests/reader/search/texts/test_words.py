@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from lancewal_reader.search import words
-from lancewal_reader.search.words import Texts, Tokenizer
+from lancewal_reader.search.texts import words
+from lancewal_reader.search.texts.words import Texts, Tokenizer
 
 BEFORE = ["one two two", None, "", "three one", "one two two", "five five one"]
 WORDS = ("one", "two", "three", "four", "five", "nowhere")

@@ -13,8 +13,8 @@ from typing import assert_never
 
 import numpy as np
 
-from lancewal_reader.search.text_query import Boolean, Boost, Match, Near, Phrase, TextQuery, columns_of
-from lancewal_reader.search.words import Scores, Texts, Tokenizer
+from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Near, Phrase, TextQuery, columns_of
+from lancewal_reader.search.texts.words import Scores, Texts, Tokenizer
 
 K1, B = 1.2, 0.75
 

@@ -1,0 +1,57 @@
+"""A query as Lance takes it: what to ask a full text index for."""
+
+from __future__ import annotations
+
+from lance.query import (
+    BooleanQuery,
+    FullTextOperator,
+    FullTextQuery,
+    MatchQuery,
+    MultiMatchQuery,
+    Occur,
+    PhraseQuery,
+)
+
+from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Near, Phrase, TextQuery, columns_of, leaves
+
+
+def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
+    """What to ask an index for: it shows all rows that ``query`` finds, by no lower scores.
+
+    Without ``positions`` a phrase is sought by all its words; what lowers a score is left out.
+    """
+    match query:
+        case Near():
+            return query.plain()
+        case Phrase(words, column) if not positions:
+            return Match(words, column, "and")
+        case Boost(positive, _, _):
+            return shown_by_index(positive, positions)
+        case Boolean(must, should, must_not):
+            needed, other = (tuple(shown_by_index(q, positions) for q in some) for some in (must, should))
+            return Boolean(needed, other, tuple(q for q in must_not if positions or not _has_phrase(q)))
+    return query
+
+
+def _has_phrase(query: TextQuery) -> bool:
+    return any(isinstance(leaf, Phrase) for leaf in leaves(query))
+
+
+def lance_query(query: TextQuery) -> FullTextQuery:
+    """The same for pylance, of one without ``Boost``."""
+    match query:
+        case Near():
+            return lance_query(query.plain())
+        case Match(words, _, operator, boost):
+            names, how = list(columns_of(query)), FullTextOperator(operator.upper())
+            if len(names) > 1:
+                return MultiMatchQuery(words, names, boosts=[boost] * len(names), operator=how)
+            return MatchQuery(words, names[0], boost=boost, operator=how)
+        case Phrase(words, column):
+            assert column is not None
+            return PhraseQuery(words, column)
+        case Boolean(must, should, must_not):
+            parts = ((Occur.MUST, must), (Occur.SHOULD, should), (Occur.MUST_NOT, must_not))
+            return BooleanQuery([(occur, lance_query(inner)) for occur, some in parts for inner in some])
+        case Boost(positive, _, _):
+            return lance_query(positive)
