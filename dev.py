@@ -4,7 +4,8 @@
 python3 dev.py demo  [ARGS]   run the demonstration: a local Kafka, lancewal on top, Spark to read it
 python3 dev.py test  [ARGS]   ruff, ruff format, mypy and pytest; ARGS go to pytest
 python3 dev.py test --quick   the same in minutes: no servers, few cases of long tests; what each test of a run without ARGS
-                              took is in .durations
+                              took is in .durations.  Random histories are the same in each run, others with
+                              WHOLE_PATH_SEED=random
 python3 dev.py bench [ARGS]   run the benchmarks
 python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30

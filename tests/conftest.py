@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import secrets
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -116,9 +117,13 @@ def quick(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def seed() -> int:
-    """The seed of what is random in a test: printed with it, set by ``WHOLE_PATH_SEED=<n>``."""
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of what is random in a test: printed with it, and a test's own in each run, so that what a change is judged by
+    is what its author saw.  Other histories are asked for by ``WHOLE_PATH_SEED=<n>``, new ones by ``WHOLE_PATH_SEED=random``."""
     given = os.environ.get("WHOLE_PATH_SEED")
-    chosen = int(given) if given else secrets.randbelow(1_000_000)
+    if given is None:
+        chosen = zlib.crc32(request.node.nodeid.encode()) % 1_000_000
+    else:
+        chosen = secrets.randbelow(1_000_000) if given == "random" else int(given)
     print(f"WHOLE_PATH_SEED={chosen}")
     return chosen
