@@ -119,7 +119,7 @@ def quick(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """The seed of what is random in a test: printed with it, and a test's own in each run, so that what a change is judged by
-    is what its author saw.  Other histories are asked for by ``WHOLE_PATH_SEED=<n>``, new ones by ``WHOLE_PATH_SEED=random``."""
+    is what its author saw.  ``WHOLE_PATH_SEED=<n>`` asks for another, ``WHOLE_PATH_SEED=random`` for any."""
     given = os.environ.get("WHOLE_PATH_SEED")
     if given is None:
         chosen = zlib.crc32(request.node.nodeid.encode()) % 1_000_000

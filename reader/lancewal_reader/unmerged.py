@@ -8,9 +8,10 @@ Guarantees
  4. Of a table keyed by bytes (``keys.origin``) what conflicts is left out, and counted (``left_out``).
  5. More keys than ``keys_max`` are ``TooManyUnmerged``.  Until then memory is that of the keys and of one portion of their
     records (``portions``).
- 6. A fold that is remembered is gone on with where the new plan begins at the same positions: only what is behind its
-    cuts is read and folded, and snapshots that a cut divides.  Not where a repair has made a snapshot since: a person may
-    have given up some of its records.
+ 6. A fold that is remembered is gone on with: only what is behind its cuts is read and folded, and snapshots that a cut
+    divides.  What a merge has moved into the table since leaves it: all keys of those regions, whose deltas are folded anew;
+    where that is more than the whole delta, or can be read no more, all is.  Not gone on with where a repair has made a
+    snapshot since (a person may have given up some of its records), or where the table has less than it had.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from lancewal_core.region.flushes.manifest import by_flush, read_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_parts
-from lancewal_core.rows.fold import Folded, complete, extend, fold, fold_onto, side_by_side
+from lancewal_core.rows.fold import Folded, complete, divide, extend, fold, fold_onto, side_by_side
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.rows.projection import project_rows
+from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
@@ -48,7 +49,7 @@ from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
-from lancewal_reader.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
+from lancewal_reader.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys, records_of
 
 FlushedPart = tuple[str, Region, Generation]
 """The manifest of a flush, and which of its generations."""
@@ -120,6 +121,18 @@ class Loaded:
 
 Flushed = Sequence[tuple[Region, SnapshotRef]]
 """Generations that are read from their flushes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A remembered fold to go on from: first without the keys of ``left``, then with what ``behind`` folds to."""
+
+    loaded: Loaded
+    behind: Sequence[RegionDelta]
+    left: Sequence[RegionDelta] = ()
+    """As they were folded: those of regions of which something has been merged since."""
+
+
 _Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
 
 
@@ -150,13 +163,13 @@ class LoadedCache:
 
     def begun(
         self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[Flushed], bool]
-    ) -> tuple[Loaded, Sequence[RegionDelta]] | None:
-        """The newest with these columns or more that ``deltas`` go on from, and what of them comes behind it."""
+    ) -> Begun | None:
+        """The newest with these columns or more that ``deltas`` go on from at less than what they fold to anew."""
         for (known, names, _), loaded in reversed(self._found):
             if _has(names, columns):
-                behind = _behind(deltas, known)
-                if behind is not None and not repaired(_made_since(deltas, known)):
-                    return loaded, behind
+                begun = _begun(loaded, deltas, known)
+                if begun is not None and not repaired(_made_since(deltas, known)):
+                    return begun
         return None
 
     def add(
@@ -188,24 +201,36 @@ def _has(names: Sequence[str], columns: Sequence[str]) -> bool:
     return set(names).issuperset(columns)
 
 
-def _behind(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> list[RegionDelta] | None:
-    """What of ``deltas`` lies behind the cuts of ``known``; None where they do not begin at the same positions or an entry
-    lies on both sides of a cut.
+def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Begun | None:
+    """How ``deltas`` go on from ``loaded``, which ``known`` folded to; None: they do not, or at no less than anew.
 
     The records of a region's positions are the same for ever, whether an entry or a snapshot holds them; but for those that
-    a person gives up in a repair.  So a snapshot on both sides may be taken whole: what it says of a key, behind what
+    a person gives up in a repair.  So a snapshot on both sides of a cut may be taken whole: what it says of a key, behind what
     ``known`` has of the same records, comes to what all of them come to.  A row, or that it is gone, is said anew; of patches
     alone the last value of each column is.
     """
-    if [(d.region, d.start) for d in deltas] != [(k.region, k.start) for k in known]:
+    if [d.region for d in deltas] != [k.region for k in known]:
         return None
-    behind = []
-    for delta, cut in zip(deltas, (k.cut for k in known), strict=True):
-        divided = [source for source in delta.sources if source.first < cut < source.next]
-        if delta.cut < cut or not all(isinstance(source, SnapshotRef) for source in divided):
+    behind, left = [], []
+    for delta, before in zip(deltas, known, strict=True):
+        if delta.cut < before.cut or delta.start < before.start:
             return None
-        behind.append(RegionDelta(delta.region, tuple(s for s in delta.sources if s.next > cut), delta.cut))
-    return behind
+        if delta.start > before.start:
+            left.append(before)
+            behind.append(delta)
+            continue
+        divided = [source for source in delta.sources if source.first < before.cut < source.next]
+        if not all(isinstance(source, SnapshotRef) for source in divided):
+            return None
+        sources = tuple(source for source in delta.sources if source.next > before.cut)
+        behind.append(RegionDelta(delta.region, sources, delta.cut))
+    if left and _records([*left, *behind]) >= _records(deltas):
+        return None
+    return Begun(loaded, behind, left)
+
+
+def _records(deltas: Sequence[RegionDelta]) -> int:
+    return sum(records_of(source) for delta in deltas for source in delta.sources)
 
 
 def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:
@@ -248,11 +273,12 @@ class Folding:
     ) -> Loaded:
         """As ``load``, of what is not remembered; it may go on from what is."""
         begun = context.loaded.begun(deltas, projected.table.names, partial(_repaired, context))
-        if begun is None:
+        kept = None if begun is None else _kept(context, begun, projected)
+        if begun is None or kept is None:
             (folded,) = _folds(context, [deltas], projected)
         else:
-            (more,) = _folds(context, [begun[1]], projected)
-            folded = extend(begun[0].of_columns(projected).folded, more, projected)
+            (more,) = _folds(context, [begun.behind], projected)
+            folded = extend(kept, more, projected)
             check_keys(keys_in([folded]), context.keys_max)
         return Loaded(folded, projected)
 
@@ -339,6 +365,18 @@ def _repaired(context: DeltaContext, made: Flushed) -> bool:
             return True
 
     return bool(made) and any(context.tasks.map(one, _by_manifest(made)))
+
+
+def _kept(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded | None:
+    """What is gone on from; None where what has left it can be read no more, as it need not: it is merged."""
+    folded = begun.loaded.of_columns(projected).folded
+    if not begun.left:
+        return folded
+    try:
+        (left,) = _folds(context, [begun.left], project(context.contract.rows, ()))
+    except (Corrupt, ObjectMissing, PlanStale):
+        return None
+    return divide(folded, KeySet(left.keys(projected)))[1]
 
 
 def _by_manifest(refs: Flushed) -> list[Flushed]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import ObjectMissing
+from lancewal_core.errors import LancewalError, ObjectCorrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
 from lancewal_core.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import Flush, FlushPart
@@ -23,7 +24,7 @@ from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
 from lancewal_reader.portions import Groups
 from lancewal_reader.table import open_table
-from lancewal_reader.unmerged import DeltaContext, Flushed, Loaded, LoadedCache
+from lancewal_reader.unmerged import Begun, DeltaContext, Flushed, Loaded, LoadedCache
 from tests.golden.json_formats import FLUSH, REPAIRED
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.scripted import InlineTasks
@@ -89,9 +90,36 @@ def test_a_fold_is_gone_on_with_from_its_cuts(
         assert begun is None
         return
     assert begun is not None
-    assert begun[0] is known
-    assert [d.sources for d in begun[1]] == list(behind)
-    assert [(d.region, d.cut) for d in begun[1]] == [(d.region, d.cut) for d in deltas]
+    assert begun.loaded is known
+    assert not begun.left
+    assert [d.sources for d in begun.behind] == list(behind)
+    assert [(d.region, d.cut) for d in begun.behind] == [(d.region, d.cut) for d in deltas]
+
+
+MANY = (delta(NORTH, 8, entry(3, 5), entry(5, 8)), delta(SOUTH, 10, *(entry(i, i + 1) for i in range(10))))
+"""SOUTH has more than what is ever read anew of NORTH."""
+
+
+@pytest.mark.parametrize(
+    "north",
+    [
+        delta(NORTH, 9, entry(5, 8), entry(8, 9)),
+        delta(NORTH, 9, snapshot(5, 9)),
+        delta(NORTH, 8),
+        delta(NORTH, 11, entry(9, 11)),  # more is merged than was folded
+    ],
+)
+def test_what_is_merged_leaves_the_fold_with_its_region(north: RegionDelta) -> None:
+    cache, known = LoadedCache(), loaded()
+    cache.add(MANY, ["k"], known)
+    south = delta(SOUTH, 11, *MANY[1].sources, entry(10, 11))
+    begun = cache.begun((north, south), ["k"], nobody)
+    assert begun is not None
+    assert begun.loaded is known
+    assert begun.left == [MANY[0]]
+    assert begun.behind == [north, delta(SOUTH, 11, entry(10, 11))]
+    assert cache.begun((delta(NORTH, 9, entry(0, 3), *north.sources), south), ["k"], nobody) is None  # restored since
+    assert cache.begun((delta(NORTH, 7, entry(5, 7)), south), ["k"], nobody) is None  # ends before
 
 
 def test_the_newest_fold_is_gone_on_with() -> None:
@@ -100,8 +128,8 @@ def test_the_newest_fold_is_gone_on_with() -> None:
     cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), ["k"], newer)
     begun = cache.begun((delta(NORTH, 9, entry(3, 5), entry(5, 8), entry(8, 9)),), ["k"], nobody)
     assert begun is not None
-    assert begun[0] is newer
-    assert [d.sources for d in begun[1]] == [(entry(8, 9),)]
+    assert begun.loaded is newer
+    assert [d.sources for d in begun.behind] == [(entry(8, 9),)]
 
 
 def test_a_fold_is_not_gone_on_with_where_a_repair_has_made_a_snapshot_since() -> None:
@@ -163,7 +191,7 @@ def test_a_fold_of_more_columns_is_gone_on_with_too() -> None:
     longer = (KNOWN[0], delta(SOUTH, 6, entry(4, 6)))
     begun = cache.begun(longer, ["k", "a"], nobody)
     assert begun is not None
-    assert begun[0] is wide
+    assert begun.loaded is wide
     assert cache.begun(longer, ["k", "c"], nobody) is None
     same = loaded()
     cache.add(KNOWN, ["k", "b"], same)
@@ -244,3 +272,44 @@ def test_reads_go_on_through_flushes_that_their_cuts_divide(
         before |= folded
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
     pipeline.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reads_go_on_through_merges_of_some_regions(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Upserts, patches and deletes of few keys, where each region is sealed and merged at a time of its own."""
+    rng = random.Random(seed)
+    pipeline = Pipeline(tmp_path, seed=seed, seal_rows=30, batch=7)
+    pipeline.produce(150, regions=8, ids=8)
+    pipeline.merge_all()
+    table, kept, went_on = open_table(pipeline.uri), unmerged._kept, 0
+
+    def watched(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded | None:
+        nonlocal went_on
+        found = kept(context, begun, projected)
+        assert found is not None  # the log's segments are remembered, or there
+        went_on += bool(begun.left)
+        return found
+
+    monkeypatch.setattr(unmerged, "_kept", watched)
+    for _ in range(20):
+        pipeline.produce(rng.choice([10, 20]), regions=8, ids=8)
+        pipeline.ingest()
+        if rng.random() < 0.8:
+            pipeline.settle()
+            pipeline.merge()
+        assert by_key(table.to_arrow()) == pipeline.oracle
+    assert went_on
+    pipeline.close()
+
+
+@pytest.mark.parametrize("error", [ObjectMissing, PlanStale, ObjectCorrupt])
+def test_where_what_is_merged_can_be_read_no_more_all_is_folded_anew(
+    error: type[LancewalError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
+        raise error("segment", object="segment")
+
+    monkeypatch.setattr(unmerged, "_folds", lost)
+    context: Any = SimpleNamespace(contract=SimpleNamespace(rows=SCHEMA))
+    assert unmerged._kept(context, Begun(loaded(), (), [KNOWN[0]]), SCHEMA) is None
+    assert unmerged._kept(context, Begun(loaded(), ()), SCHEMA) is not None

@@ -18,8 +18,16 @@ class GenerationStats:
     rows: int
     nbytes: int
     age_s: float
-    log_distance: int
-    """Segments of the log since the generation's first."""
+    first: int
+    """Number of the generation's first segment in its log."""
+    next: int
+    """Number that the log's next segment gets."""
+    partition: int
+
+    @property
+    def log_distance(self) -> int:
+        """Segments of the log since the generation's first."""
+        return self.next - self.first
 
 
 class SealDecision(Enum):
@@ -30,9 +38,21 @@ class SealDecision(Enum):
     REANCHOR = "reanchor"
 
 
+GROUPS = 8
+"""Regions of a log that share a seal by distance are one in so many."""
+_TURN = (0, 4, 2, 6, 1, 5, 3, 7)
+"""Of a partition's group: neighbours lie far apart, so that few partitions do too."""
+
+
 @dataclass(frozen=True, slots=True)
 class SealPolicy:
-    """Seal at the first limit reached.  ``log_distance`` bounds what who takes over has to read, and a strong read."""
+    """Seal at the first limit reached.  ``log_distance`` bounds what who takes over has to read, and a strong read.
+
+    Regions that were opened together would reach that distance together, and be folded, flushed and merged at once: seconds
+    in which reads wait for a processor.  So each group of regions (``GROUPS``) has numbers of the log of its own,
+    ``log_distance`` apart, and is sealed where the log passes one: a generation never spans more, an owner's first mostly
+    less.
+    """
 
     nbytes: int = 64 << 20
     rows: int = 1_000_000
@@ -46,10 +66,14 @@ class SealPolicy:
             stats.nbytes >= min(self.nbytes, GENERATION_BYTES_MAX)
             or stats.rows >= self.rows
             or stats.age_s >= self.age_s
-            or stats.log_distance >= self.log_distance
+            or self._passed(stats)
         ):
             return SealDecision.SEAL
         return SealDecision.KEEP
+
+    def _passed(self, stats: GenerationStats) -> bool:
+        ahead = _TURN[stats.partition % GROUPS] * self.log_distance // GROUPS
+        return (stats.next + ahead) // self.log_distance > (stats.first + ahead) // self.log_distance
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,7 +257,9 @@ class Sealing:
             memtable.rows,
             memtable.nbytes,
             self._now() - memtable.opened_at,
-            writer.next_unsent - memtable.first_sequence,
+            memtable.first_sequence,
+            writer.next_unsent,
+            memtable.region.partition,
         )
         decision = self._policy.decide(stats)
         return SealDecision.SEAL if early and memtable.entries else decision

@@ -127,11 +127,16 @@ def _acts(wished: Deployment, at: Pace) -> Iterator[tuple[str, Asked]]:
 
 def _of_generations(wished: Deployment, at: Pace) -> Iterator[tuple[str, Asked]]:
     acts_per_s = wished.members * seals_per_s(wished, at)
-    of = wished.member_partitions if at.together else 1.0
-    size = Size(of, min(pages_of(wished.partitions), math.ceil(of)), 1)
+    size = _in_a_turn(wished, at)
     again = _again(wished, at) * size.pages
     yield "seals", (asked("seal all partitions", size) + again) * acts_per_s
     yield "flushes", (asked("flush all partitions", size) + again) * acts_per_s
+
+
+def _in_a_turn(wished: Deployment, at: Pace) -> Size:
+    """What a member seals at once."""
+    partitions = wished.member_partitions / at.turns
+    return Size(partitions, min(pages_of(wished.partitions), math.ceil(partitions)), 1)
 
 
 def _again(wished: Deployment, at: Pace) -> Asked:
@@ -144,15 +149,14 @@ def _again(wished: Deployment, at: Pace) -> Asked:
 
 def seals_per_s(wished: Deployment, at: Pace) -> float:
     """Of one member: turns in which it seals."""
-    return (1.0 if at.together else wished.member_partitions) / at.generation_s
+    return at.turns / at.generation_s
 
 
 def _swaps_per_s(wished: Deployment, at: Pace) -> float:
     """Of one page: those of seals and flushes of each of its members, and of the flusher behind a merge."""
     members = min(wished.members, PARTITIONS_PER_PAGE, wished.partitions)
     turns_per_s = seals_per_s(wished, at)
-    if not at.together:
-        turns_per_s /= min(pages_of(wished.partitions), wished.member_partitions)
+    turns_per_s *= _in_a_turn(wished, at).pages / min(pages_of(wished.partitions), math.ceil(wished.member_partitions))
     return 2 * members * turns_per_s + merges_per_s(wished.members * seals_per_s(wished, at))
 
 

@@ -41,6 +41,8 @@ BUNDLED_BYTES_MAX = 64 << 10
 """See ``SMALL_BYTES`` of ingest's ``bundling``."""
 MEMTABLES_RATIO = 0.3
 """See ``MemoryPolicy`` of ingest."""
+SEALED_IN_GROUPS = 8
+"""See ``GROUPS`` of ingest's ``policy``."""
 LINGER_MS_LEAST = 1
 LINGER_PUTS, LINGER_S_MAX = 3.0, 1.0
 """See ``WorkerLimits.linger_puts`` of ingest."""
@@ -57,8 +59,8 @@ class Pace:
     """From a generation's first entry to its seal."""
     sealed_by: str
     """The limit that it reaches first."""
-    together: bool
-    """Whether all partitions of a process reach it at once; else each by itself."""
+    turns: float
+    """In how many turns the partitions of a process are sealed, each once."""
     read_s: float
     typical_s: float
     most_s: float
@@ -83,10 +85,10 @@ def pace(wished: Deployment) -> Pace:
     put_s = alone_s + period_s * row_s
     rate = wished.member_rows_per_s
     segments_per_s = 1 / (period_s + math.exp(-min(700.0, rate * period_s)) / rate)
-    generation_s, sealed_by, together = _generation(wished, segments_per_s)
+    generation_s, sealed_by, turns = _generation(wished, segments_per_s)
     most_s = beside_s + period_s + put_s
     typical_s = BROKER_S + period_s / 2 + put_s + every_s / 2 + read_s
-    return Pace(round(linger_s * 1000), segments_per_s, generation_s, sealed_by, together, read_s, typical_s, most_s)
+    return Pace(round(linger_s * 1000), segments_per_s, generation_s, sealed_by, turns, read_s, typical_s, most_s)
 
 
 def read_size(wished: Deployment) -> Size:
@@ -155,7 +157,7 @@ def _enough(wished: Deployment) -> str:
     return f"take at least {few} members"
 
 
-def _generation(wished: Deployment, segments_per_s: float) -> tuple[float, str, bool]:
+def _generation(wished: Deployment, segments_per_s: float) -> tuple[float, str, float]:
     settings = IngestSettings()
     row_rate = wished.rows_per_s / wished.partitions
     limits = {
@@ -170,7 +172,11 @@ def _generation(wished: Deployment, segments_per_s: float) -> tuple[float, str, 
         / (wished.member_rows_per_s * wished.row_bytes),
     }
     by = min(limits, key=lambda name: limits[name])
-    return limits[by], by, by != "ingest.memory_bytes_max"
+    turns = {
+        "ingest.seal_log_distance": min(SEALED_IN_GROUPS, wished.member_partitions),
+        "ingest.memory_bytes_max": wished.member_partitions,
+    }
+    return limits[by], by, turns.get(by, 1.0)
 
 
 def merges_per_s(events_per_s: float) -> float:

@@ -14,7 +14,7 @@ from lancewal_core.cli.estimate.deployment import Deployment
 from lancewal_core.cli.estimate.pace import pace
 from lancewal_core.errors import InvalidInput, WishUnreachable
 from lancewal_core.table.contract import Contract
-from lancewal_ingest.regions.policy import MemoryPolicy
+from lancewal_ingest.regions.policy import GROUPS, MemoryPolicy
 from lancewal_ingest.service.service import LINGER_PUTS
 from lancewal_ingest.service.worker import LINGER_S_MAX, WorkerLimits
 
@@ -34,6 +34,7 @@ def test_what_is_known_of_other_packages_is_as_it_is_there() -> None:
     assert WorkerLimits().segment_bytes == module.SEGMENT_BYTES_MAX
     assert (LINGER_PUTS, LINGER_S_MAX) == (module.LINGER_PUTS, module.LINGER_S_MAX)
     assert MemoryPolicy().memtables_ratio == module.MEMTABLES_RATIO
+    assert module.SEALED_IN_GROUPS == GROUPS
     assert Contract.model_fields["regions_per_page"].default == module.PARTITIONS_PER_PAGE
 
 
@@ -92,19 +93,19 @@ def test_more_rows_than_members_take_in_are_refused_and_as_many_as_are_named_do(
 
 
 @pytest.mark.parametrize(
-    ("changed", "by"),
+    ("changed", "by", "turns"),
     [
-        ({}, "ingest.seal_log_distance"),
-        ({"rows_per_s": 1}, "ingest.seal_age_s"),
-        ({"row_bytes": 10_000}, "ingest.memory_bytes_max"),
-        ({"row_bytes": 1, "rows_per_s": 80_000, "partitions": 1, "members": 1}, "ingest.seal_rows"),
-        ({"row_bytes": 2_000, "partitions": 1, "members": 1, "rows_per_s": 2_000}, "ingest.seal_bytes"),
+        ({}, "ingest.seal_log_distance", 8),
+        ({"partitions": 6}, "ingest.seal_log_distance", 3),
+        ({"rows_per_s": 1}, "ingest.seal_age_s", 1),
+        ({"row_bytes": 10_000}, "ingest.memory_bytes_max", 32),
+        ({"row_bytes": 1, "rows_per_s": 80_000, "partitions": 1, "members": 1}, "ingest.seal_rows", 1),
+        ({"row_bytes": 2_000, "partitions": 1, "members": 1, "rows_per_s": 2_000}, "ingest.seal_bytes", 1),
     ],
 )
-def test_a_generation_is_sealed_by_the_limit_that_comes_first(changed: dict[str, Any], by: str) -> None:
+def test_a_generation_is_sealed_by_the_limit_that_comes_first(changed: dict[str, Any], by: str, turns: float) -> None:
     found = pace(replace(SOME, **changed))
-    assert found.sealed_by == by
-    assert found.together == (by != "ingest.memory_bytes_max")
+    assert (found.sealed_by, found.turns) == (by, turns)
 
 
 @pytest.mark.parametrize(
