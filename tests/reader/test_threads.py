@@ -143,14 +143,14 @@ def test_a_delta_may_be_remembered_while_another_thread_looks(
         cache.add([delta], SMALL.names, empty(schema))
     compared: list[RegionDelta] = []
 
-    def meanwhile(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> None:
+    def meanwhile(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> None:
         """What another thread remembers while this one compares."""
         compared.extend(known)
         thread = Thread(target=lambda: cache.add([more], SMALL.names, empty(schema)))
         thread.start()
         thread.join()
 
-    monkeypatch.setattr(unmerged_module, "_behind", meanwhile)
+    monkeypatch.setattr(unmerged_module, "_begun", meanwhile)
     assert cache.begun([more], SMALL.names, lambda made: False) is None
     assert compared == [known[1], known[0]], "the newest first"
     assert cache.get([more], SMALL.names) is not None
