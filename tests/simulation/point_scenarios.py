@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lancewal_core.testing.faults import ListFault
 from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation.checker import require
 from tests.simulation.settings import USER_KEYS
@@ -121,6 +122,21 @@ def record_of_a_token_is_none() -> None:
     _said(stage, "read at least: TokenRejected", 3)
 
 
+def listings_show_nothing_of_a_token_s_record() -> None:
+    """A dead letter's entry is kept, but neither the listing of its log nor that of its partition's pages shows anything."""
+    stage, a, t = _stage()
+    f = stage.flusher("f")
+    stage.append(a, 0)
+    offset = stage.send_bad(0)
+    stage.append(a, 0)
+    bad = next(record for record in stage.topic.partitions[0].records if record.offset == offset)
+    stage.scripts["t"].listings[f"wal/{a.log}"] = ListFault.PARTIAL
+    for act in (lambda: None, lambda: stage.seal(a), lambda: stage.round(f)):
+        act()
+        t.at_least(bad, 0, 2.0)
+    _said(stage, "read at least: TokenRejected", 3)
+
+
 def plan_is_older_than_is_allowed() -> None:
     """A reader that takes what is five seconds old has a plan, which then gets too old."""
     stage, a, t = _stage()
@@ -145,5 +161,6 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     first_record_of_a_time_is_trimmed: ("what is trimmed had no such time", "trimmed"),
     record_becomes_durable_while_it_is_awaited: ("a token is not waited for", "is not in"),
     record_of_a_token_is_none: ("a dead letter is reached", "nor rejected"),
+    listings_show_nothing_of_a_token_s_record: ("what no listing shows is not asked for", "nor rejected"),
     plan_is_older_than_is_allowed: ("a plan stays young", "I1"),
 }

@@ -12,27 +12,32 @@ Steps
  2. Wait, each time a little longer up to ``_PAUSE_MAX_S``, and look how far the logs of the partitions that lack something
     reach: one read of their states, one listing of each of these logs and the tables of few new segments, however long the
     logs are.  Where they reach what is wanted, step 1; a strong plan that begins now has it.
- 3. Of each record that is asked for: the generation that holds it.  Trimmed: nothing more is known.  Else a listing of the
-    generation's segments and, by halving, the table of the one that holds the record.
+ 3. Of each record that is asked for: the generation that holds it, from the index or its history pages, none of which may be
+    missing.  Trimmed: nothing more is known.  Else a listing of the generation's segments and, by halving, the table of the
+    one that holds the record.  A listing may leave it out: then all of the generation's segments are asked for by their
+    numbers.  Absent there, too: it is trimmed by now, or lost, and the generation flushed; its entry is not kept.
+ 4. What has moved meanwhile: step 3 again, a bounded number of times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, TokenRejected, TokenTimeout
+from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, PlanStale, Refresh, TokenRejected, TokenTimeout
 from lancewal_core.ids import LogId, Position, Region, Sequence
-from lancewal_core.region.history import pages_of
+from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.store.place import same_place
 from lancewal_core.table.contract import Contract, read_contract_version
+from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Trailer
 from lancewal_core.wal.tail import LogTail, read_trailer
 from lancewal_reader.plan.log_entries import EntryRef
-from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
+from lancewal_reader.plan.strong import PAUSE_S, PLANS_MAX, PlanContext, ReadPlan, plan_strong, walk_from
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.point.token import Least
 
@@ -40,6 +45,8 @@ _PAUSE_S = 0.02
 _PAUSE_MAX_S = 1.0
 _GROWTH = 1.5
 _NAMED = 5
+
+Held = Entry | EntryHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +163,26 @@ class _Tails:
 
 
 def check_rejected(context: PlanContext, goal: Goal) -> None:
+    """Steps 3 and 4."""
+    reason: Exception | None = None
+    for attempt in range(PLANS_MAX):
+        if attempt:
+            context.clock.sleep(PAUSE_S * attempt)
+        try:
+            return _check_rejected_once(context, goal)
+        except Refresh as error:
+            reason = error
+    raise PlanRetriesExhausted(
+        f"whether records of at_least became dead letters is not found out after {PLANS_MAX} tries; the last reason: {reason}"
+    ) from reason
+
+
+def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
     """Step 3."""
     for region, index in context.indexes.read(sorted(goal.records)).items():
         offset = goal.positions[region] - 1
         record = _holder(context, region, index, offset)
-        header = None if record is None else _entry(context.store, region, record, offset)
+        header = None if record is None else _entry(context, region, record, offset)
         if header is None:
             continue
         for rejected in header.rejected:
@@ -177,24 +199,29 @@ def check_rejected(context: PlanContext, goal: Goal) -> None:
                 )
 
 
-def _contract_of(context: PlanContext, entry: EntryHeader) -> Contract:
+def _contract_of(context: PlanContext, entry: Held) -> Contract:
     """The version that the entry follows: policies change, and what became of its records was decided by that one."""
     version = entry.contract_version
     return context.contract if version == context.contract.version else read_contract_version(context.store, version)
 
 
 def _holder(context: PlanContext, region: Region, index: RegionIndex, offset: int) -> GenerationRecord | None:
-    """The generation with this offset, if its entries are kept."""
-    if offset < index.trimmed:
+    """The generation with this offset, if its entries are kept; ``PlanStale`` where a page that names it is not to be found."""
+    if offset < index.trimmed or not index.generations:
         return None
-    records = list(index.generations)
-    if not records or records[0].first > offset:
-        records += [r for _, page in pages_of(context.store, region, above=index.trimmed_generation) for r in page]
+    records: Seq[GenerationRecord] = index.generations
+    if records[0].first > offset:
+        records = generations_behind(context, region, index, index.trimmed_generation)
     return next((r for r in records if r.first <= offset and (r.next is None or offset < r.next)), None)
 
 
-def _entry(store: ObjectStore, region: Region, record: GenerationRecord, offset: int) -> EntryHeader | None:
-    """What the segment that holds the record says of its entry; None where it was trimmed meanwhile."""
+def _entry(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
+    """What the segment that holds the record says of its entry; None where that is not kept."""
+    return _by_halving(context.store, region, record, offset) or _by_number(context, region, record, offset)
+
+
+def _by_halving(store: ObjectStore, region: Region, record: GenerationRecord, offset: int) -> EntryHeader | None:
+    """None also where the listing does not show the segment."""
     after = paths.wal_segment(record.log, Sequence(record.first_sequence - 1)) if record.first_sequence else None
     segments: list[ObjectInfo] = []
     for info in store.list(paths.log_prefix(record.log), after=after):
@@ -214,6 +241,24 @@ def _entry(store: ObjectStore, region: Region, record: GenerationRecord, offset:
             low = at + 1
         else:
             return header
+    return None
+
+
+def _by_number(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
+    """Of an OPEN generation, whose plan has read the entry, it is there, or the generation is another by now: ``PlanStale``."""
+    at = record.first_sequence
+    while record.end_sequence is None or at < record.end_sequence:
+        walked = walk_from(context, record.log, at, before=record.end_sequence)
+        for segment in walked.segments:
+            for entry in segment.entries:
+                if entry.region == region and entry.first <= offset < entry.next:
+                    return entry
+        if record.end_sequence is None:
+            raise PlanStale(
+                f"region {region.name}: generation {record.generation} is open, and its log {record.log} has no offset {offset}",
+                region=region.name,
+            )
+        at = Sequence(walked.end + 1)  # what is lost does not hide what lies behind
     return None
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, TokenRejected, TokenTimeout
+from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, TokenRejected, TokenTimeout
 from lancewal_core.ids import Position
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.policy import Policy
-from lancewal_core.store.object_store import ObjectStore, put_once
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore, put_once
 from lancewal_core.table.contract import encode_contract
+from lancewal_core.wal.segment import Trailer
+from lancewal_core.wal.tail import read_trailer
 from lancewal_flusher.garbage import find as garbage
 from lancewal_reader.plan import at_least as at_least_module
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
@@ -55,6 +57,20 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         self.requests += 1
         return getattr(self._store, name)
+
+
+class Short:
+    """A store whose listings leave out what they are told to."""
+
+    def __init__(self, store: ObjectStore, hides: Callable[[str], bool]) -> None:
+        self._store = store
+        self._hides = hides
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> list[ObjectInfo]:
+        return [info for info in self._store.list(prefix, None, after) if not self._hides(info.key)]
 
 
 @contextmanager
@@ -175,6 +191,79 @@ def test_a_dead_letter_is_told_while_its_entry_is_kept(pipeline: Pipeline, monke
     for _ in range(3):
         pipeline.collect()
     assert by_key(table.to_arrow(at_least=token)) == pipeline.oracle
+
+
+def segments_until(pipeline: Pipeline, offset: int) -> list[str]:
+    """Keys of the segments with entries of partition 1 up to the one that holds the offset, in order."""
+    found = []
+    for info in sorted(pipeline.store.list("_lancewal/wal/"), key=lambda info: info.key):
+        trailer = read_trailer(pipeline.store, info) if paths.parse_wal_segment(info.key) else None
+        for entry in trailer.entries if isinstance(trailer, Trailer) else ():
+            if entry.region.partition == 1 and entry.first <= offset:
+                found.append((entry.first, info.key))
+    return [key for _, key in sorted(found)]
+
+
+@pytest.mark.parametrize("stage", ["ingest", "hand_over", "merge_all"])
+@pytest.mark.parametrize("shown", ["nothing", "not the entry", "half"])
+def test_a_listing_that_leaves_out_its_entry_hides_no_dead_letter(pipeline: Pipeline, stage: str, shown: str) -> None:
+    token = bad(pipeline, 1)
+    last = token.positions["orders", 1] - 1
+    for _ in range(4):
+        pipeline.ingest()
+        pipeline.produce(9)
+    getattr(pipeline, stage)()
+    segments = segments_until(pipeline, last)
+    hidden = {"nothing": segments, "not the entry": segments[-1:], "half": segments[len(segments) // 2 :]}[shown]
+    store = cast(
+        "ObjectStore", Short(pipeline.store, lambda key: key in hidden or (shown == "nothing" and "/wal/" in key))
+    )
+    with opened(pipeline, Waiting(), store) as table:
+        with pytest.raises(TokenRejected, match=f"orders-1-{last} became a dead letter"):
+            table.receipt(at_least=token)
+        table.receipt(at_least=Token.of(("orders", 1, last + 1)))
+        table.receipt(at_least=Token.of(("orders", 1, 0)))
+
+
+def test_of_a_page_that_no_listing_shows_nothing_is_guessed(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    token = bad(pipeline, 1)
+    for _ in range(8):
+        pipeline.produce(60)
+        pipeline.merge_all()
+        pipeline.collect()
+    region = pipeline.contract.regions[1]
+    pages = paths.history_prefix(region)
+    assert list(pipeline.store.list(pages))
+    with opened(
+        pipeline, Waiting(), cast("ObjectStore", Short(pipeline.store, lambda key: key.startswith(pages)))
+    ) as table:
+        with pytest.raises(
+            PlanRetriesExhausted, match="whether records of at_least became dead letters is not found out"
+        ):
+            table.receipt(at_least=token)
+        table.receipt(at_least=end(pipeline))
+        table.receipt(at_least=Token(token.positions))  # nobody's own record
+    with opened(pipeline, Waiting()) as table, pytest.raises(TokenRejected):
+        table.receipt(at_least=token)
+
+
+def test_an_entry_that_is_lost_is_not_kept(pipeline: Pipeline) -> None:
+    """Its generation was flushed before, so that every other read goes on; one behind it is found."""
+    first = bad(pipeline, 1)
+    pipeline.ingest()
+    second = bad(pipeline, 1)
+    pipeline.hand_over()
+    pipeline.ingest()
+    pipeline.hand_over()
+    pipeline.store.delete(segments_until(pipeline, first.positions["orders", 1] - 1)[-1:])
+    table = open_table(pipeline.uri)
+    assert by_key(table.to_arrow(at_least=first)) == pipeline.oracle
+    with pytest.raises(TokenRejected):
+        table.receipt(at_least=second)
 
 
 @pytest.mark.parametrize("before", ["ignore", "dead-letter"])
