@@ -206,7 +206,7 @@ class Travelling:
                 require(holds(), f"{kind}: nothing is gone, but", error)
             if isinstance(error, OutsideHistoryWindow):
                 indexes = world.checker.indexes.read(world.contract.regions)
-                trimmed = any(index.trimmed_generation for index in indexes.values())  # also one without a record
+                trimmed = any(index.trimmed for index in indexes.values())  # not only what has no record
                 require(trimmed, f"{kind}: nothing is trimmed, but", error)
             world.note(f"read at {kind}: {type(error).__name__}")
 

@@ -7,10 +7,12 @@ Guarantees
  1. ``read_histories`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.  Pages are
     found by a listing, which is a hint; generations are numbered without holes, so a page that it leaves out shows.
     ``read_sound_histories`` does the same region by region: damage of one's state or pages is that region's alone.
- 2. ``generations_behind`` names every generation above the given one, oldest first, without a gap up to the newest, or raises.
+ 2. ``generations_behind`` names every generation above the given one, oldest first, without a gap up to the newest, or raises;
+    but for those that are trimmed and had no record, where it is told at which position the given one ends.
 
 Steps of ``generations_behind``
- 1. The newest index.  Its trimmed boundary above the given generation: ``OutsideHistoryWindow``.
+ 1. The newest index.  Its trimmed boundary above the given generation, and above the position at which that ends:
+    ``OutsideHistoryWindow``.  At that position: what is trimmed of it had no record, and the boundary takes its place.
  2. Where the index begins later, the pages that hold what is missing.  A page is written before its generations leave the
     index, so pages read after the index have them; it is deleted only behind the boundary.
  3. A gap, or a page that has vanished: the boundary has moved since, or the listing is short: ``PlanStale``.
@@ -25,7 +27,7 @@ from threading import Lock
 
 from lancewal_core import paths
 from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
-from lancewal_core.ids import Generation, Region
+from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
@@ -212,13 +214,14 @@ def pages_of(
 
 
 def generations_behind(
-    opened: OpenedTable, region: Region, index: RegionIndex | None, merged: Generation
+    opened: OpenedTable, region: Region, index: RegionIndex | None, merged: Generation, end: Position | None = None
 ) -> list[GenerationRecord]:
-    """See the module docstring.  ``index``: the region's, just read."""
+    """See the module docstring.  ``index``: the region's, just read; ``end``: the position behind the generation ``merged``, for
+    whom records alone count; None: every generation does."""
     # Step 1
     if index is None:
         raise PlanStale(f"region {region.name}: the store shows no index of it", region=region.name)
-    if index.trimmed_generation > merged:
+    if index.trimmed_generation > merged and index.trimmed != end:
         raise OutsideHistoryWindow(
             f"region {region.name}: the read needs what follows generation {merged}, and generations up to "
             f"{index.trimmed_generation} are trimmed: what is left begins at position {index.trimmed}. A point is outside the "
@@ -226,6 +229,10 @@ def generations_behind(
             "longer window is set by history_window_s of the table",
             region=region.name,
         )
+    if index.trimmed_generation > merged:
+        merged = index.trimmed_generation
+        if index.newest is not None and index.newest.generation == merged:
+            return []
     known = {record.generation: record for record in index.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:

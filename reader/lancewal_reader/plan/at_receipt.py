@@ -191,21 +191,23 @@ def _parts(
     """Step 3 for one region.  It may be one that only an earlier contract had."""
     if region not in context.contract.regions and index is None:
         raise InvalidInput(f"the receipt names the partition {region.name}, which the table does not have")
-    records = generations_behind(context, region, index, pinned.in_force.generation(region))
     merged = pinned.in_force.position(region)
-    if merged is not None and records[0].first != merged:
+    begin = Position(0) if merged is None else merged
+    records = generations_behind(context, region, index, pinned.in_force.generation(region), begin)
+    if merged is not None and records and records[0].first != merged:
         raise PlanStale(
             f"region {region.name}: generation {records[0].generation} begins at {records[0].first}, the table ends at "
             f"{merged}",
             region=region.name,
         )
-    if records[-1].next is not None and records[-1].next < cut:
+    end = records[-1].next if records else begin
+    if end is not None and end < cut:
         raise PlanStale(
-            f"region {region.name}: the receipt's position {cut} lies behind its end {records[-1].next}; the store's listing "
+            f"region {region.name}: the receipt's position {cut} lies behind its end {end}; the store's listing "
             "is out of date, or this is no receipt",
             region=region.name,
         )
-    _check_given_up(context, region, Position(0) if merged is None else merged, cut)
+    _check_given_up(context, region, begin, cut)
     needed = [record for record in records if record.first < cut]
     return [_Part(region, r, cut if r.next is None else min(cut, r.next)) for r in needed]
 

@@ -109,7 +109,7 @@ def _durable_at(context: PlanContext, index: RegionIndex, in_force: InForce, ms:
     position = in_force.position(index.region) or Position(0)
     if index.newest is None or index.newest.generation <= merged:
         return position
-    for record in generations_behind(context, index.region, index, merged):
+    for record in generations_behind(context, index.region, index, merged, position):
         if record.next is not None and record.sealed_at_ms is not None and record.sealed_at_ms <= ms:
             position = record.next
             continue

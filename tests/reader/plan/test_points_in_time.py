@@ -235,6 +235,39 @@ def test_what_is_kept_may_begin_with_what_is_no_row(tmp_path: Path) -> None:
     pipeline.close()
 
 
+def test_what_is_trimmed_without_a_record_is_missed_by_nobody(tmp_path: Path) -> None:
+    """Behind a version each partition has a generation without records, which is trimmed since, and one that is kept."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=3, grace_s=0)
+    table = open_table(pipeline.uri)
+    pipeline.produce(30)
+    pipeline.merge_all()
+    merged, before = moment(), dict(pipeline.oracle)
+    pipeline.hand_over()
+    pipeline.produce(20)
+    pipeline.ingest()
+    receipt, then, oracle = table.receipt(), moment(), dict(pipeline.oracle)
+    pipeline.merge()
+    assert table.receipt().version > receipt.version
+    pipeline.clock.ahead_s += pipeline.contract.history_window_s + 60
+    for _ in range(3):
+        pipeline.collect()
+    indexes = pipeline.flusher().indexes.read(pipeline.contract.regions)
+    assert [index.trimmed_generation for index in indexes.values()] == [2, 2]
+    for point, expected in (
+        (receipt, oracle),
+        (At.timestamp(at_ms(then)), oracle),
+        (At.timestamp(at_ms(merged)), before),
+    ):
+        assert by_key(table.to_arrow(at=point)) == expected
+    pipeline.merge_all()  # what is kept goes, too
+    pipeline.clock.ahead_s += pipeline.contract.history_window_s + 60
+    for _ in range(3):
+        pipeline.collect()
+    with pytest.raises(OutsideHistoryWindow, match="what is left begins at position"):
+        table.to_arrow(at=receipt)
+    pipeline.close()
+
+
 def test_spark_and_python_mean_the_same(pipeline: Pipeline) -> None:
     table, then, ends = open_table(pipeline.uri), moment(), reached(pipeline)
     version = pipeline.table.newest().version
