@@ -148,7 +148,7 @@ class Reads:
 
     def __init__(self, uri: str, place: str, plan: PlanContext, delta: DeltaContext) -> None:
         self.uri = uri
-        self._place = place
+        self.place = place
         self._lock = Lock()
         """Of the fields below, which are values; held for no call outside."""
         self._contexts = _Contexts(plan, delta)
@@ -272,7 +272,7 @@ class Reads:
             if left.unmerged and plan.branch is None and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
                 continue
             self._tell(left)
-            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self._place, left.unmerged)
+            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self.place, left.unmerged)
             schema = result_schema(contexts.contract.rows, wanted.columns)
             schema = with_left_out(with_receipt(schema, receipt), left)
             return Planned(wanted, plan, receipt, schema), _described(rows, schema)
@@ -322,7 +322,7 @@ class Reads:
 
     def _goal(self, context: PlanContext, least: Least) -> Goal:
         try:
-            return Goal.of(least, context.contract, self._place)
+            return Goal.of(least, context.contract, self.place)
         except InvalidInput:
             check_contract(context)  # a newer one may have the partition
             raise
@@ -349,10 +349,10 @@ class Reads:
 
     def _plan_at(self, at: Point) -> ReadPlan:
         try:
-            return plan_at_point(self.context, at, self._place)
+            return plan_at_point(self.context, at, self.place)
         except ContractChanged:
             self._take_up_contract()
-            return plan_at_point(self.context, at, self._place)
+            return plan_at_point(self.context, at, self.place)
 
     def _take_up_contract(self) -> None:
         known = self._contexts

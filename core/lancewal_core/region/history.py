@@ -216,8 +216,8 @@ def pages_of(
 def generations_behind(
     opened: OpenedTable, region: Region, index: RegionIndex | None, merged: Generation, end: Position | None = None
 ) -> list[GenerationRecord]:
-    """See the module docstring.  ``index``: the region's, just read; ``end``: the position behind the generation ``merged``, for
-    whom records alone count; None: every generation does."""
+    """See the module docstring.  ``index``: the region's, just read; ``end``: the position behind the generation ``merged``,
+    where records alone count; None: every generation does."""
     # Step 1
     if index is None:
         raise PlanStale(f"region {region.name}: the store shows no index of it", region=region.name)

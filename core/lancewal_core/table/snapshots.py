@@ -35,8 +35,9 @@ _VERSION = "lancewal.version"
 _CREATED = "lancewal.created_at"
 _UNTIL = "lancewal.until"
 _LEFT_OUT = "lancewal.left_out"
+_YEAR_10000_MS = 253_402_300_800_000
 NAME_MAX = 64
-NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], not 'main', no dot first or last, no two dots in a row"
+NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], not 'main' nor *.lock, no dot first or last, no two in a row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,13 @@ class Snapshot:
             left = {"waiting": self.waiting, "unmerged": self.unmerged, "partitions": list(self.partitions)}
             found[_LEFT_OUT] = json.dumps(left)
         return found
+
+
+def check_until(until_ms: int) -> int:
+    """``until_ms``; ``InvalidInput`` where it is too far off to be written as a time."""
+    if until_ms >= _YEAR_10000_MS:
+        raise InvalidInput("a snapshot that is kept for so long has no end before the year 10000: leave out --for")
+    return until_ms
 
 
 def begun(now_ms: int) -> dict[str, str]:
@@ -120,7 +128,8 @@ def find_branch(table: Table, name: str) -> Branch | None:
 def check_name(name: str) -> str:
     """``name``; ``InvalidInput`` where no snapshot may be called so: it is part of a path, and of Lance's names."""
     plain = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
-    if not plain or not 0 < len(name) <= NAME_MAX or name == "main" or ".." in name or name.strip(".") != name:
+    dots = ".." in name or name.strip(".") != name or name.endswith(".lock")
+    if not plain or not 0 < len(name) <= NAME_MAX or name == "main" or dots:
         raise InvalidInput(f"{name[:NAME_MAX]!r} is no name of a snapshot: {NAME_FORM}")
     return name
 

@@ -74,8 +74,6 @@ def create(
     for_ms = _duration_ms(duration) if duration else None
     asked = point_of(at) if at else None
     uris = table or [""]
-    if len(set(uris)) != len(uris):
-        raise InvalidInput("--table names a table twice")
     with ExitStack() as stack:
         opened = []
         for uri in uris:

@@ -41,7 +41,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import Committed, PinnedTable, TableCommit
-from lancewal_core.table.snapshots import NOTE, Snapshot, begun, check_name, find_branch, is_ours
+from lancewal_core.table.snapshots import NOTE, Snapshot, begun, check_name, check_until, find_branch, is_ours
 from lancewal_flusher.commit.send import hide
 from lancewal_flusher.context import FlusherContext
 
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from lancewal_reader.unmerged import DeltaContext, FindAddresses
 
 _TRIES = 10
+_MAKING_MAX_MS = 24 * 3600 * 1000
+"""Longer is none in the making (``drop``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +82,15 @@ def make_snapshot(
 ) -> Made:
     """See the module docstring; ``reads`` are of the same table.  With ``for_ms`` it is dropped so long from now.
 
-    ``InvalidInput`` for a name that is taken, or none; the errors of a read at the point.
+    ``InvalidInput`` for a name that is taken, or none, or a time too far off; the errors of a read at the point.
     """
     from lancewal_reader.left_out import left_out_of
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.reads import wanted_of
 
     check_name(name)
+    if for_ms is not None:
+        check_until(context.clock.now_ms() + for_ms + _MAKING_MAX_MS)
     _check_free(context, name)
     read = read_options() if at is None else read_options(at=at)
     reason: Exception | None = None

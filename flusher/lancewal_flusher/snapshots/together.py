@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.store.place import same_place
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.snapshots.make import Made, make_snapshot
 
@@ -49,12 +51,19 @@ def common_point(opened: Sequence[Opened], at: Point | None) -> Point | None:
 
     if len(opened) == 1:
         return at
+    _check_apart(opened)
     _check_same_topic(opened)
     if at is None:
         return _durable_in_all(opened)
     if not isinstance(at, AtPositions):
         raise InvalidInput("of several tables at once --at takes positions:..., which mean the same in each of them")
     return at
+
+
+def _check_apart(opened: Sequence[Opened]) -> None:
+    for (_, one), (_, other) in combinations(opened, 2):
+        if same_place(one.place, other.place):
+            raise InvalidInput(f"{one.uri} and {other.uri} are one table: name it once")
 
 
 def _check_same_topic(opened: Sequence[Opened]) -> None:

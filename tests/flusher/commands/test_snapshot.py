@@ -74,7 +74,10 @@ def test_what_is_refused(table: FlusherTable, said: Said) -> None:
     assert "no duration above 0" in said("snapshot", "create", "eom", "--for", "0d", code=2)
     assert "no name of a snapshot" in said("snapshot", "create", "a/b", code=2)
     assert "is not a receipt, nor another point" in said("snapshot", "create", "eom", "--at", "yesterday", code=2)
-    assert "names a table twice" in said("snapshot", "create", "eom", "-t", table.uri, "-t", table.uri, code=2)
+    for again in (table.uri, f"{table.uri}/", f"file://{table.uri}"):
+        assert "are one table: name it once" in said("snapshot", "create", "eom", "-t", table.uri, "-t", again, code=2)
+    assert "no name of a snapshot" in said("snapshot", "create", "eom.lock", code=2)
+    assert "no end before the year 10000" in said("snapshot", "create", "eom", "--for", "9999999d", code=2)
     assert said("snapshot", "list") == "no snapshots\n"
 
 

@@ -107,7 +107,7 @@ def test_at_a_point_of_the_past(pipeline: Pipeline) -> None:
 
 
 def test_names(pipeline: Pipeline) -> None:
-    for name in ("", "main", "..", "a/b", "a b", ".a", "a.", "a..b", "x" * 65, "ü"):
+    for name in ("", "main", "..", "a/b", "a b", ".a", "a.", "a..b", "x" * 65, "ü", "a.lock"):
         with pytest.raises(InvalidInput, match="no name of a snapshot"):
             snapshot(pipeline, name)
         with pytest.raises(InvalidInput, match="no name of a snapshot"):
