@@ -37,7 +37,9 @@ _UNTIL = "lancewal.until"
 _LEFT_OUT = "lancewal.left_out"
 _YEAR_10000_MS = 253_402_300_800_000
 NAME_MAX = 64
-NAME_FORM = f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], not 'main' nor *.lock, no dot first or last, no two in a row"
+NAME_FORM = (
+    f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], not 'main' nor *.lock, no dot first or last, no two in a row"
+)
 
 
 @dataclass(frozen=True, slots=True)

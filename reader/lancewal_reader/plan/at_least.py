@@ -96,32 +96,36 @@ def plan_at_least(context: PlanContext, goal: Goal, timeout_s: float) -> ReadPla
     while not goal.reached_by(plan):
         reached = dict(plan.cut)
         while missing := goal.missing(reached):  # Step 2
-            pause = _wait(context, goal, reached, pause, until)
+            pause = _wait(context, goal, plan.version, reached, pause, until)
             for region, position in tails.look(missing).items():
                 reached[region] = max(position, reached.get(region, position))
         if plan.version < goal.version:
-            pause = _wait(context, goal, reached, pause, until)
+            pause = _wait(context, goal, plan.version, reached, pause, until)
         plan = plan_strong(context)
     check_rejected(context, goal)
     return plan
 
 
-def _wait(context: PlanContext, goal: Goal, reached: Mapping[Region, Position], pause: float, until: float) -> float:
+def _wait(
+    context: PlanContext, goal: Goal, version: int, reached: Mapping[Region, Position], pause: float, until: float
+) -> float:
     """The next pause."""
     left = until - context.clock.monotonic()
     if left <= 0:
-        raise _timeout(goal, reached)
+        raise _timeout(goal, version, reached)
     context.clock.sleep(min(pause, left))
     return min(pause * _GROWTH, _PAUSE_MAX_S)
 
 
-def _timeout(goal: Goal, reached: Mapping[Region, Position]) -> TokenTimeout:
+def _timeout(goal: Goal, version: int, reached: Mapping[Region, Position]) -> TokenTimeout:
     missing = goal.missing(reached)
-    said = [f"{r.topic}-{r.partition}: {reached.get(r, 0)} of {goal.positions[r]}" for r in missing]
-    more = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    named = [f"{r.topic}-{r.partition}: {reached.get(r, 0)} of {goal.positions[r]}" for r in missing]
+    said = ", ".join(named[:_NAMED]) or "all"
+    said += f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    said += f"; table version {version} of {goal.version}" if version < goal.version else ""
     return TokenTimeout(
-        f"what is asked for by at_least is not durable yet; positions reached: {', '.join(said[:_NAMED]) or 'all'}{more}. "
-        "Wait longer (timeout_s), or see why ingest is behind (`lancewal status`)",
+        f"what is asked for by at_least is not there yet; positions reached: {said}. "
+        "Wait longer (timeout_s), or see what is behind (`lancewal status`)",
         reached={f"{r.topic}-{r.partition}": int(reached.get(r, 0)) for r in missing},
         wanted={f"{r.topic}-{r.partition}": int(goal.positions[r]) for r in missing},
     )
@@ -206,7 +210,7 @@ def _contract_of(context: PlanContext, entry: Held) -> Contract:
 
 
 def _holder(context: PlanContext, region: Region, index: RegionIndex, offset: int) -> GenerationRecord | None:
-    """The generation with this offset, if its entries are kept; ``PlanStale`` where a page that names it is not to be found."""
+    """The generation with this offset, if its entries are kept; ``PlanStale`` where a page is not to be found."""
     if offset < index.trimmed or not index.generations:
         return None
     records: Seq[GenerationRecord] = index.generations
@@ -245,7 +249,7 @@ def _by_halving(store: ObjectStore, region: Region, record: GenerationRecord, of
 
 
 def _by_number(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
-    """Of an OPEN generation, whose plan has read the entry, it is there, or the generation is another by now: ``PlanStale``."""
+    """Of an OPEN generation it is there, as the plan had it, or the generation is not OPEN by now: ``PlanStale``."""
     at = record.first_sequence
     while record.end_sequence is None or at < record.end_sequence:
         walked = walk_from(context, record.log, at, before=record.end_sequence)
@@ -255,7 +259,7 @@ def _by_number(context: PlanContext, region: Region, record: GenerationRecord, o
                     return entry
         if record.end_sequence is None:
             raise PlanStale(
-                f"region {region.name}: generation {record.generation} is open, and its log {record.log} has no offset {offset}",
+                f"region {region.name}: generation {record.generation} is OPEN, its log {record.log} has no offset {offset}",
                 region=region.name,
             )
         at = Sequence(walked.end + 1)  # what is lost does not hide what lies behind

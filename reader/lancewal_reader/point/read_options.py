@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Literal, TypedDict, get_args
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.store.json_object import WHOLE_MAX
 from lancewal_reader.point.at import Point, point_of
 from lancewal_reader.point.token import Least, least_of
 
 TIMEOUT_S = 30.0
+_SHOWN = 60
 Consistency = Literal["strong", "eventual"]
 
 
@@ -67,5 +69,5 @@ def read_options(
 
 
 def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise InvalidInput(f"{name}={value!r}: expected a number of seconds from 0 on")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= WHOLE_MAX:
+        raise InvalidInput(f"{name}={value!r:.{_SHOWN}}: expected a number of seconds from 0 on")

@@ -40,6 +40,14 @@ class Token:
     records: frozenset[Partition] = frozenset()
     """Partitions whose position is the one behind a record of whoever made the token: was that one rejected, he is told."""
 
+    def __post_init__(self) -> None:
+        wrong = next((p for p, at in self.positions.items() if not is_whole(at, 1)), None)
+        if wrong is not None or not self.records <= self.positions.keys():
+            raise InvalidInput(
+                f"Token({dict(self.positions)!r:.{_SHOWN}}, ...): expected the position behind a record of each partition, a "
+                "whole number from 1 on, and among these partitions the ones with records"
+            )
+
     @staticmethod
     def of(*records: object) -> Token:
         """The token of records that were produced, each given by the delivery report that any Kafka client hands out (with
@@ -174,7 +182,8 @@ def _read(word: str) -> Token:
             positions[partition] = Position(reader.number())
             if reader.number():
                 records.add(partition)
-    token = Token(positions, frozenset(records))
-    if reader.left or str(token) != word or any(position < 1 for position in positions.values()):
-        raise ValueError("it is not as a token is written")
-    return token
+    if 0 not in positions.values():
+        token = Token(positions, frozenset(records))
+        if not reader.left and str(token) == word:
+            return token
+    raise ValueError("it is not as a token is written")

@@ -322,7 +322,9 @@ def test_a_read_is_not_older_than_a_receipt(pipeline: Pipeline) -> None:
         seen = other.receipt()
         assert table.receipt(at_least=seen) == table.receipt(at_least=str(seen)) == seen
         later = type(seen)(seen.table_uuid, type(seen.version)(seen.version + 3), seen.positions, seen.place)
-        with pytest.raises(TokenTimeout, match="positions reached: all"):
+        with pytest.raises(
+            TokenTimeout, match=f"positions reached: all; table version {seen.version} of {later.version}. "
+        ):
             table.receipt(at_least=later, timeout_s=2)
     for wrong in (
         type(seen)(type(seen.table_uuid)("another"), seen.version, seen.positions, seen.place),

@@ -104,6 +104,14 @@ def test_what_names_no_record_is_refused(record: object, text: str) -> None:
         Token.of()
 
 
+@pytest.mark.parametrize("position", [0, -5, WHOLE_MAX + 1, 1.0, True, None])
+def test_what_no_token_says_is_refused(position: Any) -> None:
+    with pytest.raises(InvalidInput, match="a whole number from 1 on"):
+        Token({("orders", 3): position})
+    with pytest.raises(InvalidInput, match="among these partitions"):
+        Token({("orders", 3): Position(1)}, frozenset({("orders", 4)}))
+
+
 def test_a_receipt_is_a_token_and_a_token_is_no_point() -> None:
     assert least_of(SMALL) is SMALL
     assert least_of(str(SMALL)) == least_of(SMALL.to_json()) == SMALL
@@ -135,6 +143,7 @@ def test_what_is_no_token_is_named(given: object, text: str) -> None:
         ({"consistency": "eventual", "at_least": "orders-3-1841"}, "at_least is of strong reads"),
         ({"timeout_s": -1}, "timeout_s=-1: expected a number of seconds from 0 on"),
         ({"timeout_s": float("nan")}, "timeout_s=nan: expected a number of seconds"),
+        ({"timeout_s": 10**400}, "timeout_s=1000.*: expected a number of seconds"),
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, Any], text: str) -> None:
