@@ -9,6 +9,7 @@ A set costs memory by the shorter list, of its values or of the numbers that it 
 
 from __future__ import annotations
 
+import struct
 import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -133,12 +134,14 @@ def _forms(segment: U64Segment) -> Iterator[rowids_pb2.U64Segment]:
     if 2 * count <= bound or not ends_a_range:
         _write_array(message.sorted_array, segment, count)
         yield message
+        bound = min(bound, message.ByteSize())
     if 2 * (slots - count) <= bound and ends_a_range:
         message = rowids_pb2.U64Segment()
         message.range_with_holes.start = first
         message.range_with_holes.end = last + 1
         _write_array(message.range_with_holes.holes, segment.holes(), slots - count)
         yield message
+        bound = min(bound, message.ByteSize())
     if slots <= 8 * bound and ends_a_range:
         message = rowids_pb2.U64Segment()
         message.range_with_bitmap.start = first
@@ -186,7 +189,7 @@ def decode_u64_segment(data: bytes, where: str) -> U64Segment:
             return _read_bitmap(message.range_with_bitmap, where)
         case "sorted_array":
             values = _read_array(message.sorted_array, where)
-            if any(later <= earlier for earlier, later in pairwise(values)):
+            if values != sorted(set(values)):
                 raise _corrupt(where, "has a sorted array that is not strictly ascending")
             return _of_sorted(values)
         case "array":
@@ -217,7 +220,7 @@ def _segment_of(span: range) -> U64Segment:
 def _read_holes(form: rowids_pb2.U64Segment.RangeWithHoles, where: str) -> U64Segment:
     span = _read_range(form.start, form.end, where)
     holes = _read_array(form.holes, where)
-    if any(later <= earlier for earlier, later in pairwise(holes)):
+    if holes != sorted(set(holes)):
         raise _corrupt(where, "has holes that are not strictly ascending")
     if holes and not (holes[0] in span and holes[-1] in span):
         raise _corrupt(where, f"has holes outside its range {span.start} to {span.stop}")
@@ -244,19 +247,21 @@ def _read_bitmap(form: rowids_pb2.U64Segment.RangeWithBitmap, where: str) -> U64
 def _read_array(array: rowids_pb2.EncodedU64Array, where: str) -> list[int]:
     match array.WhichOneof("array"):
         case "u16_array":
-            return _read_offsets(array.u16_array.offsets, "<u2", array.u16_array.base, where)
+            return _read_offsets(array.u16_array.offsets, "H", array.u16_array.base, where)
         case "u32_array":
-            return _read_offsets(array.u32_array.offsets, "<u4", array.u32_array.base, where)
+            return _read_offsets(array.u32_array.offsets, "I", array.u32_array.base, where)
         case "u64_array":
-            return _read_offsets(array.u64_array.values, "<u8", 0, where)
+            return _read_offsets(array.u64_array.values, "Q", 0, where)
         case _:
             raise FormatUnknown(f"{where}: U64Segment has an array of unknown width", object=where)
 
 
-def _read_offsets(data: bytes, dtype: str, base: int, where: str) -> list[int]:
-    if len(data) % np.dtype(dtype).itemsize:
+def _read_offsets(data: bytes, code: str, base: int, where: str) -> list[int]:
+    """``code``: of a number, as ``struct`` has them."""
+    count, rest = divmod(len(data), struct.calcsize(f"<{code}"))
+    if rest:
         raise _corrupt(where, f"has an array of {len(data)} bytes, which is no multiple of its width")
-    values: list[int] = [base + offset for offset in np.frombuffer(data, dtype=dtype).tolist()]
+    values = [base + offset for offset in struct.unpack(f"<{count}{code}", data)]
     if values and max(values) > _U64_MAX:
         raise _corrupt(where, "has an array with a value above 2^64 - 1")
     return values
