@@ -56,8 +56,8 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
         owner_wrote_ms=counts.owner_wrote_at_ms or None,
         rejections=counts.rejections.result(seen.opened.contract),
         open=_open(seen, counts, newest),
-        sealed=_sealed(seen, counts),
-        unmerged=_unmerged(seen, counts),
+        sealed=_sealed(counts),
+        unmerged=_unmerged(counts),
     )
     return Figures(
         facts,
@@ -105,18 +105,17 @@ def _open(seen: Seen, counts: UnmergedCounts, newest: GenerationRecord | None) -
     return Waiting(newest.generation, wal.first_at_ms, wal.rows, wal.nbytes, due_ms)
 
 
-def _sealed(seen: Seen, counts: UnmergedCounts) -> Waiting | None:
+def _sealed(counts: UnmergedCounts) -> Waiting | None:
     waiting = [record for record in counts.in_log if record.state is State.SEALED]
     if not waiting:
         return None
     oldest = waiting[0]
-    following = counts.in_wal.get(oldest.generation + 1, InWal()).first_at_ms  # it was sealed before that
-    since = following if following is not None else seen.opened.indexes.changed_at_ms(counts.region)
     wal = counts.in_wal.get(oldest.generation, InWal())
-    return Waiting(oldest.generation, since, wal.rows, wal.nbytes)
+    # Of a record that does not tell nothing does: its page was changed later, by whatever came then.
+    return Waiting(oldest.generation, oldest.sealed_at_ms, wal.rows, wal.nbytes)
 
 
-def _unmerged(seen: Seen, counts: UnmergedCounts) -> Waiting | None:
+def _unmerged(counts: UnmergedCounts) -> Waiting | None:
     if not counts.snapshots:
         return None
     record, snapshot = counts.snapshots[0]

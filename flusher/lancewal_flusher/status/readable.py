@@ -196,7 +196,7 @@ def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: L
         }
         errors: list[LancewalError | None] = []
         for part in parts:
-            error = sides.get((part.region, part.generation)) or rows
+            error = sides.get((part.region, part.generation)) or (rows if part.rows else None)
             missing = error if isinstance(error, ObjectMissing) else None
             errors.append(error if missing is None else in_log(part, missing))
         return _problems(errors)

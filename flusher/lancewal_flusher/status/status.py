@@ -290,7 +290,7 @@ def _counts(
     segments: list[Trailer] = []
     for log, held in by_log.items():
         walked = walks[log]
-        segments += _try(lambda: count_entries(opened, or_raised(walked), held), of_counts) or []  # noqa: B023 # called now
+        _try(lambda: count_entries(opened, or_raised(walked), held, segments), of_counts)  # noqa: B023 # called now
     problems += dict.fromkeys(of_counts)
     return counted, segments
 

@@ -80,10 +80,11 @@ def _before(held: Held) -> Number | None:
     return Number(max(known)) if len(known) == len(ends) else None
 
 
-def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held) -> list[Trailer]:
-    """Add the entries of these generations to their regions' counts; also those before a lost segment.
+def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held, segments: list[Trailer]) -> None:
+    """Add the entries of these generations to their regions' counts, and the segments that hold some to ``segments``; also
+    those before a lost segment, which is raised.
 
-    ``walked``: by ``walk_held``.  Gives the segments that hold some."""
+    ``walked``: by ``walk_held``."""
     by_region = defaultdict(list)
     for counts, record in held:
         by_region[counts.region].append((counts, record))
@@ -107,12 +108,12 @@ def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held) -> lis
             wal.first_at_ms = trailer.written_at_ms if wal.first_at_ms is None else wal.first_at_ms
             if record.state is State.OPEN:
                 reached[header.region] = header.next
+    segments += holding.values()
     _check_end(opened, walked, _before(held), held)
     for counts, record in held:
         if record.state is State.OPEN:
             counts.durable = reached[counts.region]
             counts.owner_wrote_at_ms = walked.segments[-1].written_at_ms if walked.segments else 0
-    return list(holding.values())
 
 
 def _check_end(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,11 @@ from lancewal_core.process.status.facts import STANDS_S
 from lancewal_core.process.status.report import PartitionStatus, TableStatus
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import transitions
-from lancewal_core.region.flush import flush_generation
+from lancewal_core.region.flush import flush_generation, flush_generations
+from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content
+from lancewal_core.region.snapshot import Content, Flushable
 from lancewal_core.region.transitions import Claimant, Ended
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.murmur2 import partition_of
@@ -39,6 +41,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks
 from lancewal_core.wal.entry import Entry, RejectedOffset
+from lancewal_core.wal.segment import Trailer, decode_trailer
 from lancewal_core.wal.walk import end_log
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commands.status import status_text
@@ -429,6 +432,70 @@ def test_a_lost_segment_that_a_sealed_generation_needs(
     (problem,) = status.problems
     assert problem.startswith(f"object_missing: {lost} is missing")
     assert (status.partitions[0].durable, status.partitions[0].unmerged_rows) == (8, 3)
+
+
+def test_what_lies_before_a_lost_segment_is_looked_at(settings: Settings, contract: Contract) -> None:
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(contract.regions[0], 0)
+    for _ in range(3):
+        ingest.append(p0=3)
+    damaged, lost, _ = (paths.wal_segment(ingest.log.log, Sequence(number)) for number in range(3))
+    file = Path(settings.table.uri) / damaged
+    data = file.read_bytes()
+    trailer = decode_trailer(data, damaged, len(data))
+    assert isinstance(trailer, Trailer)
+    at = trailer.batches[0].section.start + trailer.batches[0].section.length - 1
+    file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    ingest.store.delete([lost])
+    problems = table_status(Settings(), settings.table.uri).problems
+    assert sorted(problem.split(" ")[:2] for problem in problems) == [
+        ["object_corrupt:", damaged],
+        ["object_missing:", lost],
+    ]
+
+
+def test_data_files_are_nothing_to_a_part_without_rows(settings: Settings, contract: Contract) -> None:
+    """They are lost, and so is the log of the part that has a delete alone: the rows of the other its log has."""
+    folder = Path(settings.table.uri)
+    flushable, ingests = [], [Ingest(folder, contract, owner) for owner in ("host-a", "host-b")]
+    for region, count, ingest in zip(contract.regions, (5, 1), ingests, strict=False):
+        ingest.claim(region, 0)
+        ingest.append(**{f"p{region.partition}": count})
+        ingest.seal(region, 1, hand_over=True)
+        (record,) = ingest.indexes.read([region])[region].generations
+        content = Content(fold(ingest.batches[region], contract.rows), (record.first,))
+        flushable.append(Flushable(region, record, content))
+    found = flush_generations(ingests[0].opened, flushable, new_id)
+    assert [(s.rows, s.parts) for s in found if isinstance(s, Snapshot)] == [(4, 2), (0, 2)]
+    for file in (folder / "data").glob("*.lance"):
+        file.unlink()
+    ingests[1].store.delete([paths.wal_segment(ingests[1].log.log, Sequence(0))])
+    assert table_status(Settings(), settings.table.uri).problems == ()
+
+
+def test_since_when_a_generation_is_sealed_its_record_tells(settings: Settings, contract: Contract) -> None:
+    """Not its page, which changes later."""
+    zero = contract.regions[0]
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    ingest.claim(zero, 0)
+    ingest.append(p0=5)
+    ingest.clock = Later(-10_000)
+    ingest.seal(zero, 1)
+
+    def changed(index: RegionIndex | None, **of_record: Any) -> RegionIndex:
+        assert index is not None
+        first, *others = index.generations
+        return replace(index, generations=(replace(first, **of_record), *others), write_id=new_id())
+
+    def unmerged_s() -> float | None:
+        return table_status(Settings(), settings.table.uri).partitions[0].unmerged_s
+
+    ingest.indexes.swap({zero: changed})
+    sealed_s = unmerged_s()
+    assert sealed_s is not None
+    assert sealed_s >= 10_000
+    ingest.indexes.swap({zero: partial(changed, sealed_at_ms=None)})
+    assert unmerged_s() is None
 
 
 # -- partitions that go no further -----------------------------------------------------------------------------
