@@ -60,6 +60,10 @@ class FlusherEvents(ServiceEvents):
         "Objects that nothing needs are deleted, or wait for the grace period; partitions are trimmed up to a generation.",
         *("deleted_objects", "waiting_objects", "trimmed", "expired_versions", "dropped_snapshots"),
     )
+    turn_stands = warning(
+        "What is done beside the merges takes very long, or a pause waits for it: none of its kind begins meanwhile.",
+        *("operation", "duration_s"),
+    )
     garbage_awaited = info("The command waits until the grace period of objects is over.", "objects", "grace_s")
     load_part_landed = info(
         "A part of a load is in the table.",

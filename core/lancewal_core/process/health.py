@@ -1,8 +1,9 @@
 """The HTTP side of a service: ``/metrics``, ``/livez``, ``/readyz``, ``/status``; ``/`` leads to the last.
 
-* ``/livez`` is 200 while the loop has turned within ``loop_limit_s``: a loop that hangs longer is to be restarted.  Not one
-  that waits for a store or a broker that is known to be silent, nor a service that has not started yet because of them: a
-  restart mends neither, and the one that begins anew has forgotten what it held.
+* ``/livez`` is 200 while the loop has turned within ``loop_limit_s``, and nothing that it has begun beside itself takes
+  longer: what hangs longer is to be restarted.  Not what waits for a store or a broker that is known to be silent, nor a
+  service that has not started yet because of them: a restart mends neither, and the one that begins anew has forgotten what
+  it held.
 * ``/readyz`` is 200 while nothing is wrong, else 503 with one line ``kind: message`` for each thing that is (``Problem``).
   Nothing wrong: the service does its work, or has none, and says so.  Not being ready is no reason for a restart.
 
@@ -88,14 +89,18 @@ class Health:
         *,
         waits: Callable[[], bool] = lambda: False,
         remark: Callable[[], str] = lambda: "",
+        beside: Callable[[], Sequence[tuple[str, float]]] = lambda: (),
     ) -> None:
-        """``waits``: whether the loop may stand for what no restart mends; ``remark``: what a service that is ready adds."""
+        """``waits``: whether the loop may stand for what no restart mends; ``remark``: what a service that is ready adds;
+        ``beside``: what the loop has begun and not ended, by name, and for how many seconds that is under way."""
         self.clock = clock
         self.remark = remark
         self._problems = problems
         self._waits = waits
+        self._beside = beside
         self._loop_limit_s = loop_limit_s
         self._turned_at = clock.monotonic()
+        self._waited_at = float("-inf")
 
     def beat(self) -> None:
         """The loop has turned."""
@@ -103,11 +108,20 @@ class Health:
 
     def live(self) -> tuple[Problem, ...]:
         """What is wrong so that only a restart helps; empty if nothing."""
-        if self._waits():
-            self.beat()  # once the silence is over, the loop has its time again
-        still_s = self.clock.monotonic() - self._turned_at
-        standing = Problem("loop_stands", f"the loop has not turned for {still_s:.0f} s")
-        return () if still_s <= self._loop_limit_s else (standing,)
+        now = self.clock.monotonic()
+        if self._waits():  # once the silence is over, the loop has its time again, and so has what is beside it
+            self.beat()
+            self._waited_at = now
+        standing = [("the loop has not turned", now - self._turned_at)]
+        standing += [
+            (f"{name}, beside the loop, has been under way", min(seconds, now - self._waited_at))
+            for name, seconds in self._beside()
+        ]
+        return tuple(
+            Problem("loop_stands", f"{what} for {seconds:.0f} s")
+            for what, seconds in standing
+            if seconds > self._loop_limit_s
+        )
 
     def ready(self) -> tuple[Problem, ...]:
         """What is wrong; empty if nothing."""

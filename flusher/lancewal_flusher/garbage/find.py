@@ -227,7 +227,14 @@ def _is_fence(context: FlusherContext, key: str) -> bool:
 
 
 def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str]:
-    """Parts of key runs that the newest catalog does not name: of merged runs, and of attempts that were never swapped in."""
+    """Parts of key runs that the newest catalog does not name: of merged runs, and of attempts that were never swapped in.
+
+    What a listing hides frees none: version 1 is never deleted, and asked for by its key.  So where there is a catalog, an
+    empty listing counts for nothing (``newest_version``), nor does one that names a version which is gone: no part is free
+    then.  One that shows version 1 alone, where a hundred newer ones and an hour lie behind that, makes parts free; where a
+    later one does so, too, a grace period on, they are deleted.  That costs time and no row: a run without its parts covers
+    no file, and those are scanned.
+    """
     begun = frozenset(context.key_parts_begun)  # before the catalog, which names what is done with by then
     catalog = context.keys.catalogs.read_sound()
     if catalog is None:

@@ -59,6 +59,7 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     gc_expired_versions = counter("Versions of the table removed, as older than the version window.")
     gc_dropped_snapshots = counter("Named snapshots dropped, as their time was over.")
     gc_waiting_objects = gauge("Free objects that wait for their grace period.")
+    gc_running_seconds = gauge("How long the round of garbage collection under way has taken so far; 0 while none is.")
     compactions = counter("Rounds of compaction that landed.", "reason")
     compaction_conflicts = counter("Rounds of compaction that did not land, as merges.", "reason", known=REASONS)
     compacted_fragments = counter("Fragments that compaction wrote anew.")

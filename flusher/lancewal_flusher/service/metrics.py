@@ -7,7 +7,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
@@ -191,6 +191,15 @@ class FlusherMetrics(ServiceMetrics):
             of_region = {} if region is None else {"topic": region.topic, "partition": region.partition}
             place = {**place_of(error), **of_region}
             self.events.operation_failed(operation=act, kind=error.kind, error=str(error), retry_s=again_s, **place)
+
+    def watch(self, beside: Callable[[], Sequence[tuple[str, float]]]) -> None:
+        """Whenever it is looked: what is under way beside the merges, and for how many seconds."""
+        self._shown.gc_running_seconds.set_function(lambda: dict(beside()).get("gc", 0.0))
+
+    def stands(self, turn: str, seconds: float) -> None:
+        """What is done beside the merges takes long."""
+        if self._to_be_logged(("stands", turn)):
+            self.events.turn_stands(operation=turn, duration_s=seconds)
 
     # -- visibility, from a thread of its own --------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ every error ends it, damage of one region when all others are merged.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,6 +43,7 @@ from lancewal_core import paths
 from lancewal_core.errors import (
     Corrupt,
     FlusherPaused,
+    LancewalError,
     PlanRetriesExhausted,
     Refresh,
     Retry,
@@ -89,6 +90,10 @@ LOOP_LIMIT_S = 1800.0
 """The loop turns between two merges; one merge of a long backlog may take minutes."""
 MERGE = "merge"
 """The turn of rounds."""
+GARBAGE = "gc"
+"""The one beside them."""
+PAUSE_WAITS_S = 60.0
+"""What a pause waits for is named once it has been under way for so long."""
 _ONCE_ROUNDS = 5
 """Rounds without a merge, though something waits, after which ``once`` gives up."""
 
@@ -120,15 +125,31 @@ class _Loop:
     """Where there is a page to show it."""
     end_beside: Callable[[Callable[[], object]], None] = lambda look: None
     """``Turns.end_beside``."""
+    beside: Callable[[], Sequence[tuple[str, float]]] = lambda: ()
+    """``Turns.beside``."""
     looked_at: float = -math.inf
 
     def paused(self) -> bool:
         """Ask whether an operator wants no turn to begin; then none is under way either."""
         until = self.control.read()
         if until is not None:
-            self.end_beside(self.stopping)
+            self.end_beside(partial(self.name_standing, PAUSE_WAITS_S))
         self.metrics.paused_by_operator(until)
         return until is not None
+
+    def end(self) -> None:
+        """Wait for what is under way beside the merges: what it fails with is told, and ends nothing that ends anyway."""
+        try:
+            self.end_beside(self.stopping)
+        except LancewalError as error:
+            self.metrics.failed(GARBAGE, error)
+
+    def name_standing(self, after_s: float) -> None:
+        """Say what has been under way beside the merges for so long."""
+        self.stopping()  # which shows that the loop lives
+        for turn, seconds in self.beside():
+            if seconds >= after_s:
+                self.metrics.stands(turn, seconds)
 
     def round(self, sealed_grace_s: float, round_s: float = math.inf) -> RoundReport:
         clock = self.context.clock
@@ -211,7 +232,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         clock, metrics = SystemClock(), _metrics(settings)
         start = Start(clock, stopping, lambda error, again_s: metrics.failed("start", error, again_s))
         probes = FlusherProbes(start)
-        health = Health(clock, probes.problems, LOOP_LIMIT_S, waits=probes.waits)
+        health = Health(clock, probes.problems, LOOP_LIMIT_S, waits=probes.waits, beside=probes.beside)
         board = StatusBoard(metrics.service, clock)
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.flusher_port, metrics.registry, health, board.answer)
@@ -221,7 +242,8 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
             return
         loop.limits = merge_limits(settings, loop.context.contract)
         turns, store = turns_of(loop, settings), loop.context.store
-        loop.end_beside = turns.end_beside
+        loop.end_beside, loop.beside = turns.end_beside, turns.beside
+        loop.metrics.watch(turns.beside)
         known = paths.contract_version(loop.context.contract.version)
         who = f"the store at {settings.table.uri}"
         silence = SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, who, STORE)
@@ -235,15 +257,19 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         began(server.port)
         # Step 2
         loop.look()
-        while not stopping():
-            if loop.paused():
-                loop.look_again(settings.flusher.merge_interval_s)
-                wait_s = POLL_S
-            else:
-                wait_s = turns.take_due(stopping)
-            _wait(loop, board, health, wait_s)
-        # Step 3
-        loop.metrics.stopping()
+        try:
+            while not stopping():
+                if loop.paused():
+                    loop.look_again(settings.flusher.merge_interval_s)
+                    wait_s = POLL_S
+                else:
+                    wait_s = turns.take_due(stopping)
+                loop.name_standing(LOOP_LIMIT_S)
+                _wait(loop, board, health, wait_s)
+            # Step 3
+            loop.metrics.stopping()
+        finally:
+            loop.end()
 
 
 def _status(loop: _Loop, settings: Settings) -> FlusherStatus:
@@ -344,7 +370,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
     now = clock.monotonic()
     others: list[Turn[Any]] = [
         Turn(
-            "gc",
+            GARBAGE,
             clock,
             loop.collect,
             next_s=lambda report: flusher.gc_interval_s,

@@ -9,6 +9,7 @@
    refused, says nothing of it.
 5. A turn that has ``tasks`` is done beside the others: begun in one pass, and taken note of in the first one that finds it
    ended.  Until then no other of its kind begins; the next one is due by when it began, since its end may be seen late.
+   It is not ended from here: ``beside`` says how long it has been under way, for whoever names what hangs.
 """
 
 from __future__ import annotations
@@ -80,6 +81,14 @@ class Turn(Generic[Result]):
         """Beside the others, and not taken note of."""
         return self._beside is not None
 
+    @property
+    def under_way_s(self) -> float | None:
+        """For how long one that has not ended is done beside the others; None where there is none."""
+        task = self._beside
+        if task is None or task.done():
+            return None
+        return self.clock.monotonic() - self._begun_at
+
     def wait_for(self, seconds: float) -> bool:
         """Whether none is under way, so many seconds later at most."""
         if self._beside is not None and not self._beside.done():
@@ -144,6 +153,11 @@ class Turns:
                 look()
             if under_way:
                 self._take(turn)
+
+    def beside(self) -> Sequence[tuple[str, float]]:
+        """What has not ended beside the others, and how many seconds it has been under way; may be asked from any thread."""
+        found = ((turn.name, turn.under_way_s) for turn in self.others)
+        return [(name, seconds) for name, seconds in found if seconds is not None]
 
     def problems(self) -> Sequence[Problem]:
         return [problem for turn in (self.first, *self.others) for problem in turn.problems]

@@ -77,3 +77,30 @@ def test_a_loop_that_waits_for_the_silent_is_live_and_has_its_time_again_afterwa
     clock.sleep(2)
     assert [problem.kind for problem in health.live()] == ["loop_stands"]
     assert health.ready() == health.live()
+
+
+def test_what_is_under_way_beside_a_loop_has_no_longer_than_the_loop() -> None:
+    clock, silent, began = ManualClock(), [False], [0.0]
+    health = Health(
+        clock,
+        list,
+        loop_limit_s=10,
+        waits=lambda: silent[0],
+        beside=lambda: [("sweeping", clock.monotonic() - began[0])],
+    )
+    began[0] = clock.monotonic()
+
+    def live_after(seconds: float) -> list[str]:
+        clock.sleep(seconds)
+        health.beat()
+        return [str(problem) for problem in health.live()]
+
+    assert live_after(10) == []
+    assert live_after(1) == ["loop_stands: sweeping, beside the loop, has been under way for 11 s"]
+    silent[0] = True
+    assert live_after(100) == []
+    silent[0] = False
+    assert live_after(10) == []
+    assert live_after(1) == ["loop_stands: sweeping, beside the loop, has been under way for 11 s"]
+    began[0] = clock.monotonic()
+    assert live_after(10) == []

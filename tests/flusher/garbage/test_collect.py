@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,7 @@ from lancewal_core.errors import (
     TableRestored,
 )
 from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.keys.catalog import KeyCatalogs
+from lancewal_core.keys.catalog import KeyCatalogs, KeyPart, KeyRun
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
 from lancewal_core.region.flushes.u64_segment import U64Segment
@@ -39,7 +40,7 @@ from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
-from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.protocol import Committed, TableCommit
 from lancewal_core.table.watermarks import TABLE_UUID, Watermark, merge_properties
@@ -848,6 +849,33 @@ def test_a_crash_while_index_versions_go_leaves_no_hole(world: World) -> None:
         world.collect()
     assert world.versions() == [1, *range(9, VERSIONS_KEPT + 32)]
     assert world.collect() == 23
+
+
+@pytest.mark.parametrize("left", [[1], [1, 3], [1, 2, 3]], ids=str)
+def test_a_listing_that_hides_all_key_catalogs_frees_no_part_of_theirs(
+    world: World, monkeypatch: pytest.MonkeyPatch, left: list[int]
+) -> None:
+    """However often, and for flushers that have just started."""
+    world.open(world.writer("a"))
+    part = paths.key_part("p")
+    world.plain.put_if_absent(part, b"entries")
+    parts = (KeyPart(object=part, entries=1, first=1, last=1, size=7, crc32c=0),)
+    catalogs = KeyCatalogs(world.plain, world.clock)
+    for _ in range(3):
+        assert catalogs.swap(lambda _: (KeyRun(name="r", files=(), parts=parts),), world.new_id)
+    world.plain.delete([paths.key_catalog_version(number) for number in {1, 2, 3} - set(left)])
+    listed = world.store.list
+
+    def without_catalogs(prefix: str, *arguments: Any, **named: Any) -> Seq[ObjectInfo]:
+        return [] if prefix == paths.key_catalog_prefix() else listed(prefix, *arguments, **named)
+
+    monkeypatch.setattr(world.store, "list", without_catalogs)
+    for _ in range(3):
+        world.context = world.collector()
+        report = collect_garbage(world.context, world.state)
+        assert part not in report.waiting_keys
+        world.clock.seconds += GRACE_S
+    assert world.plain.get(part) is not None
 
 
 @pytest.mark.parametrize("left_out", [[2], [2, 3, 4], [10]], ids=str)

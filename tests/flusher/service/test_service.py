@@ -326,6 +326,76 @@ def test_merges_go_on_beside_garbage_collection(table: FlusherTable, monkeypatch
     table.check()
 
 
+def test_garbage_collection_that_hangs_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the probe, a metric and the log, which also says so where a pause waits for it."""
+    begun, may_end = threading.Event(), threading.Event()
+    logged: list[str] = []
+
+    def collect(*arguments: Any) -> Any:
+        begun.set()
+        assert may_end.wait(DEADLINE_S)
+        return collect_garbage(*arguments)
+
+    monkeypatch.setattr(service, "collect_garbage", collect)
+    monkeypatch.setattr(service, "POLL_S", 0.05)
+    monkeypatch.setattr(service, "PAUSE_WAITS_S", 0.0)
+    monkeypatch.setattr(FlusherMetrics, "stands", lambda self, turn, seconds: logged.append(turn))
+    with serving(settings_of(table)) as port:
+        assert begun.wait(DEADLINE_S)
+        wait_for(lambda: samples(port)["gc_running_seconds"] > 0)
+        assert logged == []
+        assert get(port, "/livez")[0] == 200
+        pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER)
+        wait_for(lambda: logged)
+        assert samples(port)["paused"] == 0
+        may_end.set()
+        wait_for(lambda: samples(port)["paused"] == 1)
+        assert samples(port)["gc_running_seconds"] == 0
+    assert set(logged) == {"gc"}
+
+
+def test_garbage_collection_that_hangs_for_long_is_to_be_restarted(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, logged = threading.Event(), list[str]()
+
+    def collect(*arguments: Any) -> Any:
+        assert may_end.wait(DEADLINE_S)
+        return collect_garbage(*arguments)
+
+    monkeypatch.setattr(service, "collect_garbage", collect)
+    monkeypatch.setattr(service, "LOOP_LIMIT_S", 0.2)
+    monkeypatch.setattr(FlusherMetrics, "stands", lambda self, turn, seconds: logged.append(turn))
+    with serving(settings_of(table)) as port:
+        wait_for(lambda: "loop_stands: gc, beside the loop, has been under way for " in get(port, "/livez")[1])
+        assert get(port, "/livez")[0] == 503
+        wait_for(lambda: logged)
+        may_end.set()
+
+
+def test_what_garbage_collection_fails_with_as_the_service_ends_is_logged(
+    table: FlusherTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for error in (StoreUnavailable("away"), InvalidSettings("look at this")):
+        begun, stopping = threading.Event(), threading.Event()
+        failed: list[tuple[str, str]] = []
+
+        def collect(*_: Any, begun: Any = begun, stopping: Any = stopping, error: Exception = error) -> Any:
+            begun.set()
+            assert stopping.wait(DEADLINE_S)
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr(service, "collect_garbage", collect)
+            patched.setattr(FlusherMetrics, "stopping", lambda self, stopping=stopping: stopping.set())
+            patched.setattr(
+                FlusherMetrics, "failed", lambda self, act, error, *_, failed=failed: failed.append((act, error.kind))
+            )
+            with serving(settings_of(table)):
+                assert begun.wait(DEADLINE_S)
+        assert failed == [("gc", error.kind)]
+
+
 def test_garbage_is_collected_while_something_always_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = FlusherTable(tmp_path, history_window_s=0, grace_s=0)
 

@@ -141,12 +141,15 @@ def test_a_turn_beside_the_others_holds_up_none_of_them(clock: ManualClock) -> N
     with closing(ThreadTasks()) as tasks:
         first, beside = turn_of(clock, merge, "first"), turn_of(clock, sweep, tasks=tasks)
         turns = Turns(first, [beside], lambda name, error, again_s: None)
+        assert turns.beside() == []
         assert turns.take_due(lambda: False) == 5.0
         clock.sleep(5.0)
+        assert turns.beside() == [("sweeping", 5.0)]
         assert turns.take_due(lambda: False) == 5.0, "it is under way, and no other begins"
         assert taken == ["merged", "merged"]
         may_end.set()
         assert beside.wait_for(60)
+        assert turns.beside() == [], "it has ended, and is not taken note of yet"
         assert turns.take_due(lambda: False) == 5.0
         assert beside.wait_s() == 25.0, "from when it began"
     assert taken == ["merged", "merged", "swept", "merged"]
