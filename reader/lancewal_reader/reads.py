@@ -188,7 +188,7 @@ class Reads:
     def count(self, wanted: Wanted) -> tuple[Planned, int]:
         """The read, and how many rows it has."""
         if wanted.filter is None:
-            return self.at_once(wanted, lambda planned: (planned, self.using(planned, count_plan)))
+            return self.at_once(wanted, lambda planned: (planned, self.using(planned, count_plan, now=True)))
         planned, rows = self.begin(wanted)
         return planned, sum(batch.num_rows for batch in rows)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput
+from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, VersionGone
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.keys.catalog import KeyPart
 from lancewal_core.keys.index import KeyIndex
@@ -32,6 +32,7 @@ from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader import lookup, scan, unmerged
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
@@ -194,6 +195,40 @@ def test_rows_read_again_are_those_of_the_receipt(pipeline: Pipeline) -> None:
     pipeline.ingest()
     pipeline.merge_all()
     assert rows.to_arrow().to_pylist() == FOUND
+
+
+def test_a_clean_up_between_plan_and_lookup_is_no_other_error(pipeline: Pipeline) -> None:
+    """The version that was planned is at hand still, and the file of its rows is gone."""
+    table = merged_table(pipeline)
+    rows = table.get(ASKED, ["id", "a"])
+    files = [Path(pipeline.uri) / "data" / f.data_files()[0].path for f in lance.dataset(pipeline.uri).get_fragments()]
+    for id in (600, 601):
+        pipeline.upsert("r1", id, a=1)
+        pipeline.ingest()
+        pipeline.merge_all()
+        if id == 600:
+            lance.dataset(pipeline.uri).optimize.compact_files(target_rows_per_fragment=10_000)
+    lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0), delete_unverified=True)
+    assert files
+    assert not any(file.exists() for file in files)
+    with pytest.raises((VersionGone, OutsideHistoryWindow)):
+        rows.to_arrow()
+    assert table.get(ASKED, ["id", "a"]).to_arrow().to_pylist() == FOUND
+
+
+def test_a_count_goes_on_with_the_version_that_it_planned(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = merged_table(pipeline)
+    opened: list[int] = []
+    at = LanceTable.at
+
+    def seen(self: LanceTable, version: int) -> LancePinnedTable:
+        opened.append(version)
+        return at(self, version)
+
+    monkeypatch.setattr(LanceTable, "at", seen)
+    assert table.count_rows() == 99
+    assert table.get(ASKED, ["id", "a"]).to_arrow().to_pylist() == FOUND
+    assert opened == []
 
 
 def test_threads_share_a_table(pipeline: Pipeline) -> None:
