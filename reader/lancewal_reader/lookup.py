@@ -49,7 +49,9 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 from lancewal_reader.scan import result_schema
-from lancewal_reader.unmerged import DeltaContext, FindAddresses, Loaded, complete_rows, load
+from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
+from lancewal_reader.unmerged.load import DeltaContext, load
+from lancewal_reader.unmerged.loaded import Loaded
 
 _PARTS_BYTES_MAX = 4 << 30
 """Of files of the key index, mapped and not in memory; those of a far store lie in a folder for temporary files."""

@@ -54,7 +54,8 @@ from lancewal_reader.point.read_options import Consistency, ReadOptions
 from lancewal_reader.point.receipt import Receipt, with_receipt
 from lancewal_reader.point.token import Least
 from lancewal_reader.scan import batch_rows, left_out, result_schema, scan_plan
-from lancewal_reader.unmerged import DeltaContext, FindAddresses
+from lancewal_reader.unmerged.completed import FindAddresses
+from lancewal_reader.unmerged.load import DeltaContext
 
 T = TypeVar("T")
 

@@ -30,8 +30,10 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.filter import filter_rows
 from lancewal_reader.left_out import LeftOut
 from lancewal_reader.plan.strong import ReadPlan
-from lancewal_reader.portions import records_of
-from lancewal_reader.unmerged import DeltaContext, Loaded, complete_rows, load
+from lancewal_reader.unmerged.completed import complete_rows
+from lancewal_reader.unmerged.load import DeltaContext, load
+from lancewal_reader.unmerged.loaded import Loaded
+from lancewal_reader.unmerged.portions import records_of
 
 BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""

@@ -29,7 +29,6 @@ from lancewal_reader.left_out import OnConflict
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.portions import UNMERGED_KEYS_MAX, check_keys_max
 from lancewal_reader.reads import Reads, Wanted, wanted_of
 from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_polars
 from lancewal_reader.search.found import SearchRows
@@ -39,7 +38,10 @@ from lancewal_reader.search.options import ASKED, Search, sought_of
 from lancewal_reader.search.private_views import PrivateViews
 from lancewal_reader.search.texts.text_query import TextQuery
 from lancewal_reader.search.vectors import VectorCache
-from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
+from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.load import DeltaContext, folding_of
+from lancewal_reader.unmerged.loaded import LoadedCache
+from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, check_keys_max
 
 if TYPE_CHECKING:
     import duckdb

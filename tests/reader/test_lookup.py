@@ -34,12 +34,13 @@ from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import lookup, scan, unmerged
+from lancewal_reader import lookup, scan
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
 from lancewal_reader.lookup import deltas_of
 from lancewal_reader.plan.strong import RegionDelta
 from lancewal_reader.table import Table, open_table
-from lancewal_reader.unmerged import DeltaContext
+from lancewal_reader.unmerged import load as load_module
+from lancewal_reader.unmerged.load import DeltaContext
 from tests.support.flusher_tables import FlusherTable, upserts
 from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row, by_key
 
@@ -314,7 +315,7 @@ def test_of_a_region_key_only_its_partition_is_read(pipeline: Pipeline, monkeypa
             pipeline.upsert(region, id, a=id)
     pipeline.ingest()
     loaded: list[int] = []
-    load = unmerged.load
+    load = load_module.load
 
     def seen(context: DeltaContext, deltas: Sequence[RegionDelta], *more: Any) -> Any:
         loaded.extend(delta.region.partition for delta in deltas)

@@ -17,11 +17,11 @@ from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import encode_contract
 from lancewal_reader import reads as reads_module
-from lancewal_reader import unmerged as unmerged_module
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, RegionDelta, plan_strong
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
-from lancewal_reader.unmerged import Loaded, LoadedCache
+from lancewal_reader.unmerged import loaded as loaded_module
+from lancewal_reader.unmerged.loaded import Loaded, LoadedCache
 from tests.support.pipeline import SMALL, Pipeline, by_key
 
 REGION = Region("orders", "AAAAAAAAQACAAAAAAAAAAQ", 0)  # type: ignore[arg-type] # an id
@@ -150,7 +150,7 @@ def test_a_delta_may_be_remembered_while_another_thread_looks(
         thread.start()
         thread.join()
 
-    monkeypatch.setattr(unmerged_module, "_begun", meanwhile)
+    monkeypatch.setattr(loaded_module, "_begun", meanwhile)
     assert cache.begun([more], SMALL.names, lambda made: False) is None
     assert compared == [known[1], known[0]], "the newest first"
     assert cache.get([more], SMALL.names) is not None

@@ -19,7 +19,9 @@ from lancewal_reader.point.read_options import Consistency, Read
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.reads import Reads
 from lancewal_reader.table import Table
-from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of
+from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.load import DeltaContext, folding_of
+from lancewal_reader.unmerged.loaded import LoadedCache
 from tests.simulation import oracle
 from tests.simulation.checker import require
 from tests.simulation.world import PASSING, Process, World

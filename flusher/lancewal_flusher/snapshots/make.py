@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from lancewal_reader.plan.strong import ReadPlan
     from lancewal_reader.point.at import Point
     from lancewal_reader.reads import Reads
-    from lancewal_reader.unmerged import DeltaContext, FindAddresses
+    from lancewal_reader.unmerged.completed import FindAddresses
+    from lancewal_reader.unmerged.load import DeltaContext
 
 _TRIES = 10
 _MAKING_MAX_MS = 24 * 3600 * 1000
@@ -133,7 +134,8 @@ def _taken(name: str, ours: bool) -> InvalidInput:
 def _unmerged(
     context: FlusherContext, delta: DeltaContext, _: FindAddresses, pinned: PinnedTable, plan: ReadPlan
 ) -> _Unmerged:
-    from lancewal_reader.unmerged import complete_rows, load
+    from lancewal_reader.unmerged.completed import complete_rows
+    from lancewal_reader.unmerged.load import load
 
     schema = context.contract.rows
     if plan.branch is not None:

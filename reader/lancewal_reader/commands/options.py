@@ -82,8 +82,8 @@ def open_by(
     conflicts: Conflicts,
     unmerged_keys_max: int | None,
 ) -> Table:
-    from lancewal_reader.portions import UNMERGED_KEYS_MAX
     from lancewal_reader.table import open_table
+    from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
     settings = read_settings(config, table, storage_option)
     settings.need("table.uri")

@@ -30,7 +30,8 @@ from lancewal_reader.search.text import TextCache, text_rows
 from lancewal_reader.search.text_columns import with_text_columns
 from lancewal_reader.search.texts.indexed_texts import SCORE
 from lancewal_reader.search.vectors import QUERY, VectorCache, vector_rows
-from lancewal_reader.unmerged import DeltaContext, FindAddresses
+from lancewal_reader.unmerged.completed import FindAddresses
+from lancewal_reader.unmerged.load import DeltaContext
 
 DEPTH = 4
 RELEVANCE = "_relevance_score"

@@ -24,7 +24,8 @@ from lancewal_reader.search.distance import KeptVectors
 from lancewal_reader.search.merged import Unindexed, UnindexedVectors
 from lancewal_reader.search.texts.indexed_texts import RowIds, mask_of, row_ids
 from lancewal_reader.search.texts.words import Numbers
-from lancewal_reader.unmerged import DeltaContext, FindAddresses, complete_rows, load
+from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
+from lancewal_reader.unmerged.load import DeltaContext, load
 
 T = TypeVar("T")
 KEPT = 4

@@ -17,7 +17,7 @@ from lancewal_core.store.address import split_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.left_out import OnConflict
 from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
-from lancewal_reader.portions import UNMERGED_KEYS_MAX
+from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
 OPTIONS: dict[str, str] = {
     "table": "where the table lies: a local path, file:// or s3:// (`path` and `load(...)` mean the same)",

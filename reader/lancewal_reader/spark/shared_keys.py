@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import RowSchema
-from lancewal_reader.unmerged import Loaded
+from lancewal_reader.unmerged.loaded import Loaded
 
 FILES_BYTES_MAX = 1 << 30
 _PREFIX = "lancewal-keys-"

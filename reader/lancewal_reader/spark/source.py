@@ -49,7 +49,6 @@ from lancewal_reader.plan.strong import (
     plan_strong,
 )
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
-from lancewal_reader.portions import records_of
 from lancewal_reader.reads import check_readable
 from lancewal_reader.scan import row_bytes
 from lancewal_reader.spark.options import SparkOptions, parse_options
@@ -57,7 +56,8 @@ from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from lancewal_reader.spark.worker import in_pushdown_worker
-from lancewal_reader.unmerged import folding_of
+from lancewal_reader.unmerged.load import folding_of
+from lancewal_reader.unmerged.portions import records_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -34,10 +34,12 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.left_out import LeftOut, OnConflict
 from lancewal_reader.lookup import KeyLookup, count_plan
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
-from lancewal_reader.portions import UNMERGED_KEYS_MAX
 from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
-from lancewal_reader.unmerged import DeltaContext, Loaded, LoadedCache, SnapshotCache, folding_of, load
+from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.load import DeltaContext, folding_of, load
+from lancewal_reader.unmerged.loaded import Loaded, LoadedCache
+from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
 _PLANS_KEPT = 2
 _DELTAS_KEPT = 6

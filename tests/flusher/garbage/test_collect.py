@@ -65,7 +65,9 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.open import Opened, open_region
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
-from lancewal_reader.unmerged import DeltaContext, LoadedCache, SnapshotCache, folding_of, load
+from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.load import DeltaContext, folding_of, load
+from lancewal_reader.unmerged.loaded import LoadedCache
 from tests.support.flushes import flush_from_log
 from tests.support.indexes import newest_index, with_flipped_record
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore

@@ -13,7 +13,7 @@ from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import RowSchema
 from lancewal_reader.spark import shared_keys
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
-from lancewal_reader.unmerged import Loaded
+from lancewal_reader.unmerged.loaded import Loaded
 
 KEY = pa.schema([pa.field("region", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False)])
 SCHEMA = RowSchema(KEY, ("region", "id"), ("region",))

@@ -17,15 +17,15 @@ from lancewal_core.ids import Sequence as Number
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_reader import portions as portions_module
-from lancewal_reader import unmerged as unmerged_module
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
-from lancewal_reader.portions import Groups, Portions
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import run_task
 from lancewal_reader.table import open_table
-from lancewal_reader.unmerged import DeltaContext
+from lancewal_reader.unmerged import load as load_module
+from lancewal_reader.unmerged import portions as portions_module
+from lancewal_reader.unmerged.load import DeltaContext
+from lancewal_reader.unmerged.portions import Groups, Portions
 from tests.reader.commands.test_commands import app
 from tests.support.pipeline import Pipeline, by_key
 
@@ -117,13 +117,13 @@ def pipeline(tmp_path: Path, made: Pipeline) -> Iterator[Pipeline]:
 def folded_at_once(monkeypatch: pytest.MonkeyPatch) -> list[Groups]:
     """What will be folded at once, each time."""
     found: list[Groups] = []
-    at_once = unmerged_module._folds_at_once
+    at_once = load_module._folds_at_once
 
     def watched(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
         found.append(groups)
         return at_once(context, groups, projected)
 
-    monkeypatch.setattr(unmerged_module, "_folds_at_once", watched)
+    monkeypatch.setattr(load_module, "_folds_at_once", watched)
     return found
 
 

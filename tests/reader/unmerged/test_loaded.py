@@ -19,12 +19,15 @@ from lancewal_core.region.flushes.manifest import Flush, FlushPart
 from lancewal_core.rows.fold import Folded, fold, operation_schema
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_reader import unmerged
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
-from lancewal_reader.portions import Groups
 from lancewal_reader.table import open_table
-from lancewal_reader.unmerged import Begun, DeltaContext, Flushed, Loaded, LoadedCache
+from lancewal_reader.unmerged import flushed as flushed_module
+from lancewal_reader.unmerged import load as load_module
+from lancewal_reader.unmerged.flushed import Flushed
+from lancewal_reader.unmerged.load import DeltaContext
+from lancewal_reader.unmerged.loaded import Begun, Loaded, LoadedCache
+from lancewal_reader.unmerged.portions import Groups
 from tests.golden.json_formats import FLUSH, REPAIRED
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.scripted import InlineTasks
@@ -171,15 +174,15 @@ def test_flushes_made_since_are_asked_for_once_each_and_all_together(monkeypatch
 
     flushes = {"a": FLUSH, "b": replace(FLUSH, parts=FLUSH.parts[:1]), "c": REPAIRED}
     context: Any = SimpleNamespace(store=None, tasks=Tasks())
-    monkeypatch.setattr(unmerged, "read_flush", read)
+    monkeypatch.setattr(flushed_module, "read_flush", read)
     sound = [made("a", FLUSH.parts[0]), made("b", FLUSH.parts[0]), made("a", FLUSH.parts[1])]
-    assert not unmerged._repaired(context, [])
-    assert not unmerged._repaired(context, sound)
+    assert not flushed_module.repaired(context, [])
+    assert not flushed_module.repaired(context, sound)
     assert (rounds, asked) == ([2], ["a", "b"])
-    assert unmerged._repaired(context, [*sound, made("c", REPAIRED.parts[0])])
+    assert flushed_module.repaired(context, [*sound, made("c", REPAIRED.parts[0])])
     # What cannot be read, or is not in the flush, may have been made by one.
-    assert unmerged._repaired(context, [*sound, made("d", FLUSH.parts[0])])
-    assert unmerged._repaired(context, [made("b", FLUSH.parts[1])])
+    assert flushed_module.repaired(context, [*sound, made("d", FLUSH.parts[0])])
+    assert flushed_module.repaired(context, [made("b", FLUSH.parts[1])])
 
 
 def test_a_fold_of_more_columns_is_gone_on_with_too() -> None:
@@ -249,13 +252,13 @@ def test_reads_go_on_through_flushes_that_their_cuts_divide(
     pipeline.produce(100, regions=4, ids=8)
     pipeline.merge_all()
     table = open_table(pipeline.uri)
-    at_once, folded, before = unmerged._folds_at_once, set[Source](), set[Source]()
+    at_once, folded, before = load_module._folds_at_once, set[Source](), set[Source]()
 
     def watched(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
         folded.update(source for group in groups for delta in group for source in delta.sources)
         return at_once(context, groups, projected)
 
-    monkeypatch.setattr(unmerged, "_folds_at_once", watched)
+    monkeypatch.setattr(load_module, "_folds_at_once", watched)
     for _ in range(4):
         for _ in range(2):
             pipeline.produce(12, regions=4, ids=8)
@@ -281,7 +284,7 @@ def test_reads_go_on_through_merges_of_some_regions(tmp_path: Path, seed: int, m
     pipeline = Pipeline(tmp_path, seed=seed, seal_rows=30, batch=7)
     pipeline.produce(150, regions=8, ids=8)
     pipeline.merge_all()
-    table, kept, went_on = open_table(pipeline.uri), unmerged._kept, 0
+    table, kept, went_on = open_table(pipeline.uri), load_module._kept, 0
 
     def watched(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded | None:
         nonlocal went_on
@@ -290,7 +293,7 @@ def test_reads_go_on_through_merges_of_some_regions(tmp_path: Path, seed: int, m
         went_on += bool(begun.left)
         return found
 
-    monkeypatch.setattr(unmerged, "_kept", watched)
+    monkeypatch.setattr(load_module, "_kept", watched)
     for _ in range(20):
         pipeline.produce(rng.choice([10, 20]), regions=8, ids=8)
         pipeline.ingest()
@@ -309,7 +312,7 @@ def test_where_what_is_merged_can_be_read_no_more_all_is_folded_anew(
     def lost(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
         raise error("segment", object="segment")
 
-    monkeypatch.setattr(unmerged, "_folds", lost)
+    monkeypatch.setattr(load_module, "_folds", lost)
     context: Any = SimpleNamespace(contract=SimpleNamespace(rows=SCHEMA))
-    assert unmerged._kept(context, Begun(loaded(), (), [KNOWN[0]]), SCHEMA) is None
-    assert unmerged._kept(context, Begun(loaded(), ()), SCHEMA) is not None
+    assert load_module._kept(context, Begun(loaded(), (), [KNOWN[0]]), SCHEMA) is None
+    assert load_module._kept(context, Begun(loaded(), ()), SCHEMA) is not None

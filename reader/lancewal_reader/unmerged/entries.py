@@ -1,0 +1,65 @@
+"""Rows of the WAL entries that a plan names; ``PlanStale`` where one is not there any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.errors import PlanStale
+from lancewal_core.ids import Position, Region
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.rows.projection import project_rows
+from lancewal_core.rows.schema import OFFSET, RowSchema
+from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.segment import Fence, Segment, decode_segment
+from lancewal_core.wal.walk import SegmentCache, read_segment
+from lancewal_reader.plan.log_entries import EntryRef
+
+Wanted = Mapping[str, Sequence[tuple[Region, EntryRef]]]
+"""Entries by the key of the segment that holds them."""
+Rows = dict[tuple[Region, Position], pa.RecordBatch]
+"""By the region and first position of an entry."""
+
+
+def remembered(opened: OpenedTable, cache: SegmentCache, wanted: Wanted) -> Rows:
+    """These entries, whole; only segments that are not remembered are read."""
+    segments: dict[str, Segment | Fence | None] = {key: cache.get(key) for key in wanted}
+    unknown = [key for key, segment in segments.items() if segment is None]
+    if unknown:
+        read = opened.tasks.map(lambda key: read_segment(opened.store, key, cache), unknown)
+        segments.update(zip(unknown, read, strict=True))
+    return {place: rows for key, refs in wanted.items() for place, rows in _entries(key, segments[key], refs).items()}
+
+
+def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
+    """The projected columns of these entries.
+
+    Each segment is reduced to what is wanted of it at once: those of a large delta need not fit into memory.
+    """
+
+    def of_segment(key: str) -> Rows:
+        refs = wanted[key]
+        data = opened.store.get(key)
+        segment = None if data is None else decode_segment(data, key, {region for region, _ in refs})
+        found = _entries(key, segment, refs)
+        return {place: project_rows(rows, opened.contract.rows, projected) for place, rows in found.items()}
+
+    read = opened.tasks.map(of_segment, list(wanted)) if wanted else []
+    return {place: rows for segment in read for place, rows in segment.items()}
+
+
+def _entries(key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]) -> Rows:
+    if not isinstance(segment, Segment):
+        raise PlanStale(f"{key} has vanished since it was planned", object=key)
+    by_place = {(entry.region, entry.first): entry for entry in segment.entries}
+    for region, ref in wanted:
+        if (region, ref.first) not in by_place:
+            raise PlanStale(f"{key} does not hold the entry {ref.first} of region {region.name}", object=key)
+    return {(region, ref.first): _below(by_place[region, ref.first], ref.next) for region, ref in wanted}
+
+
+def _below(entry: Entry, next_: Position) -> pa.RecordBatch:
+    """Rows of an entry below a position: the cut of a receipt may divide it."""
+    return entry.rows if entry.next <= next_ else entry.rows.filter(pc.less(entry.rows[OFFSET], next_))

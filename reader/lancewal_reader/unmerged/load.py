@@ -1,0 +1,207 @@
+"""Loading the delta of a plan: snapshots and WAL entries, folded.
+
+Guarantees
+ 1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
+ 2. A corrupt object is an error that names it; of what is gone see ``flushed`` and ``entries``.
+ 3. Of a table keyed by bytes (``keys.origin``) what conflicts is left out, and counted (``left_out``).
+ 4. More keys than ``keys_max`` are ``TooManyUnmerged``.  Until then memory is that of the keys and of one portion of their
+    records (``portions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+
+from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
+from lancewal_core.ids import Region
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.rows.fold import Folded, divide, extend, fold_onto, side_by_side
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.projection import project, project_rows
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.conflicts_ref import ConflictsRef
+from lancewal_core.table.contract import Contract
+from lancewal_core.wal.walk import SegmentCache
+from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
+from lancewal_reader.plan.hidden import HiddenRows
+from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
+from lancewal_reader.unmerged.entries import reduced, remembered
+from lancewal_reader.unmerged.flushed import SnapshotCache, read_flushed, repaired
+from lancewal_reader.unmerged.loaded import Begun, Loaded, LoadedCache
+from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaContext(OpenedTable):
+    """What loading uses."""
+
+    segments: SegmentCache | None
+    """None: segments are decoded for the entries wanted of them and not remembered."""
+    snapshots: SnapshotCache
+    loaded: LoadedCache
+    folding: Folding
+    keys_max: int = UNMERGED_KEYS_MAX
+    hidden: HiddenRows = field(default_factory=HiddenRows)
+
+
+class Folding:
+    """How deltas of several regions become one; as here where regions share no key (``canonical``)."""
+
+    on_conflict: OnConflict = "leave-out"
+    by_regions = True
+    """What some regions' deltas fold to follows from them alone, whatever the others have."""
+
+    def fold(
+        self,
+        context: DeltaContext,
+        deltas: Sequence[RegionDelta],
+        projected: RowSchema,
+        conflicts: ConflictsRef | None,
+        met: pa.Table | None,
+    ) -> Loaded:
+        """As ``load``, of what is not remembered; it may go on from what is."""
+        begun = context.loaded.begun(deltas, projected.table.names, partial(repaired, context))
+        kept = None if begun is None else _kept(context, begun, projected)
+        if begun is None or kept is None:
+            (folded,) = _folds(context, [deltas], projected)
+        else:
+            (more,) = _folds(context, [begun.behind], projected)
+            folded = extend(kept, more, projected)
+            check_keys(keys_in([folded]), context.keys_max)
+        return Loaded(folded, projected)
+
+    def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
+        """``Loaded.met`` of the whole delta, whose ``keys`` are loaded only where regions may share some."""
+        return None
+
+    def may_leave_out(self, plan: ReadPlan) -> bool:
+        """Whether tasks may leave out unmerged records of keys in conflict, which only they will know."""
+        return False
+
+
+class SideBySide(Folding):
+    """Each region by itself, without what conflicts (``format.key: bytes``).
+
+    Nothing goes on from what is remembered: that does not say which key came through which region.
+    """
+
+    by_regions = False
+
+    def __init__(self, on_conflict: OnConflict) -> None:
+        self.on_conflict = on_conflict
+        self._in_force = InForceCache()
+
+    def fold(
+        self,
+        context: DeltaContext,
+        deltas: Sequence[RegionDelta],
+        projected: RowSchema,
+        conflicts: ConflictsRef | None,
+        met: pa.Table | None,
+    ) -> Loaded:
+        in_force = self._in_force.get(context.store, conflicts, context.contract)
+        folds = _folds(context, [[delta] for delta in deltas], projected)
+        of_regions = {delta.region: fold for delta, fold in zip(deltas, folds, strict=True)}
+        sides = leave_out(context.contract, in_force, of_regions, projected, met, self.on_conflict)
+        return Loaded(side_by_side(sides.folds, projected), projected, sides.met, sides.unmerged, sides.partitions)
+
+    def met(self, keys: Callable[[], Loaded]) -> pa.Table | None:
+        return keys().met
+
+    def may_leave_out(self, plan: ReadPlan) -> bool:
+        unmerged = sum(1 for delta in plan.deltas if delta.sources)
+        return unmerged > 1 or (unmerged == 1 and plan.in_force.conflicts is not None)
+
+
+def folding_of(contract: Contract, on_conflict: OnConflict = "leave-out") -> Folding:
+    """By the contract's ``key_format``."""
+    return {"canonical": Folding(), "bytes": SideBySide(on_conflict)}[contract.key_format]
+
+
+def load(
+    context: DeltaContext,
+    deltas: Sequence[RegionDelta],
+    projected: RowSchema,
+    conflicts: ConflictsRef | None = None,
+    met: pa.Table | None = None,
+) -> Loaded:
+    """The fold of these regions' deltas without what conflicts; ``RegionConflict`` where that is not to be left out,
+    ``TooManyUnmerged`` where it has too many keys.
+
+    ``conflicts``: what is in force at the plan's version.  ``met``: keys that meet in the deltas of all regions, where these
+    are some of them.
+    """
+    names = projected.table.names
+    known = context.loaded.get(deltas, names, conflicts)
+    if known is None:
+        known = context.folding.fold(context, deltas, projected, conflicts, met)
+        context.loaded.add(deltas, names, known, conflicts)
+    return known.of_columns(projected)
+
+
+def _kept(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded | None:
+    """What is gone on from; None where what has left it can be read no more, as it need not: it is merged."""
+    folded = begun.loaded.of_columns(projected).folded
+    if not begun.left:
+        return folded
+    try:
+        (left,) = _folds(context, [begun.left], project(context.contract.rows, ()))
+    except (Corrupt, ObjectMissing, PlanStale):
+        return None
+    return divide(folded, KeySet(left.keys(projected)))[1]
+
+
+def _folds(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
+    """The fold of each group, portion by portion."""
+    folds: list[Folded] | None = None
+    portions = Portions(groups)
+    for portion in portions:
+        more = _folds_at_once(context, portion, projected)
+        folds = more if folds is None else [extend(*both, projected) for both in zip(folds, more, strict=True)]
+        held = keys_in(folds)
+        check_keys(held, context.keys_max)
+        portions.hold(held)
+    assert folds is not None  # there is one portion at least
+    return folds
+
+
+def keys_in(folds: Sequence[Folded]) -> int:
+    """Keys of folds; one that is in several counts for each."""
+    return sum(fold.rows.num_rows + fold.gone.num_rows + fold.partials.num_rows for fold in folds)
+
+
+def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
+    deltas = [delta for group in groups for delta in group]
+    refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, SnapshotRef)]
+    parts = read_flushed(context, context.snapshots, refs, projected)
+    wanted: dict[str, list[tuple[Region, EntryRef]]] = {}
+    for delta in deltas:
+        for source in delta.sources:
+            if isinstance(source, EntryRef) and source.rows:
+                wanted.setdefault(source.key, []).append((delta.region, source))
+    whole = context.contract.rows
+    if context.segments is not None:
+        rows, schema = remembered(context, context.segments, wanted), whole.wal
+    else:
+        rows, schema = reduced(context, wanted, projected), projected.wal
+
+    def folded(some: Sequence[RegionDelta]) -> Folded:
+        regions = {delta.region for delta in some}
+        batches = [
+            rows[delta.region, source.first]
+            for delta in some
+            for source in delta.sources
+            if isinstance(source, EntryRef) and source.rows
+        ]
+        operations = pa.Table.from_batches(batches, schema)
+        if schema is not projected.wal:
+            operations = project_rows(operations, whole, projected)
+        mine = [part for (region, _), part in zip(refs, parts, strict=True) if region in regions]
+        return fold_onto(mine, operations, projected)
+
+    return [folded(group) for group in groups]

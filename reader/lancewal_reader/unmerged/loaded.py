@@ -1,0 +1,182 @@
+"""Deltas that were folded, and which of them the next plan goes on from.
+
+Guarantee: a fold that is remembered is gone on with: only what is behind its cuts is read and folded, and snapshots that a cut
+divides.  What a merge has moved into the table since leaves it: all keys of those regions, whose deltas are folded anew; where
+that is more than the whole delta, or can be read no more, all is.  Not gone on with where a repair has made a snapshot since
+(a person may have given up some of its records), or where the table has less than it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+
+import pyarrow as pa
+
+from lancewal_core.rows.fold import Folded
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.projection import project_rows
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.conflicts_ref import ConflictsRef
+from lancewal_reader.plan.strong import RegionDelta, SnapshotRef
+from lancewal_reader.unmerged.flushed import Flushed
+from lancewal_reader.unmerged.portions import records_of
+
+_Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
+
+
+class Loaded:
+    """A folded delta, its mask, and what of keys in conflict is not in it.
+
+    ``met``: keys that several regions have; ``unmerged``, ``partitions``: as of ``LeftOut``.
+    """
+
+    def __init__(
+        self,
+        folded: Folded,
+        schema: RowSchema,
+        met: pa.Table | None = None,
+        unmerged: int = 0,
+        partitions: tuple[int, ...] = (),
+        wider: Loaded | None = None,
+    ) -> None:
+        """``wider``: the same with more columns, if it was made of that."""
+        self.folded = folded
+        self.met = met
+        self.unmerged = unmerged
+        self.partitions = partitions
+        self._schema = schema
+        self._wider = wider
+
+    @cached_property
+    def mask(self) -> KeySet:
+        """Keys of the whole delta."""
+        return KeySet(self.folded.keys(self._schema)) if self._wider is None else self._wider.mask
+
+    def of_columns(self, schema: RowSchema) -> Loaded:
+        """The same with these columns alone; it has them."""
+        names = schema.table.names
+        if names == self._schema.table.names:
+            return self
+        partials = project_rows(self.folded.partials, self._schema, schema)
+        narrow = Folded(self.folded.rows.select(names), self.folded.gone, partials)
+        return Loaded(narrow, schema, self.met, self.unmerged, self.partitions, self._wider or self)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A remembered fold to go on from: first without the keys of ``left``, then with what ``behind`` folds to."""
+
+    loaded: Loaded
+    behind: Sequence[RegionDelta]
+    left: Sequence[RegionDelta] = ()
+    """As they were folded: those of regions of which something has been merged since."""
+
+
+class LoadedCache:
+    """The last deltas that were folded, the newest last: a reader that looks again often finds the same one, one with a
+    few more entries, or one of few columns.  Threads may share it.
+
+    Of more than ``count_max`` the newest of each choice of columns stay, of ``choices_max`` choices: scans, searches by vector
+    and by text, in turns, go on from their own.  ``bytes_max`` bounds what is kept; None: nothing does.
+    """
+
+    def __init__(self, count_max: int = 2, bytes_max: int | None = None, choices_max: int = 4) -> None:
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._choices_max = choices_max
+        self._found: tuple[tuple[_Known, Loaded], ...] = ()
+        """Compared and not hashed: plans that follow one another share most of their sources, tens of thousands of them."""
+        self._lock = Lock()
+
+    def get(
+        self, deltas: Sequence[RegionDelta], columns: Sequence[str], conflicts: ConflictsRef | None = None
+    ) -> Loaded | None:
+        """With these columns or with more (``Loaded.of_columns``)."""
+        wanted = (tuple(deltas), conflicts)
+        found = [(names, loaded) for (of, names, in_force), loaded in self._found if (of, in_force) == wanted]
+        same = next((loaded for names, loaded in found if names == tuple(columns)), None)
+        return same or next((loaded for names, loaded in found if _has(names, columns)), None)
+
+    def begun(
+        self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[Flushed], bool]
+    ) -> Begun | None:
+        """The newest with these columns or more that ``deltas`` go on from at less than what they fold to anew."""
+        for (known, names, _), loaded in reversed(self._found):
+            if _has(names, columns):
+                begun = _begun(loaded, deltas, known)
+                if begun is not None and not repaired(_made_since(deltas, known)):
+                    return begun
+        return None
+
+    def add(
+        self,
+        deltas: Sequence[RegionDelta],
+        columns: Sequence[str],
+        loaded: Loaded,
+        conflicts: ConflictsRef | None = None,
+    ) -> None:
+        known = (tuple(deltas), tuple(columns), conflicts)
+        with self._lock:
+            others = [found for found in self._found if found[0] != known]
+            self._found = self._kept_of([*others, (known, loaded)])
+            while self._bytes_max is not None and self._found and self._nbytes() > self._bytes_max:
+                self._found = self._found[1:]
+
+    def _kept_of(self, found: Sequence[tuple[_Known, Loaded]]) -> tuple[tuple[_Known, Loaded], ...]:
+        over, newest = len(found) - self._count_max, {names: at for at, ((_, names, _), _) in enumerate(found)}
+        older = [at for at, ((_, names, _), _) in enumerate(found) if newest[names] != at]
+        dropped = set(older[: max(over, 0)])
+        kept = [some for at, some in enumerate(found) if at not in dropped]
+        return tuple(kept[-max(self._count_max, self._choices_max) :])
+
+    def _nbytes(self) -> int:
+        return sum(loaded.folded.nbytes for _, loaded in self._found)
+
+
+def _has(names: Sequence[str], columns: Sequence[str]) -> bool:
+    return set(names).issuperset(columns)
+
+
+def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Begun | None:
+    """How ``deltas`` go on from ``loaded``, which ``known`` folded to; None: they do not, or at no less than anew.
+
+    The records of a region's positions are the same for ever, whether an entry or a snapshot holds them; but for those that
+    a person gives up in a repair.  So a snapshot on both sides of a cut may be taken whole: what it says of a key, behind what
+    ``known`` has of the same records, comes to what all of them come to.  A row, or that it is gone, is said anew; of patches
+    alone the last value of each column is.
+    """
+    if [d.region for d in deltas] != [k.region for k in known]:
+        return None
+    behind, left = [], []
+    for delta, before in zip(deltas, known, strict=True):
+        if delta.cut < before.cut or delta.start < before.start:
+            return None
+        if delta.start > before.start:
+            left.append(before)
+            behind.append(delta)
+            continue
+        divided = [source for source in delta.sources if source.first < before.cut < source.next]
+        if not all(isinstance(source, SnapshotRef) for source in divided):
+            return None
+        sources = tuple(source for source in delta.sources if source.next > before.cut)
+        behind.append(RegionDelta(delta.region, sources, delta.cut))
+    if left and _records([*left, *behind]) >= _records(deltas):
+        return None
+    return Begun(loaded, behind, left)
+
+
+def _records(deltas: Sequence[RegionDelta]) -> int:
+    return sum(records_of(source) for delta in deltas for source in delta.sources)
+
+
+def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:
+    """Snapshots that begin before the cuts of ``known`` and are not in it."""
+    return [
+        (delta.region, source)
+        for delta, before in zip(deltas, known, strict=True)
+        for source in delta.sources
+        if isinstance(source, SnapshotRef) and source.first < before.cut and source not in before.sources
+    ]
