@@ -22,7 +22,7 @@ from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.snapshots import Snapshot, snapshots
-from lancewal_core.wal.walk import SegmentCache
+from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.filter import check_filter
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
 from lancewal_reader.left_out import OnConflict

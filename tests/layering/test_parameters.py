@@ -19,7 +19,7 @@ LEFT = {
     "lancewal_core.region.transitions.seal",
     "lancewal_core.testing.memory_table.MemoryDataset.add",
     # Logs lie below the open table.
-    "lancewal_core.wal.walk.end_log",
+    "lancewal_core.wal.log_end.end_log",
 }
 COMMANDS = ("typer.Option", "typer.Argument", "ConfigOption", "OutputOption")
 

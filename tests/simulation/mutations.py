@@ -13,7 +13,7 @@ import lancewal_core.region.durable_position
 import lancewal_core.region.end_region
 import lancewal_core.region.generation_entries
 import lancewal_core.wal.listed
-import lancewal_core.wal.walk
+import lancewal_core.wal.log_end
 import lancewal_core.wal.writer
 import lancewal_flusher.commit.send
 import lancewal_flusher.garbage.collect
@@ -51,8 +51,9 @@ from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
 from lancewal_core.table.watermarks import InForce, Watermarks
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.bundle import Copy
+from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Fence
-from lancewal_core.wal.walk import Walk, end_log, walk_sound
+from lancewal_core.wal.walk import Walk, walk_sound
 from lancewal_core.wal.writer import LogWriter
 from lancewal_flusher.commit.facts import MergeFacts
 from lancewal_flusher.garbage.find import _free_segments, boundary
@@ -189,7 +190,7 @@ def _no_proof_of_a_walk_s_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_log_s_end_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
-    for module in (lancewal_core.wal.walk, lancewal_core.region.durable_position, lancewal_reader.plan.strong):
+    for module in (lancewal_core.wal.log_end, lancewal_core.region.durable_position, lancewal_reader.plan.strong):
         patch.setattr(module, "confirm_end", lambda store, walked, walk_on: walked)
 
 

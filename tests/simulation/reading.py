@@ -13,7 +13,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Region
-from lancewal_core.wal.walk import SegmentCache
+from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Consistency, Read
 from lancewal_reader.point.receipt import Receipt, receipt_of

@@ -47,8 +47,8 @@ from lancewal_core.region.transitions import Claimant, seal
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import decode_segment
-from lancewal_core.wal.walk import end_log
 from lancewal_ingest.context import new_owner
 
 REPAIR = OwnerId("repair")

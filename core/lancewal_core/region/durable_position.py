@@ -8,7 +8,8 @@ from functools import partial
 from lancewal_core.ids import Position, Region
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.wal.walk import confirm_end, segment_lost, walk_trailers
+from lancewal_core.wal.log_end import confirm_end, segment_lost
+from lancewal_core.wal.walk import walk_trailers
 
 
 def durable_position(opened: OpenedTable, region: Region) -> Position | None:

@@ -31,8 +31,9 @@ from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Ended, retire
 from lancewal_core.rows.record_times import RecordTimes
+from lancewal_core.wal.log_end import NOTHING_SETTLED, end_log
 from lancewal_core.wal.segment import Trailer
-from lancewal_core.wal.walk import NOTHING_SETTLED, Walk, end_log
+from lancewal_core.wal.walk import Walk
 
 
 def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, region: Region) -> None:

@@ -5,7 +5,7 @@ Guarantees
     settled.  So a number that is taken holds our own segment (its reply was lost) or a fence; where it holds anything else
     (our segment damaged, or what somebody else has put there), this writer has no place to go on.
  2. ``LogWriter.put`` says Durable only if the store holds exactly our bytes under that number.
- 3. A fence ends a log (``walk.end_log``): nothing behind its number is ever part of it.
+ 3. A fence ends a log (``log_end``): nothing behind its number is ever part of it.
 """
 
 from __future__ import annotations

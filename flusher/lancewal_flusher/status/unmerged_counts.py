@@ -19,8 +19,9 @@ from lancewal_core.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import Snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Trailer
-from lancewal_core.wal.walk import Walk, confirm_end, segment_lost, walk_trailers
+from lancewal_core.wal.walk import Walk, walk_trailers
 from lancewal_flusher.status.rejections import RejectionCounts
 
 

@@ -60,8 +60,9 @@ from lancewal_core.region.loss_record import read_losses
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import NOTHING_MERGED
+from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
-from lancewal_core.wal.walk import Walk, confirm_end, segment_lost
+from lancewal_core.wal.walk import Walk
 from lancewal_reader.plan.contract_eras import contracts_up_to, lies_before_a_change, spans_a_change
 from lancewal_reader.plan.log_entries import LogEntries
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below

@@ -55,8 +55,10 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table
 from lancewal_core.table.snapshots import find_branch, snapshot_of
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
+from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
-from lancewal_core.wal.walk import SegmentCache, Walk, confirm_end, segment_lost, walk_cached, walk_trailers
+from lancewal_core.wal.segment_cache import SegmentCache
+from lancewal_core.wal.walk import Walk, walk_cached, walk_trailers
 from lancewal_reader.plan.log_entries import EntryRef, KnownEntries, LogEntries
 from lancewal_reader.plan.open_versions import OpenVersions
 

@@ -14,7 +14,7 @@ from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
-from lancewal_core.wal.walk import SegmentCache, read_segment
+from lancewal_core.wal.segment_cache import SegmentCache, read_segment
 from lancewal_reader.plan.log_entries import EntryRef
 
 Wanted = Mapping[str, Sequence[tuple[Region, EntryRef]]]

@@ -25,7 +25,7 @@ from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
-from lancewal_core.wal.walk import SegmentCache
+from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef

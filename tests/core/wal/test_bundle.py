@@ -22,7 +22,8 @@ from lancewal_core.testing.faults import ListFault
 from lancewal_core.wal.bundle import SEGMENTS_MAX, Bundle, Copy, decode_bundle, encode_bundle
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Segment, decode_segment, encode_segment
-from lancewal_core.wal.walk import SegmentCache, Walk, walk, walk_cached
+from lancewal_core.wal.segment_cache import SegmentCache
+from lancewal_core.wal.walk import Walk, walk, walk_cached
 from lancewal_core.wal.writer import Durable, LogWriter
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 

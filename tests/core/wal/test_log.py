@@ -22,8 +22,10 @@ from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.scheduler import Scheduler
 from lancewal_core.testing.sim_clock import SimClock
 from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.log_end import WalkOn, confirm_end, end_log
 from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, encode_fence
-from lancewal_core.wal.walk import SegmentCache, Walk, WalkOn, confirm_end, end_log, walk, walk_cached, walk_trailers
+from lancewal_core.wal.segment_cache import SegmentCache
+from lancewal_core.wal.walk import Walk, walk, walk_cached, walk_trailers
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 

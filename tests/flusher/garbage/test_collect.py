@@ -47,8 +47,10 @@ from lancewal_core.table.watermarks import TABLE_UUID, Watermark, merge_properti
 from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.entry import Entry
+from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Fence, encode_fence
-from lancewal_core.wal.walk import SegmentCache, end_log, walk
+from lancewal_core.wal.segment_cache import SegmentCache
+from lancewal_core.wal.walk import walk
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage import find

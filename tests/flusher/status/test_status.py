@@ -41,8 +41,8 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks
 from lancewal_core.wal.entry import Entry, RejectedOffset
+from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Trailer, decode_trailer
-from lancewal_core.wal.walk import end_log
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commands.status import status_text
 from lancewal_flusher.define import alter

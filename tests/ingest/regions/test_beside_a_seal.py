@@ -12,8 +12,8 @@ from lancewal_core.ids import Position, Region
 from lancewal_core.ids import Sequence as Number
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import Decide, RegionIndexes, Swap
+from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Segment, decode_segment
-from lancewal_core.wal.walk import end_log
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.memtable import MemTable

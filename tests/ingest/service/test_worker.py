@@ -38,8 +38,8 @@ from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.watermarks import TABLE_UUID
 from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Segment, decode_segment
-from lancewal_core.wal.walk import end_log
 from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
 from lancewal_ingest.append.prepare import Preparer, lenient
 from lancewal_ingest.context import IngestContext

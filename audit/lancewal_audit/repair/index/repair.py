@@ -60,7 +60,7 @@ from lancewal_core.region.loss_record import read_losses, replaced_below
 from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
 from lancewal_core.store.object_store import Lost, put_new
 from lancewal_core.table.control import Service, read_control
-from lancewal_core.wal.walk import end_log
+from lancewal_core.wal.log_end import end_log
 
 MARGIN = 100
 """Versions above the newest that is listed that processes may remember."""

@@ -1,0 +1,124 @@
+"""Where a log ends, and ending it.
+
+Guarantees
+ 1. ``confirm_end`` finds what lies behind the end of a walk, however many numbers are absent in a row.
+ 2. ``end_log`` returns only when the log has ended, with a fence behind every segment; it puts none where a later number is
+    there (guarantee 1), or was once, which would hide what lies behind.
+
+Steps of ``confirm_end``
+ 1. List what lies behind the number at which the walk ended.  A listing may be stale or partial: it never proves an end,
+    and can only refute one.  What it shows was there once, however old it is, and so was every number before.
+ 2. Walk on, to the last number that it shows.  What was absent may have come since: new, and then it does no harm; or put
+    back, as from a backup, and then records behind it were durable before the walk began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar, assert_never
+
+from lancewal_core import paths
+from lancewal_core.errors import ObjectMissing
+from lancewal_core.ids import LogId, OwnerId, Region, Sequence
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.failpoints import point
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
+from lancewal_core.wal.segment import Fence, Segment, Trailer, encode_fence
+from lancewal_core.wal.walk import Walk, walk_sound
+
+S_co = TypeVar("S_co", covariant=True)
+S = TypeVar("S", bound=Segment | Trailer)
+
+NOTHING_SETTLED = Sequence(0)
+_FENCE_TRIES = 8
+_FENCE_PAUSE_S = 0.1
+_FENCE_S = 15.0
+"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
+
+
+class WalkOn(Protocol[S_co]):
+    """A walk of one log, but for where it begins and ends."""
+
+    def __call__(self, start: Sequence, /, *, before: Sequence) -> Walk[S_co]: ...
+
+
+def confirm_end(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk[S]:
+    """The walk, gone on with as far as a listing shows numbers behind its end.  Where one is absent still its ``later`` is
+    set: what was there was trimmed, or is lost."""
+    if walked.fence is not None or walked.later is not None:
+        return walked
+    # Step 1
+    listed = store.list(paths.log_prefix(walked.log), after=paths.wal_segment(walked.log, walked.end))
+    numbers = [found[1] for info in listed if (found := paths.parse_wal_segment(info.key)) is not None]
+    if not numbers:
+        return walked
+    # Step 2
+    on = walk_on(walked.end, before=Sequence(max(numbers) + 1))
+    later = on.later or min((number for number in numbers if number > on.end), default=None)
+    return Walk(walked.log, (*walked.segments, *on.segments), on.end, on.fence, None if on.fence else later)
+
+
+def end_log(
+    store: ObjectStore,
+    tasks: Tasks,
+    clock: Clock,
+    log: LogId,
+    starts: Mapping[Region, Sequence],
+    writer: OwnerId,
+    *,
+    settled: Sequence = NOTHING_SETTLED,
+) -> Walk[Trailer]:
+    """Walk ``log`` as ``walk_sound`` does and fence it at its tail; the result's ``fence`` is what ended it (guarantee 2).
+
+    A generation starts in a segment below which all are settled, so the highest of ``starts`` tells of segments that were
+    there once; so does ``settled``, where the caller knows of another region's.
+
+    ``ObjectMissing`` where a segment is lost, or was trimmed since the caller read the index: it must look again.
+    """
+    settled = max(settled, *starts.values())
+
+    def walk_log(start: Sequence, *, before: Sequence | None = None) -> Walk[Trailer]:
+        return walk_sound(store, tasks, log, starts, start=start, before=before)
+
+    start = min(starts.values())
+    segments: list[Trailer] = []
+    unknown = 0
+    unknown_since = 0.0
+    while True:
+        walked = confirm_end(store, walk_log(start), walk_log)
+        segments.extend(walked.segments)
+        if walked.fence is not None:
+            return Walk(log, tuple(segments), walked.end, walked.fence)
+        if walked.later is not None:
+            raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")
+        if walked.end < settled:
+            raise segment_lost(log, walked.end, f"a generation begins in segment {settled} of its log")
+        fence = Fence(log, walked.end, writer, clock.now_ms())
+        key = paths.wal_segment(log, walked.end)
+        sent_at = clock.monotonic()
+        with point("fence.put", object=key):
+            outcome = put_once(store, key, encode_fence(fence))
+        match outcome:
+            case Done():
+                return Walk(log, tuple(segments), walked.end, fence)
+            case Lost():
+                start = walked.end  # a data segment came first, or another claimer's fence: go on walking
+            case Unknown(cause=cause):
+                unknown_since = unknown_since if unknown else sent_at
+                unknown += 1
+                if unknown >= _FENCE_TRIES or clock.monotonic() - unknown_since > _FENCE_S:
+                    raise no_verdict(key, cause)
+                clock.sleep(_FENCE_PAUSE_S * 2**unknown)
+                start = walked.end
+            case _:
+                assert_never(outcome)
+
+
+def segment_lost(log: LogId, sequence: Sequence, why: str) -> ObjectMissing:
+    """The error that names a segment which was there, as ``why`` shows."""
+    key = paths.wal_segment(log, sequence)
+    return ObjectMissing(
+        f"{key} is missing: {why}. Restore the object, or read its records from Kafka again (`lancewal repair segment`)",
+        object=key,
+    )
