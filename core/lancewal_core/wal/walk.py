@@ -115,7 +115,7 @@ def walk_cached(
             break
         known.append(segment)  # without the threads that a walk of the store uses
         at = Sequence(at + 1)
-    cold = not known and before is None
+    cold = not known and before is None  # nothing of this log is known: it may be long, and have bundles
     ahead = min(_FIRST + cache.grown(log), _WINDOW)
     begin: _Begin[Segment] = _Begin(ahead)
     if cold:
@@ -172,7 +172,8 @@ def _walk(
                     return Walk(log, tuple(segments), at, found, later)
                 segments.append(found)
                 at = Sequence(at + 1)
-            window = max(min(window * 2, _WINDOW), _FIRST) if at not in listed.segments else listed.window(at)
+            # What the listing shows is there, and asked for as such; else twice as many each time.
+            window = listed.window(at) if at in listed.segments else max(min(window * 2, _WINDOW), _FIRST)
     return Walk(log, tuple(segments), at, None)
 
 

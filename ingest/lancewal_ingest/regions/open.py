@@ -148,7 +148,7 @@ def open_regions(
                 check_open(context.contract, drain)
         except LancewalError as error:
             return {**answers, **dict.fromkeys(claimed, error)}
-    # Anew: others may have come far before our claim.
+    # Step 3 again, where another owner has handed over in between: it may have come far before our claim.
     moved = {r: index for r, index in claimed.items() if _newest(index).first != opening[r].position}
     if moved:
         kafka = go_on(_ask(offsets, moved))

@@ -139,7 +139,7 @@ def swap(
     ``encode`` gives other bytes each time.  After ``StoreUnavailable`` the write may still land: the caller decides again
     from the newest version, and finds its own value there.
     """
-    guessed = known is not None and not known.at.is_long_ago(clock)
+    guessed = known is not None and not known.at.is_long_ago(clock)  # b: decided on what is known, unasked
     current, lost = known if guessed else newest(store, family, clock, known), 0
     while True:
         value = decided_if(decide, current) if guessed else decide(current)
@@ -169,7 +169,7 @@ def swap(
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """Another's object lies there."""
+    """Another's object lies there.  Whether that counts, whoever goes on from it asks (guarantee 3)."""
 
     found: bytes
     ours: bytes
@@ -206,7 +206,7 @@ def _forward(
             if data is None:
                 return Known(version, asked) if _is_still_there(store, family, clock, base) else None
             version = Version(number, data)
-        if steps < _STEPS <= steps + ahead.numbers:
+        if steps < _STEPS <= steps + ahead.numbers:  # once, when so many were found
             version = _newest_listed(store, family, version)
         steps += ahead.numbers
         ahead = Ahead(max(ahead.numbers, _MORE), ahead.tasks)
@@ -224,7 +224,7 @@ def _listed(store: ObjectStore, family: Family) -> list[int]:
 
 
 def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Known) -> bool:
-    """Whether no number behind it was deleted before now; asked only where it is known since long."""
+    """Whether no number behind it was deleted before now; asked only where it is known since long (b, c)."""
     if not known.at.is_long_ago(clock):
         return True
     if known.version.version == FIRST_VERSION:
@@ -233,7 +233,7 @@ def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Kno
 
 
 def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: bool) -> Known | None:
-    """``exists``: the page has had a version."""
+    """The newest where nothing is known (d, e); ``exists``: the page has had a version."""
     for _ in range(_LISTINGS):
         began = Moment.now(clock)
         listed = _listed(store, family)
