@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted, Retry
+from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
@@ -37,6 +37,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.glibc_heap import use_own_pages
 from lancewal_ingest.kafka.source import KafkaSource, Polled, check_topic
 from lancewal_ingest.observer import Observer
+from lancewal_ingest.regions.consumer_pause import ConsumerPause
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.leaving import Leaving
 from lancewal_ingest.regions.memtable import MemTable
@@ -44,7 +45,6 @@ from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.partitions import Partitions
 from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealPolicy
 from lancewal_ingest.regions.sealing import Sealing
-from lancewal_ingest.retention.long_pause import LongPause
 from lancewal_kafka.records import Records
 
 _DECODE_COPIES = 2
@@ -157,10 +157,9 @@ class IngestWorker:
         """Whether further partitions may be opened."""
         self._held = False
         """An operator wants nothing to be consumed."""
-        self._paused = False
-        """The consumer is told so."""
-        self._long_pause = LongPause(context, lambda p: self._source.offsets(p), self._limits.open_s)
-        self._resume_again_at = float("-inf")
+        self._pause = ConsumerPause(
+            context, source, observer, self._partitions, retry_s=self._limits.retry_s, turn_s=self._limits.open_s
+        )
         self._fenced = False
         self._joined_at: float | None = None
         """When the group told us first which partitions are ours."""
@@ -385,7 +384,7 @@ class IngestWorker:
             brief = self._now() - self._full_since < limits.hold_s
             if brief and self._wait_for_work(timeout_s):
                 return
-        self._set_paused(full or self._held)
+        self._pause.set(full or self._held)
         room = min(limits.segment_bytes - nbytes, self._memory_policy.nbytes - used)
         wanted = max(1, min(limits.poll_records, limits.segment_rows - rows, int(room / self._expected)))
         with point("poll"):
@@ -419,32 +418,6 @@ class IngestWorker:
         else:
             return False
         return True
-
-    def _set_paused(self, paused: bool) -> None:
-        if paused and not self._paused:
-            consuming = self._partitions.consuming
-            self._source.pause(consuming)
-            self._long_pause.begin(consuming)
-        elif self._paused and not paused:
-            if not self._may_resume():
-                return
-            self._source.resume(self._partitions.consuming)
-        self._paused = paused
-
-    def _may_resume(self) -> bool:
-        """Stop what has lost something in a long pause; False if that is not known of all yet."""
-        if self._now() < self._resume_again_at:
-            return False
-        try:
-            ours = self._partitions
-            lost = self._long_pause.lost({ours.regions[p]: ours.open[p].fetched for p in ours.consuming})
-        except Retry as error:
-            self._resume_again_at = self._now() + self._limits.retry_s
-            self._observer.failed("resume", error)
-            return False
-        for partition, problem in (lost or {}).items():
-            self._partitions.stop(partition, problem)
-        return lost == {}  # else again: what has stopped is not asked about any more
 
     def _poll(self, records_max: int, timeout_s: float) -> Polled:
         try:
@@ -614,8 +587,8 @@ class IngestWorker:
             # Who had our regions since may have ended this log, and its fence may be about to be collected.
             self._writer = self._new_log()
         before = set(self._partitions.open)
-        self._partitions.open_due(self._writer, paused=self._paused)
-        self._long_pause.opened(self._partitions.open.keys() - before)
+        self._partitions.open_due(self._writer, paused=self._pause.on)
+        self._pause.opened(self._partitions.open.keys() - before)
 
     # -- bookkeeping ---------------------------------------------------------------------------------------------
 
