@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
@@ -33,7 +33,7 @@ class Observer(Protocol):
 
     def sealed(self, region: Region, record: GenerationRecord) -> None: ...
 
-    def flushed(self, region: Region, snapshot: Snapshot) -> None: ...
+    def flushed(self, region: Region, snapshot: FlushedGeneration) -> None: ...
 
     def replayed(self, rows: int, seconds: float) -> None:
         """Rows of a generation were not in memory: they were read from the log to be flushed."""

@@ -25,7 +25,7 @@ from lancewal_core.errors import (
     StoreUnavailable,
 )
 from lancewal_core.ids import Sequence
-from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.settings.load import Settings
@@ -110,7 +110,7 @@ def segments(pipeline: Pipeline, state: State) -> list[Path]:
     return sorted(log.parent.iterdir())
 
 
-def snapshot(pipeline: Pipeline) -> Snapshot:
+def snapshot(pipeline: Pipeline) -> FlushedGeneration:
     """The newest one that is not merged and has rows, deletes and patches."""
     region = pipeline.contract.regions[0]
     index = newest_index(pipeline.store, pipeline.clock, region)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.protocol import fragment_files
@@ -158,7 +158,7 @@ def data_file(pipeline: Pipeline) -> Path:
     return Path(pipeline.uri) / "data" / name
 
 
-def newest_snapshot(pipeline: Pipeline) -> Snapshot:
+def newest_snapshot(pipeline: Pipeline) -> FlushedGeneration:
     found = [s for region in pipeline.contract.regions for s in snapshots_of(pipeline.store, region)]
     return max(found, key=lambda one: (Path(pipeline.uri) / one.key).stat().st_mtime_ns)
 

@@ -41,7 +41,7 @@ from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost
 from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
 from lancewal_core.region.flush import Flushing, flush_generations
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.snapshot import Flushable
@@ -443,7 +443,7 @@ def _a_flush_is_adopted_beside_later_generations(patch: pytest.MonkeyPatch) -> N
     known = adopted_files
 
     def adopted(taken: Seq[RegionInput]) -> list[AdoptedFiles]:
-        firsts: dict[str, list[Snapshot]] = {}
+        firsts: dict[str, list[FlushedGeneration]] = {}
         for one in taken:
             firsts.setdefault(one.merge.snapshots[0].key, []).append(one.merge.snapshots[0])
         files = known(taken)

@@ -26,7 +26,7 @@ from lancewal_core.keys.index import KeyIndex
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generations
-from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
@@ -240,13 +240,13 @@ class FlusherTable:
         """Flushes are those of a process that has opened nothing yet."""
         self._feeding = replace(self._feeding, table=LanceTable(self.uri))
 
-    def flush(self, partition: int) -> Snapshot:
+    def flush(self, partition: int) -> FlushedGeneration:
         """The oldest SEALED generation becomes FLUSHED."""
         snapshot = flush_from_log(replace(self._feeding, contract=self.contract), self.regions[partition], self.new_id)
         assert snapshot is not None
         return snapshot
 
-    def flush_together(self, *partitions: int) -> list[Snapshot]:
+    def flush_together(self, *partitions: int) -> list[FlushedGeneration]:
         """The oldest SEALED generation of each becomes FLUSHED, all in one flush."""
         opened = replace(self._feeding, contract=self.contract)
         flushable = []
@@ -256,12 +256,12 @@ class FlusherTable:
             entries = entries_of(opened, region, record)
             content = Content(fold([e.rows for e in entries], self.contract.rows), [e.first for e in entries])
             flushable.append(Flushable(region, record, content))
-        found = [s for s in flush_generations(opened, flushable, self.new_id) if isinstance(s, Snapshot)]
+        found = [s for s in flush_generations(opened, flushable, self.new_id) if isinstance(s, FlushedGeneration)]
         assert len({snapshot.key for snapshot in found}) == 1
         assert len(found) == len(partitions)
         return found
 
-    def generations(self, operations: Mapping[int, Sequence[Operation]]) -> list[Snapshot]:
+    def generations(self, operations: Mapping[int, Sequence[Operation]]) -> list[FlushedGeneration]:
         """One more generation of each of these partitions, all in one flush."""
         for partition, some in operations.items():
             self.generation(partition, some, flush=False)
@@ -351,7 +351,7 @@ class FlusherTable:
     def record(self, partition: int, generation: int) -> GenerationRecord:
         return next(r for r in self.index(partition).generations if r.generation == generation)
 
-    def snapshot(self, partition: int, generation: int) -> Snapshot:
+    def snapshot(self, partition: int, generation: int) -> FlushedGeneration:
         key = self.record(partition, generation).snapshot
         assert key is not None
         return read_snapshot(self.store, key, self.regions[partition], Generation(generation))
@@ -390,7 +390,7 @@ class FlusherTable:
             timedelta(0), delete_unverified=delete_unverified, error_if_tagged_old_versions=False
         )
 
-    def remove_files(self, snapshot: Snapshot) -> None:
+    def remove_files(self, snapshot: FlushedGeneration) -> None:
         """What a clean-up does to a snapshot's data files before a merge has adopted them."""
         for fragment in snapshot.fragments:
             for name in fragment_files(fragment):

@@ -9,12 +9,12 @@ from lancewal_core.errors import Corrupt, or_raised
 from lancewal_core.ids import Region
 from lancewal_core.paths import FlushFile
 from lancewal_core.region.flush import flush_from_logs
-from lancewal_core.region.flushes.manifest import Snapshot, read_flush
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectStore
 
 
-def snapshots_of(store: ObjectStore, region: Region) -> list[Snapshot]:
+def snapshots_of(store: ObjectStore, region: Region) -> list[FlushedGeneration]:
     """All that any flush has of a region, that by which the region goes on or not, ascending."""
     keys = [info.key for info in store.list(paths.flushes_prefix())]
     found = []
@@ -34,6 +34,6 @@ def flush_objects(store: ObjectStore, region: Region) -> list[str]:
     return [i.key for i in store.list(paths.flushes_prefix()) if i.key.rpartition("/")[0] in folders]
 
 
-def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str]) -> Snapshot | None:
+def flush_from_log(opened: OpenedTable, region: Region, new_id: Callable[[], str]) -> FlushedGeneration | None:
     """``flush_from_logs`` of one region, whose error is raised."""
     return or_raised(flush_from_logs(opened, [region], new_id)[region])

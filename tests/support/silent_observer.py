@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
@@ -27,7 +27,7 @@ class SilentObserver:
 
     def sealed(self, region: Region, record: GenerationRecord) -> None: ...
 
-    def flushed(self, region: Region, snapshot: Snapshot) -> None: ...
+    def flushed(self, region: Region, snapshot: FlushedGeneration) -> None: ...
 
     def replayed(self, rows: int, seconds: float) -> None: ...
 

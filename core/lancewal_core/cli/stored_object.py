@@ -29,7 +29,14 @@ from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import NO_REGION, decode_part
 from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.region.flushes.manifest import Flush, FlushPart, SideFile, Snapshot, decode_flush, flush_name
+from lancewal_core.region.flushes.manifest import (
+    Flush,
+    FlushedGeneration,
+    FlushPart,
+    SideFile,
+    decode_flush,
+    flush_name,
+)
 from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.loss_record import decode_loss
@@ -318,12 +325,12 @@ def show_side_file(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def _sides(flush: Flush, file: FlushFile) -> list[tuple[SideFile, Snapshot]]:
+def _sides(flush: Flush, file: FlushFile) -> list[tuple[SideFile, FlushedGeneration]]:
     found = [(s.deletes if file is FlushFile.DELETES else s.patches, s) for s in flush.snapshots]
     return [(side, snapshot) for side, snapshot in found if side is not None]
 
 
-def _stretch(stored: Stored, manifest: str, side: SideFile, of: Snapshot) -> Content:
+def _stretch(stored: Stored, manifest: str, side: SideFile, of: FlushedGeneration) -> Content:
     data = stored.data[side.start : side.start + side.size]
     if (len(data), google_crc32c.value(data)) != (side.size, side.crc32c):
         raise ObjectCorrupt(f"{stored.key} is corrupt: {manifest} says other bytes", object=stored.key)

@@ -33,7 +33,7 @@ from lancewal_core.errors import LancewalError, PlanStale, or_raised
 from lancewal_core.ids import LogId, Page, Region
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.generation_entries import entries_together, kept_entries
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import Decide
@@ -43,7 +43,7 @@ from lancewal_core.region.transitions import flushed, refreshed
 from lancewal_core.rows.fold import fold
 from lancewal_core.wal.entry import Entry
 
-Answer = Snapshot | LancewalError | None
+Answer = FlushedGeneration | LancewalError | None
 """What became of a generation's flush, why it is not known or not done, or None: somebody else was faster."""
 ALONE_ROWS = 50_000
 """A generation from this size on has a flush of its own: whatever else waits, a merge adopts its data file as it is
@@ -61,7 +61,7 @@ def flush_generation(
     record: GenerationRecord,
     content: Content,
     new_id: Callable[[], str],
-) -> Snapshot | None:
+) -> FlushedGeneration | None:
     """Steps 2 and 3 with what a SEALED generation comes to; None if somebody else flushed it first.
 
     Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
@@ -91,7 +91,7 @@ class Flushing:
         written = _write(opened, flushable, new_id)
         by_page: dict[Page, list[Flushable]] = {}
         for one in flushable:
-            if isinstance(written[one.region], Snapshot):
+            if isinstance(written[one.region], FlushedGeneration):
                 by_page.setdefault(opened.contract.page_of(one.region), []).append(one)
             else:
                 self.answers[one.region] = written[one.region]
@@ -114,13 +114,13 @@ def _write(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], 
 
 def _to_mark(
     flushable: Iterable[Flushable], written: Mapping[Region, Answer]
-) -> dict[Region, tuple[GenerationRecord, Snapshot]]:
+) -> dict[Region, tuple[GenerationRecord, FlushedGeneration]]:
     found = ((one, written[one.region]) for one in flushable)
-    return {one.region: (one.record, answer) for one, answer in found if isinstance(answer, Snapshot)}
+    return {one.region: (one.record, answer) for one, answer in found if isinstance(answer, FlushedGeneration)}
 
 
 def _mark(
-    opened: OpenedTable, written: Mapping[Region, tuple[GenerationRecord, Snapshot]], new_id: Callable[[], str]
+    opened: OpenedTable, written: Mapping[Region, tuple[GenerationRecord, FlushedGeneration]], new_id: Callable[[], str]
 ) -> dict[Region, Answer]:
     """Step 3."""
     if not written:
@@ -243,7 +243,7 @@ def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:
 
 def rebuild_snapshot(
     opened: OpenedTable, region: Region, record: GenerationRecord, new_id: Callable[[], str]
-) -> Snapshot | None:
+) -> FlushedGeneration | None:
     """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
     rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
     """
@@ -266,7 +266,7 @@ def replace_snapshot(
     record: GenerationRecord,
     content: Content,
     new_id: Callable[[], str],
-) -> Snapshot | None:
+) -> FlushedGeneration | None:
     """Another snapshot of a FLUSHED generation; None if somebody else replaced or merged it first."""
     old = record.snapshot
     if old is None:

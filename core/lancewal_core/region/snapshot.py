@@ -31,9 +31,9 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.flushes.key_checksum import key_sum
 from lancewal_core.region.flushes.manifest import (
     Flush,
+    FlushedGeneration,
     FlushPart,
     SideFile,
-    Snapshot,
     Stretch,
     by_flush,
     encode_flush,
@@ -140,7 +140,7 @@ def read_flushes(store: ObjectStore, tasks: Tasks, keys: Collection[str]) -> dic
 def read_each(
     opened: OpenedTable,
     generations: Sequence[tuple[Region, GenerationRecord]],
-    read: Callable[[Sequence[Snapshot]], Sequence[T | Corrupt]],
+    read: Callable[[Sequence[FlushedGeneration]], Sequence[T | Corrupt]],
 ) -> list[T | Corrupt | None]:
     """What ``read`` gives of the snapshot of each generation; None of one that names none.
 
@@ -162,12 +162,12 @@ def read_each(
     return [answers.get((region, record.generation)) for region, record in generations]
 
 
-def read_rows(table: Table, snapshot: Snapshot, columns: Sequence[str], schema: RowSchema) -> pa.Table:
+def read_rows(table: Table, snapshot: FlushedGeneration, columns: Sequence[str], schema: RowSchema) -> pa.Table:
     """Rows in state Row, these columns of them."""
     return _own_rows(snapshot, _scanned(table, [snapshot], columns, schema), schema)
 
 
-def _scanned(table: Table, run: Sequence[Snapshot], columns: Sequence[str], schema: RowSchema) -> pa.Table:
+def _scanned(table: Table, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema) -> pa.Table:
     """Rows of parts that follow one another in a flush."""
     first, last = run[0], run[-1]
     wanted = pa.schema([schema.table.field(name) for name in columns])
@@ -182,7 +182,7 @@ def _scanned(table: Table, run: Sequence[Snapshot], columns: Sequence[str], sche
         ) from error
 
 
-def _own_rows(snapshot: Snapshot, read: pa.Table, schema: RowSchema) -> pa.Table:
+def _own_rows(snapshot: FlushedGeneration, read: pa.Table, schema: RowSchema) -> pa.Table:
     """``read``, if that is what the part's rows were when it was written."""
     for field in read.schema:
         if not field.nullable and read.column(field.name).null_count:
@@ -204,18 +204,18 @@ def _own_rows(snapshot: Snapshot, read: pa.Table, schema: RowSchema) -> pa.Table
     return read
 
 
-def read_gone(store: ObjectStore, snapshot: Snapshot, schema: RowSchema) -> pa.Table:
+def read_gone(store: ObjectStore, snapshot: FlushedGeneration, schema: RowSchema) -> pa.Table:
     """Keys in state Gone."""
     return schema.key.empty_table() if snapshot.deletes is None else _read_side(store, snapshot.deletes, schema.key)
 
 
-def read_partials(store: ObjectStore, snapshot: Snapshot, schema: RowSchema) -> pa.Table:
+def read_partials(store: ObjectStore, snapshot: FlushedGeneration, schema: RowSchema) -> pa.Table:
     """Rows in state Partial."""
     wanted = partial_schema(schema)
     return wanted.empty_table() if snapshot.patches is None else _read_side(store, snapshot.patches, wanted)
 
 
-def read_folded(store: ObjectStore, table: Table, snapshot: Snapshot, schema: RowSchema) -> Folded:
+def read_folded(store: ObjectStore, table: Table, snapshot: FlushedGeneration, schema: RowSchema) -> Folded:
     """The whole content."""
     return Folded(
         read_rows(table, snapshot, schema.table.names, schema),
@@ -225,7 +225,7 @@ def read_folded(store: ObjectStore, table: Table, snapshot: Snapshot, schema: Ro
 
 
 def read_parts(
-    store: ObjectStore, table: Table, parts: Sequence[Snapshot], columns: Sequence[str], schema: RowSchema
+    store: ObjectStore, table: Table, parts: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema
 ) -> list[Folded | Corrupt]:
     """The content of parts of one flush in its order (``by_flush``), of their rows these columns; each object is read once.
 
@@ -237,12 +237,12 @@ def read_parts(
     return [_folded(*found) for found in zip(rows, gone, partials, strict=True)]
 
 
-def read_gone_of(store: ObjectStore, parts: Sequence[Snapshot], schema: RowSchema) -> list[pa.Table | Corrupt]:
+def read_gone_of(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[pa.Table | Corrupt]:
     """``read_gone`` of parts of one flush in its order; their object is read once."""
     return _sides(store, parts, [part.deletes for part in parts], schema.key)
 
 
-def check_sides(store: ObjectStore, parts: Sequence[Snapshot], schema: RowSchema) -> list[Corrupt | None]:
+def check_sides(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[Corrupt | None]:
     """What is wrong with the deletes and patches of parts of one flush in its order; each object is read once."""
     gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
@@ -257,9 +257,9 @@ def _folded(rows: pa.Table | Corrupt, gone: pa.Table | Corrupt, partials: pa.Tab
     return Folded(rows, gone, partials)
 
 
-def _runs(parts: Sequence[Snapshot]) -> list[list[Snapshot]]:
+def _runs(parts: Sequence[FlushedGeneration]) -> list[list[FlushedGeneration]]:
     """Those together whose rows follow one another."""
-    runs: list[list[Snapshot]] = []
+    runs: list[list[FlushedGeneration]] = []
     for part in parts:
         if runs and runs[-1][-1].rows_from + runs[-1][-1].rows == part.rows_from:
             runs[-1].append(part)
@@ -269,7 +269,7 @@ def _runs(parts: Sequence[Snapshot]) -> list[list[Snapshot]]:
 
 
 def _rows_of_run(
-    table: Table, run: Sequence[Snapshot], columns: Sequence[str], schema: RowSchema
+    table: Table, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema
 ) -> list[pa.Table | Corrupt]:
     try:
         read = _scanned(table, run, columns, schema)
@@ -282,7 +282,7 @@ def _rows_of_run(
 
 
 def _sides(
-    store: ObjectStore, parts: Sequence[Snapshot], sides: Sequence[SideFile | None], schema: pa.Schema
+    store: ObjectStore, parts: Sequence[FlushedGeneration], sides: Sequence[SideFile | None], schema: pa.Schema
 ) -> list[pa.Table | Corrupt]:
     """What each has of one side file."""
     named = [side for side in sides if side is not None]

@@ -22,7 +22,7 @@ from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import rebuild_snapshot
-from lancewal_core.region.flushes.manifest import Flush, Snapshot
+from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.snapshot import read_flushes
@@ -103,7 +103,7 @@ def _take(
     context: FlusherContext,
     ages: Mapping[tuple[Region, Generation], float],
     limits: MergeLimits,
-    snapshots: Mapping[Region, Sequence[Snapshot]],
+    snapshots: Mapping[Region, Sequence[FlushedGeneration]],
     damaged: dict[Region, Corrupt],
 ) -> tuple[Sequence[RegionInput], float] | ObjectMissing:
     """What a merge takes of these, and how long that waits; what is missing of one of them, if anything is."""
@@ -139,7 +139,7 @@ def _snapshots(
     *,
     whole: bool,
     rebuild: bool,
-) -> tuple[dict[Region, list[Snapshot]], dict[Region, Corrupt], bool]:
+) -> tuple[dict[Region, list[FlushedGeneration]], dict[Region, Corrupt], bool]:
     """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else has rebuilt; what is
     wrong with those that are damaged; and whether one is left since somebody else was faster.  ``whole``: also one of which an
     object or a file is missing is made anew.
@@ -155,9 +155,9 @@ def _snapshots(
     )
     intact = [_named(flushes, *one) for one in named]
     if whole:
-        missing = _missing(context, [one for one in intact if isinstance(one, Snapshot)])
-        intact = [None if isinstance(one, Snapshot) and missing & _content(one) else one for one in intact]
-    found: dict[Region, list[Snapshot]] = {}
+        missing = _missing(context, [one for one in intact if isinstance(one, FlushedGeneration)])
+        intact = [None if isinstance(one, FlushedGeneration) and missing & _content(one) else one for one in intact]
+    found: dict[Region, list[FlushedGeneration]] = {}
     damaged: dict[Region, Corrupt] = {}
     ended: set[Region] = set()
     for (region, record), snapshot in zip(named, intact, strict=True):
@@ -165,7 +165,7 @@ def _snapshots(
             continue
         if snapshot is None and rebuild:
             snapshot = _rebuild(context, region, record)
-        if isinstance(snapshot, Snapshot):
+        if isinstance(snapshot, FlushedGeneration):
             found.setdefault(region, []).append(snapshot)
             continue
         ended.add(region)  # the next round reads what somebody else has written, or repaired
@@ -174,7 +174,7 @@ def _snapshots(
     return found, damaged, rebuild and bool(ended - damaged.keys())
 
 
-def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> Snapshot | Corrupt | None:
+def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> FlushedGeneration | Corrupt | None:
     """None when somebody else rebuilt, or merged, it first; the error if its log does not give it."""
     try:
         return rebuild_snapshot(context, region, record, context.new_id)
@@ -186,7 +186,7 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
 
 def _named(
     flushes: Mapping[str, Flush | Corrupt], region: Region, record: GenerationRecord
-) -> Snapshot | Corrupt | None:
+) -> FlushedGeneration | Corrupt | None:
     """The snapshot; None if the manifest of its flush is missing, the error if that cannot be read."""
     match flushes.get(record.snapshot or ""):
         case None | ObjectMissing():
@@ -200,13 +200,13 @@ def _named(
             return error
 
 
-def _content(snapshot: Snapshot) -> frozenset[str]:
+def _content(snapshot: FlushedGeneration) -> frozenset[str]:
     """Keys of the objects, and names of the files, that have something of it."""
     sides = {side.key for side in (snapshot.deletes, snapshot.patches) if side is not None}
     return files_of(snapshot.fragments if snapshot.rows else ()) | sides
 
 
-def _missing(context: FlusherContext, snapshots: Sequence[Snapshot]) -> frozenset[str]:
+def _missing(context: FlusherContext, snapshots: Sequence[FlushedGeneration]) -> frozenset[str]:
     """What of it is not there."""
     sides = sorted({side.key for s in snapshots for side in (s.deletes, s.patches) if side is not None})
     there = context.tasks.map(lambda key: context.store.get_range(key, 0, 1) is not None, sides) if sides else []

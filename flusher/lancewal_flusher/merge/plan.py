@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from lancewal_core.errors import InvalidSettings, StoreInconsistent
 from lancewal_core.ids import Region
 from lancewal_core.keys.conflicts import KEYS_MAX
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.table.protocol import Fragment
 from lancewal_core.table.watermarks import InForce
@@ -76,7 +76,7 @@ class RegionMerge:
     """Consecutive generations of one region, oldest first, that one merge takes."""
 
     region: Region
-    snapshots: tuple[Snapshot, ...]
+    snapshots: tuple[FlushedGeneration, ...]
 
 
 def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
@@ -103,7 +103,7 @@ def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ..
     return tuple(found)
 
 
-def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -> RegionMerge:
+def choose(region: Region, snapshots: Sequence[FlushedGeneration], limits: MergeLimits) -> RegionMerge:
     """What to merge of the snapshots that wait: at least one, oldest first."""
     if snapshots[0].rows >= limits.adopt_rows:
         return RegionMerge(region, (snapshots[0],))
@@ -120,7 +120,7 @@ def choose(region: Region, snapshots: Sequence[Snapshot], limits: MergeLimits) -
     return RegionMerge(region, tuple(taken))
 
 
-def memory_bytes(snapshots: Sequence[Snapshot]) -> int:
+def memory_bytes(snapshots: Sequence[FlushedGeneration]) -> int:
     """About how much of snapshots of one region is held while they are merged: keys, and what is read of one adopted or of
     several combined.  A part of a shared flush may have to be: whether the merge takes all others is not known here."""
     read = [s.nbytes if len(snapshots) > 1 or s.shared else s.nbytes - s.rows_bytes for s in snapshots]
@@ -164,7 +164,7 @@ def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
     return [taken for taken in flushes.values() if is_whole([merge.snapshots[0] for merge in taken])]
 
 
-def is_whole(parts: Sequence[Snapshot]) -> bool:
+def is_whole(parts: Sequence[FlushedGeneration]) -> bool:
     """Whether these parts of one flush are all that it has."""
     return len(parts) == parts[0].parts
 

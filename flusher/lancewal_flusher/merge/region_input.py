@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Generation, Region
-from lancewal_core.region.flushes.manifest import Snapshot, by_flush
+from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
 from lancewal_core.region.snapshot import read_folded, read_gone, read_partials, read_parts, read_rows
 from lancewal_core.rows.fold import Folded, compose
 from lancewal_flusher.context import FlusherContext
@@ -102,7 +102,7 @@ class _Part:
 _Parts = Mapping[tuple[str, Region, Generation], _Part]
 
 
-def _name(snapshot: Snapshot) -> tuple[str, Region, Generation]:
+def _name(snapshot: FlushedGeneration) -> tuple[str, Region, Generation]:
     return snapshot.key, snapshot.region, snapshot.generation
 
 
@@ -111,7 +111,7 @@ def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Co
     flushes = by_flush([s for merge in merges for s in merge.snapshots if s.shared])
     rows = context.contract.rows
 
-    def read(parts: Sequence[Snapshot]) -> list[_Part]:
+    def read(parts: Sequence[FlushedGeneration]) -> list[_Part]:
         adopted = parts[0].region not in together
         columns = list(rows.primary_key) if adopted else rows.table.names
         found = read_parts(context.store, context.table, parts, columns, rows)
@@ -139,7 +139,7 @@ def _prepared(
         return error
 
 
-def _content(read: _Parts, snapshot: Snapshot) -> Folded | None:
+def _content(read: _Parts, snapshot: FlushedGeneration) -> Folded | None:
     """What was read of it; None where it has a flush of its own."""
     found = read.get(_name(snapshot))
     content = None if found is None else found.content

@@ -32,7 +32,7 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Region
-from lancewal_core.region.flushes.manifest import Snapshot, by_flush
+from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.index import GenerationRecord, RegionIndex
@@ -55,7 +55,7 @@ class Unmerged:
 
     region: Region
     index: RegionIndex | None
-    snapshots: Sequence[tuple[GenerationRecord, Snapshot]]
+    snapshots: Sequence[tuple[GenerationRecord, FlushedGeneration]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +181,10 @@ def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: L
     if not all(wanted.values()):
         found.not_looked_at.append(f"deletes and patches of {[*wanted.values()].count(False)} unmerged flushes")
 
-    def in_log(part: Snapshot, missing: ObjectMissing) -> LancewalError | None:
+    def in_log(part: FlushedGeneration, missing: ObjectMissing) -> LancewalError | None:
         return _tried(lambda: _check_log(opened, part.region, records[part.region, part.generation], missing))
 
-    def check(parts: Sequence[Snapshot]) -> list[str]:
+    def check(parts: Sequence[FlushedGeneration]) -> list[str]:
         rows = _tried(lambda: _check_rows(opened.table, parts[0]))
         looked = [part for part in parts if wanted[part.region, part.generation]]
         # Else what lies between them would be fetched too.
@@ -204,7 +204,7 @@ def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: L
     return lambda: [problem for some in opened.tasks.map(check, by_flush(snapshots)) for problem in some]
 
 
-def _check_rows(table: Table, snapshot: Snapshot) -> None:
+def _check_rows(table: Table, snapshot: FlushedGeneration) -> None:
     objects = [found for fragment in snapshot.fragments for found in fragment_objects(fragment).items()]
     for key, size in objects:
         name = key.removeprefix(paths.DATA)

@@ -16,7 +16,7 @@ from functools import partial
 from lancewal_core.errors import PlanStale
 from lancewal_core.ids import LogId, Position, Region
 from lancewal_core.ids import Sequence as Number
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.log_end import confirm_end, segment_lost
@@ -55,7 +55,7 @@ class UnmergedCounts:
     rejections: RejectionCounts = field(default_factory=RejectionCounts)
     in_log: list[GenerationRecord] = field(default_factory=list)
     """Unmerged generations without a snapshot."""
-    snapshots: list[tuple[GenerationRecord, Snapshot]] = field(default_factory=list)
+    snapshots: list[tuple[GenerationRecord, FlushedGeneration]] = field(default_factory=list)
     """The other unmerged ones."""
 
 

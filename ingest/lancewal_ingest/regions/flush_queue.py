@@ -33,7 +33,7 @@ from lancewal_core.region.flush import (
     begin_flushes,
     begin_flushes_from_logs,
 )
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import Content, Flushable
 from lancewal_core.rows.fold import fold
@@ -214,7 +214,7 @@ class FlushQueue:
                     continue
                 # Its log is damaged: only the flusher goes on asking.
             self._waiting.remove(item)
-            if isinstance(answer, Snapshot):
+            if isinstance(answer, FlushedGeneration):
                 self._observer.flushed(region, answer)
                 if not flight.in_memory:
                     self._observer.replayed(answer.changes, flight.share_s)

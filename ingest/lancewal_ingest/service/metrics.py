@@ -19,7 +19,7 @@ from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.process.status.facts import Failure
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.rows.schema import TIMESTAMP
 from lancewal_core.store.object_store import ObjectStore
@@ -98,7 +98,7 @@ class IngestMetrics(ServiceMetrics):
             topic=region.topic, partition=region.partition, generation=record.generation, position=record.next
         )
 
-    def flushed(self, region: Region, snapshot: Snapshot) -> None:
+    def flushed(self, region: Region, snapshot: FlushedGeneration) -> None:
         self._shown.generations_flushed.inc()
         self.events.generation_flushed(
             topic=region.topic,

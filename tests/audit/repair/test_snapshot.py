@@ -13,7 +13,7 @@ import pytest
 from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
 from lancewal_audit.repair.snapshot_state import same_rows
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused
-from lancewal_core.region.flushes.manifest import Snapshot, read_flush
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.rows.fold import Folded
 from lancewal_core.table.protocol import fragment_files
@@ -42,7 +42,7 @@ def waiting(pipeline: Pipeline, partition: int) -> list[GenerationRecord]:
     return [r for r in index.generations if r.state is State.FLUSHED]
 
 
-def snapshot_of(pipeline: Pipeline, record: GenerationRecord) -> Snapshot:
+def snapshot_of(pipeline: Pipeline, record: GenerationRecord) -> FlushedGeneration:
     assert record.snapshot is not None
     flush = read_flush(pipeline.store, record.snapshot)
     return next(one for one in flush.snapshots if one.generation == record.generation)

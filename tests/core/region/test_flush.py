@@ -17,7 +17,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing, PlanStale, StoreU
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region import flush, generation_entries
 from lancewal_core.region.flush import flush_from_logs, flush_generation, flush_generations, rebuild_snapshot
-from lancewal_core.region.flushes.manifest import Snapshot, read_snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
 from lancewal_core.region.generation_entries import entries_of, headers_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
@@ -136,10 +136,12 @@ class World:
     def record(self, region: Region, generation: int) -> GenerationRecord:
         return next(r for r in self.index(region).generations if r.generation == generation)
 
-    def flush(self, region: Region) -> Snapshot | None:
+    def flush(self, region: Region) -> FlushedGeneration | None:
         return flush_from_log(self.opened, region, self.new_id)
 
-    def flush_memory(self, region: Region, record: GenerationRecord, batches: Seq[pa.RecordBatch]) -> Snapshot | None:
+    def flush_memory(
+        self, region: Region, record: GenerationRecord, batches: Seq[pa.RecordBatch]
+    ) -> FlushedGeneration | None:
         content = Content(fold(batches, CONTRACT.rows), (record.first,))
         return flush_generation(self.opened, region, record, content, self.new_id)
 
@@ -245,7 +247,7 @@ def test_the_snapshot_is_the_fold_from_memory_as_from_the_log(seed: int) -> None
         assert world.record(region, 1).state is State.FLUSHED
 
 
-def flush_both(world: World) -> list[Snapshot]:
+def flush_both(world: World) -> list[FlushedGeneration]:
     """Both regions at a time; what each comes to is checked."""
     world.write(north=[(1, "a"), (2, None)], south=[(5, "x"), (6, "y"), (7, None)])
     models = {region: world.seal(region) for region in (NORTH, SOUTH)}
@@ -256,7 +258,7 @@ def flush_both(world: World) -> list[Snapshot]:
         flushable.append(Flushable(region, world.record(region, 1), content))
     found = flush_generations(world.opened, flushable, world.new_id)
     assert {region: world.held(region, 1) for region in models} == models
-    snapshots = [one for one in found if isinstance(one, Snapshot)]
+    snapshots = [one for one in found if isinstance(one, FlushedGeneration)]
     assert [(one.region, one.key) for one in snapshots] == [
         (region, world.record(region, 1).snapshot) for region in (NORTH, SOUTH)
     ]
@@ -311,7 +313,7 @@ def test_generations_of_a_log_are_flushed_from_it_together(world: World) -> None
     models[NORTH] = world.seal(NORTH)
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert {region: world.held(region, 1) for region in models} == models
-    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 1
+    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, FlushedGeneration)}) == 1
     assert sorted(reads_of_the_log(world)) == [paths.wal_segment(LOG, Sequence(n)) for n in range(3)]
 
 
@@ -331,7 +333,7 @@ def test_those_that_there_is_no_room_for_beside_others_come_behind_them(
     models = {region: world.seal(region) for region in (NORTH, SOUTH)}
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert {region: world.held(region, 1) for region in models} == models
-    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 2
+    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, FlushedGeneration)}) == 2
 
 
 def test_what_is_read_at_once_follows_from_what_segments_keep(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +352,7 @@ def test_what_is_read_at_once_follows_from_what_segments_keep(world: World, monk
     monkeypatch.setattr(flush, "TOGETHER_BYTES", 30_000)
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert max(nbytes for regions, nbytes in asked if regions == 2) <= 30_000
-    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 2
+    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, FlushedGeneration)}) == 2
     assert {region: world.held(region, 1) for region in models} == models
 
 
@@ -365,7 +367,7 @@ def test_what_lies_between_generations_is_not_read(world: World) -> None:
     world.write(south=[(5, "y")])
     models[SOUTH, 2] = world.seal(SOUTH)
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
-    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, Snapshot)}) == 1
+    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, FlushedGeneration)}) == 1
     assert {of: world.held(*of) for of in models} == models
     assert len(reads_of_the_log(world)) - before <= 4
 
@@ -384,7 +386,7 @@ def test_an_entry_lost_or_damaged_of_one_region_holds_up_no_other(world: World, 
         world.store.bucket.put(key, data[:-3], 0)
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert isinstance(found[NORTH], ObjectMissing if damage == "lost" else ObjectCorrupt)
-    assert isinstance(found[SOUTH], Snapshot)
+    assert isinstance(found[SOUTH], FlushedGeneration)
     assert world.held(SOUTH, 1) == model
 
 
@@ -419,7 +421,7 @@ def test_of_two_flushes_one_result_stays(world: World) -> None:
     world.write(north=[(1, "a"), (2, None)])
     model = world.seal(NORTH)
     other = world.another()
-    theirs: list[Snapshot | None] = []
+    theirs: list[FlushedGeneration | None] = []
     world.store.after(
         "put",
         "manifest.json",
@@ -474,7 +476,7 @@ def test_segments_trimmed_after_another_s_flush_and_merge_are_no_loss(world: Wor
 # -- rebuilding --------------------------------------------------------------------------------------------------
 
 
-def rebuild(world: World, record: GenerationRecord) -> Snapshot | None:
+def rebuild(world: World, record: GenerationRecord) -> FlushedGeneration | None:
     return rebuild_snapshot(world.opened, NORTH, record, world.new_id)
 
 

@@ -15,7 +15,7 @@ from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.paths import FlushFile
-from lancewal_core.region.flushes.manifest import Flush, Snapshot, read_flush, read_snapshot
+from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush, read_snapshot
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import (
@@ -81,11 +81,11 @@ class World:
         self.table = MemoryTable(self.dataset)
         self.opened = OpenedTable.over(self.store, self.table, CONTRACT, InlineTasks(), clock)
 
-    def write(self, folded: Folded, attempt: str = ATTEMPT) -> Snapshot:
+    def write(self, folded: Folded, attempt: str = ATTEMPT) -> FlushedGeneration:
         (found,) = write_flush(self.opened, [Flushable(REGION, RECORD, Content(folded, ENTRIES))], attempt).snapshots
         return found
 
-    def read(self, key: str) -> Snapshot:
+    def read(self, key: str) -> FlushedGeneration:
         return read_snapshot(self.store, key, REGION, RECORD.generation)
 
     def key(self, file: FlushFile) -> str:

@@ -19,7 +19,7 @@ from lancewal_core.process import failpoints
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import FailpointError
 from lancewal_core.region.flush import rebuild_snapshot
-from lancewal_core.region.flushes.manifest import Snapshot, encode_flush, read_flush
+from lancewal_core.region.flushes.manifest import FlushedGeneration, encode_flush, read_flush
 from lancewal_core.table.lance import row_files
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
@@ -53,7 +53,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made.close()
 
 
-def is_adopted(table: FlusherTable, snapshots: Sequence[Snapshot]) -> bool:
+def is_adopted(table: FlusherTable, snapshots: Sequence[FlushedGeneration]) -> bool:
     """Whether the table has the files of a flush, each once."""
     named = [f.path for fragment in table.dataset.get_fragments() for f in fragment.metadata.files]
     files = [name for text in snapshots[0].fragments for name in fragment_files(text)]
@@ -150,7 +150,7 @@ def test_flushes_are_combined_as_far_as_bytes_allow(table: FlusherTable) -> None
 # -- not all parts ------------------------------------------------------------------------------------------------
 
 
-def one_at_a_time(snapshots: Sequence[Snapshot]) -> MergeLimits:
+def one_at_a_time(snapshots: Sequence[FlushedGeneration]) -> MergeLimits:
     return MergeLimits(adopt_rows=1, memory_bytes=max(memory_bytes((snapshot,)) for snapshot in snapshots))
 
 
@@ -162,7 +162,7 @@ def merge_one(table: FlusherTable, limits: MergeLimits) -> Merged:
     return done
 
 
-def make_anew(table: FlusherTable, partition: int) -> Snapshot:
+def make_anew(table: FlusherTable, partition: int) -> FlushedGeneration:
     """The newest generation is in another flush from now on."""
     context, generation = table.context(), table.index(partition).generations[-2].generation
     found = rebuild_snapshot(context, table.regions[partition], table.record(partition, generation), context.new_id)
@@ -226,7 +226,7 @@ def replaced(table: FlusherTable, key: str, data: bytes) -> bytes:
     return before
 
 
-def other_keys(table: FlusherTable, flush: Sequence[Snapshot], at: int) -> tuple[str, bytes]:
+def other_keys(table: FlusherTable, flush: Sequence[FlushedGeneration], at: int) -> tuple[str, bytes]:
     """The manifest, and what it would be had this part other keys than its rows."""
     known = read_flush(table.store, flush[0].key)
     parts = list(known.parts)
@@ -234,7 +234,7 @@ def other_keys(table: FlusherTable, flush: Sequence[Snapshot], at: int) -> tuple
     return known.key, encode_flush(replace(known, parts=tuple(parts)))
 
 
-def other_deletes(table: FlusherTable, flush: Sequence[Snapshot], at: int) -> tuple[str, bytes]:
+def other_deletes(table: FlusherTable, flush: Sequence[FlushedGeneration], at: int) -> tuple[str, bytes]:
     """Of this part."""
     side = flush[at].deletes
     assert side is not None
@@ -246,7 +246,7 @@ def other_deletes(table: FlusherTable, flush: Sequence[Snapshot], at: int) -> tu
 @pytest.mark.parametrize("damage", [other_keys, other_deletes])
 @pytest.mark.parametrize("at", range(3))
 def test_a_file_is_not_adopted_where_something_of_a_part_is_damaged(
-    table: FlusherTable, damage: Callable[[FlusherTable, Sequence[Snapshot], int], tuple[str, bytes]], at: int
+    table: FlusherTable, damage: Callable[[FlusherTable, Sequence[FlushedGeneration], int], tuple[str, bytes]], at: int
 ) -> None:
     flush = table.generations({partition: changes(partition) for partition in range(3)})
     key, data = damage(table, flush, at)
@@ -366,7 +366,7 @@ def test_any_history(tmp_path: Path, seed: int) -> None:
     table = FlusherTable(tmp_path, partitions=4)
     context, state = table.context(), RoundState()
     adopted = written = 0
-    flush: list[Snapshot] = []
+    flush: list[FlushedGeneration] = []
     for _ in range(14):
         for _ in range(rng.choice([1, 1, 2])):
             waiting = rng.sample(range(4), rng.randrange(1, 5))

@@ -25,7 +25,7 @@ from lancewal_core.process.status.report import PartitionStatus, TableStatus
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import transitions
 from lancewal_core.region.flush import flush_generation, flush_generations
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Flushable
@@ -466,7 +466,7 @@ def test_data_files_are_nothing_to_a_part_without_rows(settings: Settings, contr
         content = Content(fold(ingest.batches[region], contract.rows), (record.first,))
         flushable.append(Flushable(region, record, content))
     found = flush_generations(ingests[0].opened, flushable, new_id)
-    assert [(s.rows, s.parts) for s in found if isinstance(s, Snapshot)] == [(4, 2), (0, 2)]
+    assert [(s.rows, s.parts) for s in found if isinstance(s, FlushedGeneration)] == [(4, 2), (0, 2)]
     for file in (folder / "data").glob("*.lance"):
         file.unlink()
     ingests[1].store.delete([paths.wal_segment(ingests[1].log.log, Sequence(0))])

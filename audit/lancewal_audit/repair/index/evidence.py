@@ -8,7 +8,7 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt
 from lancewal_core.ids import Generation, Position, Region
-from lancewal_core.region.flushes.manifest import Snapshot, read_flush
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page
@@ -58,17 +58,17 @@ def finished_mark(context: RepairContext, region: Region) -> Watermark:
     return in_force.regions.get(region, Watermark(Generation(0), Position(0)))
 
 
-def snapshots_of(context: RepairContext, region: Region) -> dict[int, list[Snapshot]]:
+def snapshots_of(context: RepairContext, region: Region) -> dict[int, list[FlushedGeneration]]:
     """By generation, of every flush that is whole enough to be read; those of all regions are listed in one place."""
     manifests = [info.key for info in context.store.list(paths.flushes_prefix()) if _is_manifest(info.key)]
 
-    def read(key: str) -> list[Snapshot]:
+    def read(key: str) -> list[FlushedGeneration]:
         try:
             return [snapshot for snapshot in read_flush(context.store, key).snapshots if snapshot.region == region]
         except Corrupt:
             return []
 
-    found: dict[int, list[Snapshot]] = {}
+    found: dict[int, list[FlushedGeneration]] = {}
     for snapshots in context.tasks.map(read, manifests) if manifests else []:
         for snapshot in snapshots:
             found.setdefault(snapshot.generation, []).append(snapshot)

@@ -23,7 +23,7 @@ from lancewal_audit.repair.log_survey import LogSurvey, Piece
 from lancewal_core import paths
 from lancewal_core.errors import RepairRefused
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.region.flushes.manifest import Snapshot
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import pages_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.rows.record_times import RecordTimes
@@ -31,7 +31,7 @@ from lancewal_core.table.watermarks import Watermark
 
 
 def known_generations(
-    versions: Versions, mark: Watermark, snapshots: Mapping[int, list[Snapshot]]
+    versions: Versions, mark: Watermark, snapshots: Mapping[int, list[FlushedGeneration]]
 ) -> list[GenerationRecord]:
     """Generations of the version that can be read, as far as they had ended; none where it is too old to be gone on from."""
     if versions.sound is None:
@@ -64,7 +64,7 @@ def first_position(
     context: RepairContext,
     region: Region,
     versions: Versions,
-    snapshots: Mapping[int, list[Snapshot]],
+    snapshots: Mapping[int, list[FlushedGeneration]],
     survey: Mapping[LogId, LogSurvey],
     low: Callable[[], Position],
 ) -> Position:
@@ -105,7 +105,7 @@ def joined_in(survey: Mapping[LogId, LogSurvey]) -> Callable[[Piece, Piece], boo
 
 def flushed_behind(
     start: tuple[int, Position],
-    snapshots: Mapping[int, list[Snapshot]],
+    snapshots: Mapping[int, list[FlushedGeneration]],
     pieces: list[Piece],
     survey: Mapping[LogId, LogSurvey],
 ) -> list[GenerationRecord]:

@@ -27,7 +27,7 @@ from lancewal_audit.verify.records.source import EntryPlaces, Range, Taken
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, PlanStale
 from lancewal_core.ids import LogId, Position, Region, Sequence
-from lancewal_core.region.flushes.manifest import Flush, Snapshot, read_flush
+from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
@@ -225,7 +225,7 @@ class WalRecords:
         snapshot = self._snapshot(region, record)
         return snapshot is not None and snapshot.repaired
 
-    def _snapshot(self, region: Region, record: GenerationRecord) -> Snapshot | None:
+    def _snapshot(self, region: Region, record: GenerationRecord) -> FlushedGeneration | None:
         """None also where it cannot be read."""
         try:
             if record.snapshot is None:

@@ -7,7 +7,8 @@ Guarantees
  2. Together the parts have exactly the rows of the data files, none of which is named twice; no generation is two parts.
  3. Nothing in it leads elsewhere: side files lie in its own folder, data files in the table's.
 
-Who has a generation's record takes its part as a ``Snapshot``.  A manifest without that part is damaged: the record names it.
+Who has a generation's record takes its part as a ``FlushedGeneration``.  A manifest without that part is damaged: the record
+names it.
 """
 
 from __future__ import annotations
@@ -79,8 +80,8 @@ class SideFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What a manifest says of one of its parts: a flushed MemTable."""
+class FlushedGeneration:
+    """What a manifest says of one of its parts: a flushed MemTable, a *snapshot* for short."""
 
     key: str
     """Of the manifest."""
@@ -163,7 +164,7 @@ class Flush:
     parts: tuple[FlushPart, ...]
 
     @cached_property
-    def snapshots(self) -> tuple[Snapshot, ...]:
+    def snapshots(self) -> tuple[FlushedGeneration, ...]:
         """All parts, in their order."""
         name = flush_name(self.key)
         rows, starts = 0, dict.fromkeys((FlushFile.DELETES, FlushFile.PATCHES), 0)
@@ -178,7 +179,7 @@ class Flush:
                     sides[file] = SideFile(key, starts[file], stretch.rows, stretch.size, stretch.crc32c)
                     starts[file] += stretch.size
             found.append(
-                Snapshot(
+                FlushedGeneration(
                     key=self.key,
                     contract_version=self.contract_version,
                     fragments=self.fragments,
@@ -194,10 +195,10 @@ class Flush:
         return tuple(found)
 
     @cached_property
-    def _by_generation(self) -> dict[tuple[Region, Generation], Snapshot]:
+    def _by_generation(self) -> dict[tuple[Region, Generation], FlushedGeneration]:
         return {(found.region, found.generation): found for found in self.snapshots}
 
-    def snapshot(self, region: Region, generation: Generation) -> Snapshot:
+    def snapshot(self, region: Region, generation: Generation) -> FlushedGeneration:
         """Of one part; ``ObjectCorrupt`` where there is none."""
         found = self._by_generation.get((region, generation))
         if found is not None:
@@ -225,7 +226,7 @@ def read_flush(store: ObjectStore, key: str) -> Flush:
     return decode_flush(data, key)
 
 
-def read_snapshot(store: ObjectStore, key: str, region: Region, generation: Generation) -> Snapshot:
+def read_snapshot(store: ObjectStore, key: str, region: Region, generation: Generation) -> FlushedGeneration:
     """The same, and of it the part of a generation."""
     return read_flush(store, key).snapshot(region, generation)
 
@@ -362,9 +363,9 @@ def _canonical(content: object) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-def by_flush(snapshots: Sequence[Snapshot]) -> list[list[Snapshot]]:
+def by_flush(snapshots: Sequence[FlushedGeneration]) -> list[list[FlushedGeneration]]:
     """Parts of one flush together, in its order."""
-    found: dict[str, list[Snapshot]] = {}
+    found: dict[str, list[FlushedGeneration]] = {}
     for snapshot in snapshots:
         found.setdefault(snapshot.key, []).append(snapshot)
     return [sorted(some, key=lambda s: (s.rows_from, s.generation)) for some in found.values()]
