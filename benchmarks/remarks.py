@@ -71,10 +71,10 @@ MISSED = """
   column: all columns took 1.3 to 1.8 times as long with 2 % of the rows hidden, 2.0 to 2.7 times with 18 %; `merge_insert`
   leaves the same behind. lancewal's reader drops them in one pass; of two narrow columns that takes as long as reading them.
   In a service, compaction takes a fragment once a fifth of it is hidden.
-* **Searches with unmerged rows** (search). A search plans a strong read and asks Lance more than once: by vector first
-  how many of the near rows are hidden; by text the best rows are scored anew, and more of them are asked for where those that
-  were not shown might be better: with texts all of one length, as here, many have the same score. Lance's own query takes 1.5
-  to 3 ms by text here, of which five times are few. A phrase of frequent words is the slowest: all unmerged rows that have
+* **Searches with unmerged rows** (search). A search plans a strong read, asks Lance, and compares what Lance does not know; by
+  vector it first asks how many of the near rows are hidden. By text Lance is asked for twice as many rows, with their texts,
+  which are scored anew; that takes about twice as long as its own query of 1.5 to 3 ms, and plan, unmerged rows and putting
+  both together 3 to 4 ms. Five times as long is little. A phrase of frequent words is the slowest: all unmerged rows that have
   both words are looked through.
 * **Vector queries during merges** (search). Each query is the first of its state, before and behind a merge of 10,000 rows
   of 1.6 kB: it looks up where the rows lie that they replace, and reads their vectors once from the flush and once from the

@@ -21,6 +21,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
+from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment
@@ -89,7 +90,9 @@ class UnindexedVectors:
         self._found: dict[_Key, KeptVectors] = {}
         self._lock = Lock()
 
-    def of(self, pinned: LancePinnedTable, column: str, covered: frozenset[int], hidden: RowIds) -> Unindexed | None:
+    def of(
+        self, tasks: Tasks, pinned: LancePinnedTable, column: str, covered: frozenset[int], hidden: RowIds
+    ) -> Unindexed | None:
         """The rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which ascend.  None: they
         are too many, or lie in another way than is known here."""
         fragments = [f for f in pinned.fragments() if f.fragment_id not in covered]
@@ -99,8 +102,8 @@ class UnindexedVectors:
             return None
         if not all(all(fragment.file_fields) for fragment in fragments):  # values may be laid over those of a file
             return None
-        parts = []
-        for fragment in fragments:
+
+        def part(fragment: Fragment) -> tuple[int, KeptVectors]:
             kept = self._kept(pinned, fragment, column)
             gone = np.zeros(fragment.physical_rows, np.bool_)
             gone[pinned.hidden_rows(fragment.fragment_id) if fragment.deleted_rows else []] = True
@@ -108,7 +111,9 @@ class UnindexedVectors:
                 hidden, np.array([0, 1 << 32], np.uint64) + np.uint64(fragment.fragment_id << 32)
             )
             gone[(hidden[first:end] & np.uint64(0xFFFFFFFF)).astype(np.int64)] = True
-            parts.append((fragment.fragment_id, kept.without(gone[kept.rows[_PLACE].to_numpy()])))
+            return fragment.fragment_id, kept.without(gone[kept.rows[_PLACE].to_numpy()])
+
+        parts = tasks.map(part, fragments)  # behind a merge each may have a new deletion vector to be read
         wanted = {_key(fragment, column) for fragment in fragments}
         with self._lock:
             self._found = {key: kept for key, kept in self._found.items() if key[0] != column or key in wanted}

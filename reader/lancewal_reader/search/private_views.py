@@ -8,7 +8,8 @@ Guarantees
     from the state's own vectors.  So a view cannot show what is out of date, whatever it holds.
  3. A view is carried on: rows that came since are added to it as a further segment.  It is made anew when more than half of
     what it holds is of no state any more.
- 4. It is removed once the open table is let go of, and when the process ends.  A process that was killed leaves its folder;
+ 4. One that somebody has removed, as those do who clean up scratch folders, is not added to, but made anew.
+ 5. It is removed once the open table is let go of, and when the process ends.  A process that was killed leaves its folder;
     the next view that is made in the same scratch folder removes it, as the lock of such a folder is free.
 
 A view is made once searches have compared ``PAYS_AFTER`` times as many rows as it takes in: making it costs about as much as
@@ -123,6 +124,8 @@ class View:
     def add(self, vectors: Float32s) -> None:
         before = self.content
         hashes, addresses = self._write(vectors)
+        if addresses[0] <= before.addresses[-1]:
+            raise OSError("somebody has removed the view: what was written is another one")
         self._opened().optimize.optimize_indices(num_indices_to_merge=0)
         self.content = Content(
             self._opened(),
@@ -248,7 +251,7 @@ class PrivateViews:
                 self._views[key] = View(Folder(self._scratch), key[1], rows)
         except (OSError, RuntimeError, ValueError):  # no room, no rights, or what Lance makes of them
             self._drop(key)
-            return False
+            return carried_on  # what was there is gone, and another one may be made
         return True
 
     def _drop(self, key: tuple[str, Metric]) -> None:

@@ -75,12 +75,10 @@ class Sides:
             self._vectors[column] = KeptVectors(self.matching, column)
         return self._vectors[column]
 
-    def unindexed(
-        self, kept: UnindexedVectors, pinned: LancePinnedTable, column: str, covered: frozenset[int]
-    ) -> Unindexed | None:
+    def unindexed(self, kept: UnindexedVectors, state: State, column: str, covered: frozenset[int]) -> Unindexed | None:
         """Merged rows that the index of a column does not cover, where they are compared here."""
         if column not in self._unindexed:
-            self._unindexed[column] = kept.of(pinned, column, covered, self.hidden)
+            self._unindexed[column] = kept.of(state.context.tasks, state.pinned, column, covered, self.hidden)
         return self._unindexed[column]
 
     @cached_property

@@ -52,7 +52,7 @@ def vector_rows(
     by_view = 0
     beside = None
     if index is not None and state.wanted.filter is None and state.plan.branch is None:
-        beside = sides.unindexed(cache.unindexed, state.pinned, query.column, index.covered)
+        beside = sides.unindexed(cache.unindexed, state, query.column, index.covered)
     vectors = [of_length_one(vector) if metric == "cosine" else vector for vector in query.vectors]
     flat = base.flat(planned.names, query, vectors, metric) if index is None and base.matching else []
     parts = []

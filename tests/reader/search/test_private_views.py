@@ -239,6 +239,23 @@ def test_one_that_somebody_has_removed_is_not_missed(made: Vectors, tmp_path: Pa
         made.compare(opened)
 
 
+def test_one_that_somebody_has_removed_is_not_added_to(made: Vectors, tmp_path: Path) -> None:
+    """What it held would be taken for what lies at the same places of another one."""
+    scratch = tmp_path / "scratch"
+    opened = open_table(made.uri, scratch_dir=str(scratch))
+    made.put(range(100))
+    for _ in range(4):
+        made.compare(opened)
+    (removed,) = views(scratch)
+    shutil.rmtree(scratch)
+    made.put(range(100, 200))
+    for _ in range(12):
+        made.compare(opened)
+    assert removed not in views(scratch)
+    made.put(range(200, 260))
+    assert (made.compare(opened).coverage.approximate or "").startswith(OWN)
+
+
 def test_what_is_wrong_is_said(made: Vectors) -> None:
     for wrong, told in (({"scratch_dir": 3}, "scratch_dir 3"), ({"scratch_bytes_max": -1}, "scratch_bytes_max -1")):
         with pytest.raises(InvalidInput, match=told):

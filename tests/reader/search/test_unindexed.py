@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,24 @@ def test_what_is_kept_is_read_once_and_what_is_dead_or_hidden_of_it_is_not_found
     assert (read, newest > last) == ([last, newest], True)
 
 
+def test_which_rows_live_is_asked_of_all_fragments_at_once(made: AllIndexes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A merge may have written a deletion vector of each, and at a far store each is a round."""
+    made.adopt_new(PER_FRAGMENT)
+    made.generation(0, [Operation(Op.DELETE, (made.next_id - back,)) for back in (1, PER_FRAGMENT + 1)])
+    made.round()
+    met, hidden_rows = Barrier(2, timeout=30), LancePinnedTable.hidden_rows
+
+    def behind(self: LancePinnedTable, fragment_id: int) -> Any:
+        met.wait()
+        return hidden_rows(self, fragment_id)
+
+    monkeypatch.setattr(LancePinnedTable, "hidden_rows", behind)
+    near = [0.5] * WIDTH
+    rows = open_table(made.uri).search(near, limit=K, vector_column=COLUMN, columns=["id"]).to_arrow()
+    holds(rows, nearest(made, COLUMN, near), exact=False)
+    assert not met.broken
+
+
 def test_vectors_written_in_place_are_read_anew(tmp_path: Path) -> None:
     """Into the same fragment, as those of a column without an index are."""
     columns = pa.schema(
@@ -101,7 +120,7 @@ def test_vectors_written_in_place_are_read_anew(tmp_path: Path) -> None:
     table, kept = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",)), UnindexedVectors(1 << 20)
 
     def nearest_to(query: list[float]) -> list[float]:
-        found = kept.of(LanceTable(table.uri).newest(), "v", frozenset(), np.zeros(0, np.uint64))
+        found = kept.of(table.tasks, LanceTable(table.uri).newest(), "v", frozenset(), np.zeros(0, np.uint64))
         assert found is not None
         return [float(apart) for apart in found.nearest(np.array(query), "l2", 3)[1]]
 
