@@ -11,14 +11,19 @@ Steps
     In a thread of its own *visibility* is measured every ``flusher.visibility_interval_s`` (``visibility``).
  3. Told to stop: the merge under way is finished, nothing is begun.  ``flusher.drain_timeout_s`` after the signal the
     process has ended (``process.stop_signals``), also where the store hangs or the merge takes longer: that is a crash, after
-    which the table has the merge's commit, or the next flusher merges the same again.
+    which the table has the merge's commit, or the next flusher merges the same again.  A round of garbage collection under way
+    is waited for, and what it fails with is logged, whatever that is.
+
+Garbage collection that hangs is named: by the log where a pause has waited for it (``PAUSE_WAITS_S``), by a metric, and by
+``/livez`` after ``LOOP_LIMIT_S``, as a merge would be.
 
 A silent store is named some seconds later, whatever the loop waits for; liveness does not fail for that (``process.health``).
 
 While an operator pauses the flusher, it takes no turn, and says that it is paused once none is under way; it asks before each
-pass, and every ``control.POLL_S`` while it is paused.  ``once`` is refused then.  What waits to be merged, and since when, is
-shown all the same: it is looked at before the first round, during a pause as often as rounds would begin, and behind a round
-that failed, so that neither a pause nor a flusher that cannot merge looks like one that has nothing to do.
+pass, and every ``control.POLL_S`` while it is paused, but not while it waits for a round of garbage collection.  ``once`` is
+refused then.  What waits to be merged, and since when, is shown all the same: it is looked at before the first round, during a
+pause as often as rounds would begin, and behind a round that failed, so that neither a pause nor a flusher that cannot merge
+looks like one that has nothing to do.
 
 A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn tried again: a round after a
 pause that doubles up to ``PAUSE_MAX_S``: a store may show again what it did not show, a person may repair it, and until then
