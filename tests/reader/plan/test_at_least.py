@@ -228,8 +228,8 @@ def test_a_listing_that_leaves_out_its_entry_hides_no_dead_letter(pipeline: Pipe
 def test_of_a_page_that_no_listing_shows_nothing_is_guessed(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "PAGE_AT", 3)
-    monkeypatch.setattr(garbage, "PAGE_REST", 1)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_AT", 3)
+    monkeypatch.setattr(garbage, "HISTORY_PAGE_REST", 1)
     token = bad(pipeline, 1)
     for _ in range(8):
         pipeline.produce(60)
