@@ -7,6 +7,7 @@ What is noted of a branch is text by name, as plain Lance shows it (``dataset.br
 ``lancewal.receipt``        the receipt of the read whose rows it has (``lw1...``)
 ``lancewal.version``        the branch's version that has them
 ``lancewal.created_at``     when it was made, or begun
+``lancewal.maker``          while it is being made: an id of who makes it
 ``lancewal.until``          when it may go; without it, never by itself
 ``lancewal.left_out``       JSON: what the read left out of keys in conflict, where it did
 ==========================  ==============================================================================================
@@ -35,6 +36,7 @@ _VERSION = "lancewal.version"
 _CREATED = "lancewal.created_at"
 _UNTIL = "lancewal.until"
 _LEFT_OUT = "lancewal.left_out"
+_MAKER = "lancewal.maker"
 _YEAR_10000_MS = 253_402_300_800_000
 NAME_MAX = 64
 NAME_FORM = (
@@ -84,9 +86,9 @@ def check_until(until_ms: int) -> int:
     return until_ms
 
 
-def begun(now_ms: int) -> dict[str, str]:
+def begun(now_ms: int, maker: str) -> dict[str, str]:
     """Notes of a branch that is to become a snapshot."""
-    return {NOTE: _BEGUN, _CREATED: utc_text(now_ms)}
+    return {NOTE: _BEGUN, _CREATED: utc_text(now_ms), _MAKER: maker}
 
 
 def is_ours(branch: Branch) -> bool:

@@ -7,7 +7,9 @@ Guarantees
     branch reads it.  Before step 5 that is the table's version, or the rows without their receipt: no snapshot for us.
  3. The table, the WAL and the state of regions are as they were, and no log entry is kept for it.  The version that the branch
     began at stays, by Lance, and all files that it names, until the branch is dropped.
- 4. Of two who make a snapshot of the same name at once, one does.
+ 4. Of two who make a snapshot of the same name at once, one does.  Where one is dropped while it is made, and perhaps made
+    again by another, who made it first leaves that alone: ``SnapshotMissing``, or another error that says to make it again.
+    What happens between a look at what is noted and the note right behind it is not seen: Lance compares nothing there.
  5. A process that dies leaves a branch that is begun, which ``drop`` removes by its name, and garbage collection a day later.
     One that dies within step 2 may leave a branch that looks like a user's: ``drop`` says how to delete that.
 
@@ -16,7 +18,8 @@ Steps
  2. Begin the branch at V, and note that.  There is something of that name: ``InvalidInput``.  V is gone: step 1.
  3. Write the rows, and deletion vectors of what they supersede, into the branch's folder; one commit, on the branch.
  4. V must be there still: a clean-up that had begun before step 2 knows of no branch.  If not, drop it, and step 1.
- 5. Note the receipt, and the branch's version: now it is a snapshot.
+ 5. Note the receipt, and the branch's version: now it is a snapshot.  What was noted at step 2 has to be there still, which
+    has an id of its own; so too where the branch is dropped for an error.
 
 A clean-up that had begun before step 2 and takes V after step 4 would break the snapshot: reads end with
 ``VersionGone``.  None takes what was the newest within the last hour, ours or one that users are told to make, so this is only
@@ -36,7 +39,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import InvalidInput, LancewalError, PlanRetriesExhausted, StoreUnavailable, VersionGone
+from lancewal_core.errors import (
+    InvalidInput,
+    LancewalError,
+    PlanRetriesExhausted,
+    SnapshotMissing,
+    StoreUnavailable,
+    VersionGone,
+)
 from lancewal_core.ids import TableVersion
 from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
@@ -100,7 +110,7 @@ def make_snapshot(
         planned = reads.plan(wanted_of(context.contract.rows.table, None, None, read))
         found = reads.using(planned, lambda *state: _unmerged(context, *state))
         try:
-            version = _branch(context, name, found, str(planned.receipt))
+            version, mark = _branch(context, name, found, str(planned.receipt))
         except VersionGone as error:
             reason = error
             continue
@@ -110,6 +120,8 @@ def make_snapshot(
         left = left_out_of(planned.schema)
         counts = left.waiting, left.unmerged, left.partitions
         made = Snapshot(name, found.version, version, str(planned.receipt), now, until, *counts)
+        if not _is_mine(context, name, mark):
+            raise _dropped(name)
         context.table.note_branch(name, made.notes())
         return Made(made, found.rows.num_rows, sum(len(rows) for rows in found.hidden.values()))
     raise PlanRetriesExhausted(
@@ -159,23 +171,40 @@ def _unmerged(
     return _Unmerged(plan.version, live(keys) if keys.num_rows else {}, rows)
 
 
-def _branch(context: FlusherContext, name: str, found: _Unmerged, receipt: str) -> TableVersion:
-    """Steps 2 to 4; the branch's version that has the rows."""
+def _is_mine(context: FlusherContext, name: str, mark: Mapping[str, str]) -> bool:
+    """Whether the branch of that name is the one that was begun here, by what is noted of it."""
+    branch = find_branch(context.table, name)
+    return branch is not None and branch.notes == mark
+
+
+def _dropped(name: str) -> SnapshotMissing:
+    return SnapshotMissing(f"snapshot {name} was dropped while it was made: make it again", snapshot=name)
+
+
+def _branch(
+    context: FlusherContext, name: str, found: _Unmerged, receipt: str
+) -> tuple[TableVersion, Mapping[str, str]]:
+    """Steps 2 to 4; the branch's version that has the rows, and what was noted of the branch."""
     # Step 2
     if not context.table.create_branch(name, found.version):
         raise _taken(name, ours=True)
+    maker = context.new_id()
+    mark = begun(context.clock.now_ms(), maker)
+    if not _is_mine(context, name, {}):
+        raise _dropped(name)
     try:
-        context.table.note_branch(name, begun(context.clock.now_ms()))
-        version = _commit(context, name, found, receipt)
+        context.table.note_branch(name, mark)
+        version = _commit(context, name, found, {NOTE: maker, "lancewal.receipt": receipt})
         # Step 4
         context.table.at(found.version)
     except LancewalError:
-        context.table.drop_branch(name)
+        if _is_mine(context, name, mark) or _is_mine(context, name, {}):
+            context.table.drop_branch(name)
         raise
-    return version
+    return version, mark
 
 
-def _commit(context: FlusherContext, name: str, found: _Unmerged, receipt: str) -> TableVersion:
+def _commit(context: FlusherContext, name: str, found: _Unmerged, properties: dict[str, str]) -> TableVersion:
     """Step 3."""
     if not found.hidden and not found.rows.num_rows:
         return found.version
@@ -183,7 +212,6 @@ def _commit(context: FlusherContext, name: str, found: _Unmerged, receipt: str) 
     first = branch.at(found.version)
     new = branch.write_rows(found.rows, context.contract.fields_of) if found.rows.num_rows else ()
     hidden = hide(first, found.hidden)
-    properties = {NOTE: context.new_id(), "lancewal.receipt": receipt}
     outcome = branch.commit(TableCommit(found.version, new, hidden.updated, hidden.removed, properties, strict=False))
     if not isinstance(outcome, Committed) or outcome.version != found.version + 1:
         raise StoreUnavailable(f"the commit of snapshot {name} has no verdict, or met another: make it again")

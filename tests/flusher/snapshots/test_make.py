@@ -237,6 +237,43 @@ def test_a_version_that_goes_meanwhile_makes_it_begin_again(
     assert by_key(branch(pipeline, "eom").to_table()) == pipeline.oracle
 
 
+@pytest.mark.parametrize(("step", "call"), [("branches", 1), ("branch", 1), ("commit", 1), ("branches", 2)])
+@pytest.mark.parametrize("again", [False, True])
+def test_one_that_is_dropped_while_it_is_made(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, step: str, call: int, again: bool
+) -> None:
+    """By whom it seems to hang, who may make it again, of newer rows: that one stays as it is."""
+    before, calls, others = dict(pipeline.oracle), list[int](), list[Made]()
+    real = getattr(LanceTable, step)
+
+    def first(self: LanceTable, *of: Any) -> Any:
+        if "eom" in lance.dataset(pipeline.uri).branches.list() and len(calls) < call:
+            calls.append(1)
+            if len(calls) == call:
+                drop_snapshot(pipeline.table, "eom")
+                if again:
+                    pipeline.produce(20)
+                    pipeline.ingest()
+                    others.append(snapshot(pipeline, "eom"))
+        return real(self, *of)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LanceTable, step, first)
+        try:
+            made = [snapshot(pipeline, "eom")]
+        except (SnapshotMissing, InvalidInput, StoreUnavailable):
+            made = []
+    assert len(calls) >= call
+    assert not (made and others)
+    if made or others:
+        (found,) = snapshots(pipeline.table)
+        assert found == (made or others)[0].snapshot
+        rows = open_table(pipeline.uri).to_arrow(at="snapshot:eom")
+        assert by_key(rows) == by_key(branch(pipeline, "eom").to_table()) == (pipeline.oracle if others else before)
+    else:
+        assert snapshots(pipeline.table) == []
+
+
 def test_a_stray_commit_of_an_earlier_one_makes_it_fail(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lands in the place of ours: the rows would be there twice."""
     real = LanceTable.commit
