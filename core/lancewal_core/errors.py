@@ -277,7 +277,7 @@ class MergeUnproven(ActionNeeded):
 
 
 class VersionGone(ActionNeeded):
-    """The table version was removed by a clean-up."""
+    """The table version was removed by a clean-up, or there was no table yet at the time asked for."""
 
 
 class OutsideHistoryWindow(ActionNeeded):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceWriter
     from pyspark.sql.types import StructType
 
 __all__ = ["DefaultSource"]
@@ -44,3 +44,12 @@ class DefaultSource(DataSource):
 
         with plain_errors():
             return self._pinned.reader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from lancewal_core.errors import InvalidInput
+        from lancewal_reader.spark.plain_errors import plain_errors
+
+        with plain_errors():
+            raise InvalidInput(
+                "Spark only reads this format: records come through the table's topic, rows in bulk by `lancewal table load`"
+            )

@@ -39,6 +39,7 @@ _LEFT_OUT = "lancewal.left_out"
 _MAKER = "lancewal.maker"
 _YEAR_10000_MS = 253_402_300_800_000
 NAME_MAX = 64
+_NAMED_MAX = 20
 NAME_FORM = (
     f"1 to {NAME_MAX} characters of [a-zA-Z0-9._-], not 'main' nor *.lock, no dot first or last, no two in a row"
 )
@@ -123,6 +124,13 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
 def snapshots(table: Table) -> Sequence[Snapshot]:
     """All that are made, by name."""
     return [found for branch in table.branches() if (found := snapshot_of(branch)) is not None]
+
+
+def snapshots_there(table: Table) -> str:
+    """For the error of a name that none has; names alone are read, so that a damaged snapshot does not hide that error."""
+    names = sorted(branch.name for branch in table.branches() if branch.notes.get(NOTE, _BEGUN) != _BEGUN)
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "there are none"
 
 
 def find_branch(table: Table, name: str) -> Branch | None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from lancewal_core.errors import Corrupt, InvalidInput, SnapshotMissing
 from lancewal_core.table.protocol import Branch, Table
-from lancewal_core.table.snapshots import begun_ms, check_name, find_branch, is_ours, snapshot_of
+from lancewal_core.table.snapshots import begun_ms, check_name, find_branch, is_ours, snapshot_of, snapshots_there
 
 BEGUN_MAX_MS = 24 * 3600 * 1000
 
@@ -28,7 +28,7 @@ def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
     if look_only and branch is not None:
         return
     if look_only or not table.drop_branch(name):
-        raise SnapshotMissing(f"there is no snapshot {name!r}", snapshot=name)
+        raise SnapshotMissing(f"there is no snapshot {name!r}: {snapshots_there(table)}", snapshot=name)
 
 
 def overdue(table: Table, now_ms: int) -> Sequence[str]:

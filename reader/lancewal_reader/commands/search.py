@@ -105,6 +105,8 @@ def _vector_of(file: str) -> object:
     try:
         return parse_value(sys.stdin.read() if file == "-" else Path(file).read_bytes())
     except OSError as error:
-        raise InvalidInput(f"--vector {file}: {error.strerror or error}") from error
+        raise InvalidInput(
+            f"--vector {file}: expected a file with a JSON list of numbers: {error.strerror or error}"
+        ) from error
     except JsonFault as fault:
         raise InvalidInput(f"--vector {file}: expected a JSON list of numbers: {fault}") from fault

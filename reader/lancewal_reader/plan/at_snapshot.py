@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from lancewal_core.errors import InvalidInput, SnapshotMissing
 from lancewal_core.ids import Generation, TableVersion
-from lancewal_core.table.snapshots import find_branch, snapshot_of
+from lancewal_core.table.snapshots import find_branch, snapshot_of, snapshots_there
 from lancewal_core.table.watermarks import InForce, Watermark
 from lancewal_reader.plan.strong import OnBranch, PlanContext, ReadPlan
 from lancewal_reader.point.receipt import Receipt
@@ -23,7 +23,7 @@ def plan_at_snapshot(context: PlanContext, name: str) -> ReadPlan:
     found = None if branch is None else snapshot_of(branch)
     if found is None:
         raise SnapshotMissing(
-            f"the table of topic {context.contract.topic} has no snapshot {name!r}{_why(branch is not None)}",
+            f"the table of topic {context.contract.topic} has no snapshot {name!r}{_why(context, branch is not None)}",
             snapshot=name,
         )
     receipt = Receipt.parse(found.receipt)
@@ -36,5 +36,7 @@ def plan_at_snapshot(context: PlanContext, name: str) -> ReadPlan:
     return ReadPlan(receipt.version, InForce(TableVersion(receipt.version), None, marks), (), on)
 
 
-def _why(branch: bool) -> str:
-    return ": the branch of that name is a user's, or its snapshot is being made" if branch else ""
+def _why(context: PlanContext, branch: bool) -> str:
+    if branch:
+        return ": the branch of that name is a user's, or its snapshot is being made"
+    return f": {snapshots_there(context.table)}"

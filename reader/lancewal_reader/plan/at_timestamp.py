@@ -66,7 +66,7 @@ def _version_at(context: PlanContext, ms: int) -> Pinned:
     """Step 1."""
     then, after = _between(context, ms)
     if then is None:
-        raise versions_left(context, f"no table version of {utc_text(ms)} is left")
+        raise _before_all(context, ms)
     check_of_table(context.table.at(then), then)
     if after is not None and after != then + 1:
         # The one of then lay between the two; the versions in between must show what this one shows.
@@ -79,6 +79,14 @@ def _version_at(context: PlanContext, ms: int) -> Pinned:
                 then + 1,
             )
     return Pinned(then, context.watermarks.at(then))
+
+
+def _before_all(context: PlanContext, ms: int) -> VersionGone:
+    oldest = min(context.table.versions())
+    if oldest > 1:
+        return versions_left(context, f"no table version of {utc_text(ms)} is left")
+    made = utc_text(context.table.commit_time(oldest))
+    return VersionGone(f"there was no table at {utc_text(ms)}: its version 1 is of {made}", version=oldest)
 
 
 def _between(context: PlanContext, ms: int) -> tuple[TableVersion | None, TableVersion | None]:

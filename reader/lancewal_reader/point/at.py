@@ -144,9 +144,7 @@ def point_of(at: Point | str | bytes | None) -> Point | None:
     if at is None or isinstance(at, Point):
         return at
     if not isinstance(at, str | bytes):
-        raise InvalidInput(
-            f"at={at!r:.{_SHOWN}} is no point: give a receipt, At.version(412), or the text of one of them"
-        )
+        raise _no_point(at)
     text = at.strip() if isinstance(at, str) else at.decode(errors="replace").strip()
     kind, _, rest = text.partition(":")
     match kind:
@@ -170,6 +168,12 @@ def point_of(at: Point | str | bytes | None) -> Point | None:
             "timestamp:2026-01-31T00:00:00Z, record-time:... or snapshot:NAME"
         )
     return Receipt.parse(at)
+
+
+def _no_point(at: object) -> InvalidInput:
+    if isinstance(at, datetime):
+        return InvalidInput("at is a datetime, which is no point: give At.timestamp(...) or At.record_time(...) of it")
+    return InvalidInput(f"at={at!r:.{_SHOWN}} is no point: give a receipt, At.version(412), or the text of one of them")
 
 
 def moment_of(given: str, text: str) -> datetime:

@@ -161,6 +161,8 @@ def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, 
 
 def _column(schema: pa.Schema, name: str | None) -> str:
     found: list[str] = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
+    if not found:
+        raise InvalidInput(f"the table has no column of vectors, fixed_size_list of floats: it has {schema.names}")
     if name is None:
         if len(found) != 1:
             raise InvalidInput(f"vector_column must be named: the table has {len(found)} columns of vectors: {found}")
@@ -171,6 +173,8 @@ def _column(schema: pa.Schema, name: str | None) -> str:
 
 
 def _vectors(vector: Any, column: str, size: int) -> Vectors:
+    if isinstance(vector, str):
+        raise InvalidInput(f"vector: expected {size} numbers, or a list of such vectors, not a text: words go by text=")
     try:
         found = np.asarray(vector, dtype=np.float64)
     except (TypeError, ValueError) as error:

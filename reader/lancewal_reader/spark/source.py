@@ -109,7 +109,8 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
     if wanted.columns is not None:
         unknown = [name for name in wanted.columns if name not in names]
         if unknown or len(set(wanted.columns)) != len(wanted.columns):
-            raise InvalidInput(f"option columns: {unknown or 'a name is there twice'}; the table has {names}")
+            wrong = f"{unknown} unknown" if unknown else "a name is there twice"
+            raise InvalidInput(f"option columns: {wrong}; the table has {names}")
     check_filter(contract.rows.table, wanted.filter)
     for _ in range(PLANS_MAX):
         plan = _plan(wanted, context)

@@ -85,10 +85,12 @@ def test_it_has_the_rows_of_its_moment_for_plain_lance_and_for_readers(pipeline:
     found = table.get([{"region": region, "id": id} for region, id in some], at="snapshot:eom").to_arrow()
     assert by_key(found) == {key: before[key] for key in some}
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle
+    with pytest.raises(SnapshotMissing, match="no snapshot 'eon': there are eom"):
+        table.scan(at="snapshot:eon")
     drop_snapshot(pipeline.table, "eom")
     with pytest.raises(SnapshotMissing, match="eom"):
         read.to_arrow()
-    with pytest.raises(SnapshotMissing, match="eom"):
+    with pytest.raises(SnapshotMissing, match="no snapshot 'eom': there are none"):
         drop_snapshot(pipeline.table, "eom")
     assert not list((Path(pipeline.uri) / "tree").rglob("*.lance"))
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle

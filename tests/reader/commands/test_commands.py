@@ -315,7 +315,11 @@ def test_search_finds_rows_by_vector_by_words_and_by_both(tmp_path: Path) -> Non
     assert both["id"] == 11
     assert both["_relevance_score"] == pytest.approx(1 / 61 + 1 / 62)
     wrong = (("--vector", str(tmp_path / "none.json")), ("--vector", str(tmp_path / "nowhere")), ())
-    for arguments, told in zip(wrong, ("expected a JSON list", "No such file", "a vector, a text"), strict=True):
+    for arguments, told in zip(
+        wrong,
+        ("expected a JSON list", "a file with a JSON list of numbers: No such file", "a vector, a text"),
+        strict=True,
+    ):
         with pytest.raises(InvalidInput, match=told):
             found(*arguments)
     made.close()

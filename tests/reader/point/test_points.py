@@ -176,6 +176,7 @@ def test_other_forms_of_a_point() -> None:
         ("snapshot:a/b", "no snapshot's name"),
         ("{}", "not a receipt"),
         (412, "at=412 is no point: give a receipt, At.version"),
+        (datetime(2026, 1, 31, tzinfo=UTC), r"a datetime, which is no point: give At.timestamp\(...\)"),
     ],
 )
 def test_what_is_no_point_is_named(given: object, text: str) -> None:

@@ -63,6 +63,7 @@ from lancewal_reader.spark.source import (
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
 from lancewal_reader.table import open_table
+from pyspark_lancewal import DefaultSource
 from tests.support.flusher_tables import FlusherTable, delete, upserts
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key, random_value
 
@@ -559,8 +560,14 @@ def test_columns_and_a_user_schema_must_agree(pipeline: Pipeline) -> None:
     read = pin_read({"table": pipeline.uri, "columns": "id,a"})
     with pytest.raises(InvalidInput, match="give one of them"):
         read.reader(user_schema(StructField("id", LongType())))
-    with pytest.raises(InvalidInput, match="option columns: "):
+    with pytest.raises(InvalidInput, match=r"option columns: \[.* unknown; the table has"):
         pin_read({"table": pipeline.uri, "columns": "id,nope"})
+
+
+def test_writes_are_refused_by_name(pipeline: Pipeline) -> None:
+    found = DefaultSource({"table": pipeline.uri})
+    with pytest.raises(InvalidInput, match=r"Spark only reads this format: .*`lancewal table load`"):
+        found.writer(found.schema(), overwrite=False)
 
 
 def test_what_travels_holds_neither_rows_nor_credentials(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
