@@ -49,25 +49,29 @@ def summary_text(summary: Summary) -> str:
     )
     live_rate = summary.live.messages / summary.live.seconds
     lines = {
-        "messages": f"{sent:,} in {input_bytes / 1e6:,.0f} MB of keys and values",
+        "messages": f"{sent:,} in {_size(input_bytes)} of keys and values",
         "catching up": "at once"
         if summary.caught_up_per_s is None
         else f"{summary.caught_up_per_s:,.0f} messages a second from Kafka to a strong read",
         "freshness": f"{fresh} from sending to a strong read, at {live_rate:,.0f} messages a second "
         f"({summary.ages.total():,} rows)",
-        "strong reads": f"{summary.reads:,} beside it",
+        "strong reads": f"{summary.reads:,} by one reader, from the start of the services on",
         "notices": f"found by vector {_median(notices.by_vector_ms)}, by words {_median(notices.by_words_ms)} after they were "
         f"sent (medians); among {notices.merged:,} merged ones, {notices.hidden} of them replaced, and "
         f"{notices.unmerged} unmerged",
-        "write-ahead log": f"{stored.segments:,} segments, {stored.wal_bytes / 1e6:,.0f} MB",
+        "write-ahead log": f"{stored.segments:,} segments, {_size(stored.wal_bytes)}",
         "table": f"version {stored.table_version:,} after {stored.merges:,} merges of {stored.generations:,} "
-        f"generations, {stored.data_bytes / 1e6:,.0f} MB of data files",
+        f"generations, {_size(stored.data_bytes)} of data files",
         "written": f"{stored.nbytes / input_bytes:.2f} bytes for each byte of input, all objects together",
         "time": f"{summary.seconds:.0f} s",
     }
     shown = terms(lines)
     verdict = "All comparisons hold." if summary.holds else "A COMPARISON FAILED."
     return "\n".join([*shown, "", *map(str, summary.comparisons), verdict])
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.0f} MB" if nbytes >= 1_000_000 else f"{nbytes / 1e3:,.0f} kB"
 
 
 def _median(times_ms: Sequence[float]) -> str:

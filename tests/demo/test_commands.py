@@ -94,7 +94,7 @@ def test_a_folder_that_was_named_is_kept(monkeypatch: pytest.MonkeyPatch, place:
 
 def test_the_summary_shows_the_figures() -> None:
     text = summary_text(summary(1))
-    for figure in ("200 in 0 MB", "1,234 messages a second", "p50 10 ms, p95 10 ms, p99 20 ms", "at 50 messages"):
+    for figure in ("200 in 40 kB", "1,234 messages a second", "p50 10 ms, p95 10 ms, p99 20 ms", "at 50 messages"):
         assert figure in text
     for figure in ("5 segments, 8 MB", "version 2 after 3 merges of 4 generations", "237.50 bytes", "9 s"):
         assert figure in text

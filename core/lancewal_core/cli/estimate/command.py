@@ -44,7 +44,9 @@ def command(
             metavar="DURATION",
         ),
     ] = "",
-    put_price: Annotated[float, typer.Option(help="Of a thousand PUT, POST or LIST; the defaults are S3's.")] = 0.005,
+    put_price: Annotated[
+        float, typer.Option(help="Of a thousand PUT, POST or LIST; the defaults are S3's, in US dollars.")
+    ] = 0.005,
     get_price: Annotated[float, typer.Option(help="Of a thousand GET or HEAD.")] = 0.0004,
     stored_price: Annotated[float, typer.Option(help="Of 10^9 bytes stored for a month.")] = 0.023,
     fetched_price: Annotated[float, typer.Option(help="Of 10^9 bytes that leave the store.")] = 0.0,
