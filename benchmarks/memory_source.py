@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+from confluent_kafka import Message as Fetched
+
 from benchmarks.workload import Message
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Position
+from lancewal_core.ids import Position, position_after
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
-from lancewal_kafka.records import Records
+from lancewal_kafka.records import Records, by_partition
 from lancewal_kafka.topic import TopicFacts
 
 
@@ -21,8 +24,11 @@ class MemorySource:
         self._topic_id = topic_id
         self._ours = range(partitions) if ours is None else ours
         self._records = [Records([], [], [], [], []) for _ in range(partitions)]
-        self._next: dict[int, int] = {}
+        self._next: dict[int, Position] = {}
         self._listener: Listener | None = None
+        self._fetched: list[Fetched] = []
+        self._taken = 0
+        """Of what is fetched."""
 
     def part(self, ours: Sequence[int]) -> MemorySource:
         """The same topic as another member has it."""
@@ -40,6 +46,26 @@ class MemorySource:
             records.values.append(message.value)
             records.headers.append(None if message.op == "upsert" else [("lancewal.op", message.op.encode())])
 
+    def fetch(self, each: int) -> None:
+        """All that lies ahead, as librdkafka's threads have it ready before it is asked for: ``each`` messages at a time of
+        all partitions alike, in runs of a partition."""
+        self._fetched, self._taken = [], 0
+        at = dict(self._next)
+        run = max(1, each // len(at))
+        while any(position < len(self._records[partition]) for partition, position in at.items()):
+            for partition, position in at.items():
+                records = self._records[partition].part(position, position + run)
+                at[partition] = Position(position + len(records))
+                self._fetched.extend(
+                    Fetched(
+                        topic="benchmark", partition=partition, offset=offset, key=_anew(key), value=_anew(value),
+                        headers=None if headers is None else list(headers), timestamp=(TIMESTAMP_CREATE_TIME, timestamp),
+                    )
+                    for offset, timestamp, key, value, headers in zip(
+                        records.offsets, records.timestamps, records.keys, records.values, records.headers, strict=True
+                    )
+                )  # fmt: skip
+
     @property
     def ends(self) -> dict[int, int]:
         return {p: len(self._records[p]) for p in self._ours}
@@ -52,16 +78,25 @@ class MemorySource:
         if self._listener is not None:
             listener, self._listener = self._listener, None
             listener.assigned(self._ours)
+        if self._taken < len(self._fetched):
+            return self._hand_out(records_max)
         found: dict[int, Records] = {}
         each = max(1, records_max // len(self._records))
         for partition, at in self._next.items():
             records = self._records[partition].part(at, at + each)
             if len(records):
                 found[partition] = records
-                self._next[partition] = at + len(records)
+                self._next[partition] = Position(at + len(records))
         if not found:
             time.sleep(timeout_s)
-        return Polled(found, {p: Position(n) for p, n in self._next.items()})
+        return Polled(found, dict(self._next))
+
+    def _hand_out(self, records_max: int) -> Polled:
+        """What is fetched already.  The client gives it in one list; to divide that is the product's own work."""
+        found = by_partition(self._fetched[self._taken : self._taken + records_max])
+        self._taken += records_max
+        self._next.update({partition: position_after(records.offsets[-1]) for partition, records in found.items()})
+        return Polled(found, dict(self._next))
 
     def start(self, partition: int, position: Position) -> None:
         self._next[partition] = position
@@ -89,3 +124,8 @@ class MemorySource:
         return True
 
     def close(self) -> None: ...
+
+
+def _anew(text: bytes | None) -> bytes | None:
+    """In memory beside what is fetched before and after it."""
+    return None if text is None else bytes(memoryview(text))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from confluent_kafka import Message
 
 
@@ -52,8 +54,8 @@ _HEADERS: Any = Message.headers
 _MILLISECONDS = itemgetter(1)
 
 
-def as_records(messages: list[Message]) -> Records:
-    """Messages of one partition, none of them an error, column-wise."""
+def as_records(messages: Sequence[Message]) -> Records:
+    """Messages, none of them an error, column-wise; those of several partitions are in no order."""
     # One pass of C for each attribute: no Python code runs for a message.
     return Records(
         list(map(_OFFSET, messages)),
@@ -62,3 +64,29 @@ def as_records(messages: list[Message]) -> Records:
         list(map(Message.value, messages)),
         list(map(_HEADERS, messages)),
     )
+
+
+def by_partition(messages: Sequence[Message]) -> dict[int, Records]:
+    """Messages, none of them an error, column-wise by partition.
+
+    A client hands them out in one list, in runs of a partition: columns are made of all at once, and divided by runs.
+    """
+    partitions = np.fromiter(map(PARTITION, messages), np.int64, len(messages))
+    starts = _run_starts(partitions)
+    named = partitions[starts].tolist()
+    if len(set(named)) < len(named):  # a partition has several runs: made one, in their order
+        order = np.argsort(partitions, kind="stable")
+        messages, partitions = [messages[at] for at in order.tolist()], partitions[order]
+        starts = _run_starts(partitions)
+        named = partitions[starts].tolist()
+    columns = as_records(messages)
+    if len(named) == 1:
+        return {named[0]: columns}
+    borders = pairwise([*starts, len(messages)])
+    return {partition: columns.part(begin, end) for partition, (begin, end) in zip(named, borders, strict=False)}
+
+
+def _run_starts(partitions: npt.NDArray[np.int64]) -> list[int]:
+    if not len(partitions):
+        return []
+    return [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist()]

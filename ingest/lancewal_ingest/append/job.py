@@ -34,13 +34,17 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import NoteNew
-from lancewal_ingest.append.prepare import Consumed, Outcome, Preparer, Stop, below
+from lancewal_ingest.append.prepare import Consumed, Preparer, Stop, Together, below
+from lancewal_ingest.append.shared_rows import Part
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records
 
 _DECODERS = 2
 """Regions decoded at the same time: Arrow's JSON reader leaves the interpreter free, what comes before and after does not.
 More only keep each other waiting (own measurement: with 4, a tenth slower)."""
+
+
+_NONE = Records([], [], [], [], [])
 
 
 class DeadLetters(Protocol):
@@ -59,18 +63,22 @@ class _Prepared:
     stop: Stop | None
     records: Records
     """Those of the letters; the others are rows by now, or ignored."""
+    shared: Part | None
+    """See ``Together``."""
 
     @classmethod
-    def of(cls, consumed: Consumed, outcome: Outcome) -> _Prepared:
-        entry, letters, stop = outcome
-        return cls(consumed.region, entry, letters, stop, _at(consumed.records, [r.offset for r in letters]))
+    def of(cls, consumed: Consumed, found: Together) -> _Prepared:
+        (entry, letters, stop), shared = found
+        records = _at(consumed.records, [r.offset for r in letters]) if letters else _NONE
+        return cls(consumed.region, entry, letters, stop, records, shared)
 
     def before(self, offset: Position, error: LancewalError) -> _Prepared:
         """What is left where the partition stops at ``offset``, that of a letter."""
         letters = tuple(r for r in self.letters if r.offset < offset)
         entry = None if self.entry is None else _cut(self.entry, offset)
         records = _at(self.records, [r.offset for r in letters])
-        return _Prepared(self.region, entry, letters, Stop(self.region.partition, error), records)
+        stop = Stop(self.region.partition, error)
+        return _Prepared(self.region, entry, letters, stop, records, self.shared)
 
 
 def _at(records: Records, offsets: Sequence[int]) -> Records:
@@ -105,6 +113,8 @@ class AppendJob:
         note_new: NoteNew | None = None,
     ) -> None:
         self.entries: tuple[Entry, ...] = ()
+        self.shared: tuple[Part | None, ...] = ()
+        """Of each entry, see ``Together``."""
         self.stops: tuple[Stop, ...] = ()
         self.letters = 0
         """How many dead letters were acknowledged."""
@@ -152,6 +162,7 @@ class AppendJob:
             self._done.append(self._sent(self._unsent[0]))
             self._unsent.pop(0)
         self.entries = tuple(p.entry for p in self._done if p.entry is not None)
+        self.shared = tuple(p.shared for p in self._done if p.entry is not None)
         self.stops = tuple(p.stop for p in self._done if p.stop is not None)
         # Step 4
         if not self._writer.settled:

@@ -39,7 +39,7 @@ def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> dict[int, 
 
 def joined(pending: Pending | None, more: Records, next_: Position, weight: int) -> Pending:
     """``pending`` with the records that come behind it, and weigh so much."""
-    if pending is None or not len(pending.records):
+    if pending is None or not pending.rows:
         return Pending(more, next_, weight)
     pending.records.extend(more)
     return Pending(pending.records, next_, pending.nbytes + weight)

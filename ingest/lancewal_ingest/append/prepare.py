@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise, repeat
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -28,16 +28,18 @@ from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
+from lancewal_ingest.append.shared_rows import Part
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.outcomes import Decoded, Rejected
+from lancewal_ingest.decode.value_decoder import Weights
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.formats import value_decoder
 from lancewal_kafka.records import Records
 
 R = TypeVar("R", Rejected, RejectedOffset)
 
-TOGETHER_BYTES = 2 << 20
-"""What is decoded together weighs no more, or is of one region: its rows are in memory twice."""
+TOGETHER_BYTES = 8 << 20
+"""What is decoded together weighs no more, or is of one region: whoever keeps rows of it keeps all of it for a while."""
 _RECORD_BYTES = 1 << 10
 """As much as a record counts for that at least: from some thousand on nothing is gained."""
 
@@ -74,6 +76,14 @@ class Outcome(NamedTuple):
     stop: Stop | None
 
 
+class Together(NamedTuple):
+    """What those of one region come to among several."""
+
+    outcome: Outcome
+    shared: Part | None
+    """What the entry's rows are a part of, where other entries have parts of it too."""
+
+
 def lenient(contract: Contract) -> Contract:
     """Under which no record stops a partition, but becomes a dead letter (guarantee 1)."""
     terms = {"on_bad_record": contract.on_bad_record, "on_misrouted": contract.on_misrouted}
@@ -98,24 +108,49 @@ class Preparer:
         self._routing = routing_of(contract)
 
     def prepare(self, consumed: Consumed) -> Outcome:
-        (outcome,) = self.prepare_all([consumed])
+        ((outcome, _),) = self.prepare_all([consumed])
         return outcome
 
-    def prepare_all(self, consumed: Sequence[Consumed]) -> list[Outcome]:
+    def prepare_all(self, consumed: Sequence[Consumed]) -> list[Together]:
         """An outcome for each, in their order."""
-        outcomes: list[Outcome] = []
-        weights = np.array([max(c.nbytes, _RECORD_BYTES * len(c.records)) for c in consumed], np.int64)
+        outcomes: list[Together] = []
+        weights = np.array([max(c.nbytes, _RECORD_BYTES * len(c.records.offsets)) for c in consumed], np.int64)
         for begin, end in pairwise([0, *pieces(weights, TOGETHER_BYTES)]):
-            group = consumed[begin:end]
-            records = group[0].records if len(group) == 1 else Records.joined([c.records for c in group])
-            decoded = self._decoder.decode(records)
-            belongs = self._routing.partitions(records, decoded)
-            at = row = 0
-            for one in group:
-                own = decoded if len(group) == 1 else decoded.part(at, at + len(one.records), row)
-                outcomes.append(self._outcome(one, own, belongs[row : row + own.rows.num_rows]))
-                at, row = at + len(one.records), row + own.rows.num_rows
+            outcomes += self._together(consumed[begin:end], weights[begin:end])
         return outcomes
+
+    def _together(self, group: Sequence[Consumed], weights: Weights) -> list[Together]:
+        if len(group) == 1:
+            records = group[0].records
+            decoded = self._decoder.decode(records)
+            return [Together(self._outcome(group[0], decoded, self._routing.partitions(records, decoded)), None)]
+        records = Records.joined([c.records for c in group])
+        decoded = self._decoder.decode(records)
+        belongs = self._routing.partitions(records, decoded)
+        counts = [len(c.records.offsets) for c in group]
+        wanted = np.repeat(np.array([c.region.partition for c in group], np.int32), counts)
+        if self._drained is None and not decoded.rejected and np.array_equal(belongs, wanted):
+            return self._all_rows(group, decoded.rows, counts, weights)
+        rows = np.concatenate([[0], np.cumsum(decoded.is_row)])
+        ends = list(accumulate(counts))
+        begins = [end - count for end, count in zip(ends, counts, strict=True)]
+        outcomes = [
+            self._outcome(one, decoded.part(begin, end, int(rows[begin])), belongs[rows[begin] : rows[end]])
+            for one, begin, end in zip(group, begins, ends, strict=True)
+        ]
+        return [Together(outcome, None) for outcome in outcomes]
+
+    def _all_rows(
+        self, group: Sequence[Consumed], rows: pa.RecordBatch, counts: Sequence[int], weights: Weights
+    ) -> list[Together]:
+        """Where each record is a row of its partition, and nothing is drained: no entry needs a look of its own."""
+        nbytes = (weights * (rows.get_total_buffer_size() / max(int(weights.sum()), 1))).astype(np.int64).tolist()
+        version = self._contract.version
+        parts = map(Part, repeat(rows), accumulate(counts, initial=0), counts, nbytes)
+        return [
+            Together(Outcome(Entry(c.region, c.first, c.next, version, part.rows, ()), (), None), part)
+            for c, part in zip(group, parts, strict=True)
+        ]
 
     def _outcome(self, consumed: Consumed, decoded: Decoded, belongs: Partitions) -> Outcome:
         next_, region = consumed.next, consumed.region

@@ -36,10 +36,8 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
@@ -51,7 +49,7 @@ from lancewal_ingest.kafka.source import Listener, Offsets, Polled
 from lancewal_ingest.kafka.statistics import INTERVAL_MS, ClientFigures, client_figures
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, bounded_consumer_properties
 from lancewal_kafka.errors import UNREADABLE, code_of, explained, not_accepted, unreadable
-from lancewal_kafka.records import PARTITION, Records, as_records
+from lancewal_kafka.records import PARTITION, Records, by_partition
 from lancewal_kafka.retention import KafkaCompaction
 from lancewal_kafka.topic import TopicFacts, TopicInspector
 
@@ -176,7 +174,7 @@ class ConfluentSource:
         positions = self._consumer.position(self._named(self._next)) if self._next else []
         good = self._without_errors(messages)
         records: dict[int, Records] = {}
-        for partition, columns in _by_partition(good).items():
+        for partition, columns in by_partition(good).items():
             expected = self._next.get(partition)
             if expected is None:
                 continue  # not started (any more)
@@ -467,19 +465,6 @@ def _unreleased(error: KafkaError) -> bool:
     return error.code() == KafkaError.UNRELEASED_INSTANCE_ID or (
         error.code() == KafkaError._FATAL and _UNRELEASED in error.str()
     )
-
-
-def _by_partition(messages: list[Message]) -> dict[int, Records]:
-    """Messages column-wise by partition; they come in runs of one partition."""
-    found: dict[int, Records] = {}
-    partitions = np.fromiter(map(PARTITION, messages), np.int64, len(messages))
-    borders = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(messages)]
-    for at, end in pairwise(borders if messages else ()):
-        columns = as_records(messages[at:end])
-        before = found.setdefault(int(partitions[at]), columns)
-        if before is not columns:
-            before.extend(columns)
-    return found
 
 
 def _from(records: Records, position: Position) -> Records:

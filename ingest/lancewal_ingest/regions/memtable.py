@@ -1,13 +1,19 @@
-"""The MemTable of one region: the durable entries of its OPEN generation, in memory."""
+"""The MemTable of one region: the durable entries of its OPEN generation, in memory.
+
+Rows that lie in a batch with those of other regions (``append.shared_rows``) are its own only after ``own``: until then the
+whole batch is in memory for as long as this MemTable is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from lancewal_core.ids import Generation, Position, Region, Sequence
 from lancewal_core.wal.entry import Entry
+from lancewal_ingest.append.shared_rows import Part, own_rows_of
 
 
 @dataclass(slots=True)
@@ -25,9 +31,11 @@ class MemTable:
     rows: int = 0
     nbytes: int = 0
     last_entry_at: float = 0.0
+    _shared: list[Part] = field(default_factory=list)
+    """Behind ``batches``."""
 
-    def apply(self, entry: Entry, now: float) -> None:
-        """Add the next durable entry."""
+    def apply(self, entry: Entry, now: float, shared: Part | None = None) -> None:
+        """Add the next durable entry.  ``shared``: where its rows lie among others."""
         if entry.first != self.position:
             raise RuntimeError(
                 f"region {self.region.name}: entry starts at {entry.first}, the durable position is {self.position}"
@@ -35,7 +43,25 @@ class MemTable:
         self.entries.append(entry.first)
         self.position = entry.next
         self.last_entry_at = now
-        if entry.rows.num_rows:
+        count = shared.row_count if shared is not None else entry.rows.num_rows
+        if not count:
+            return
+        self.rows += count
+        if shared is not None:
+            self._shared.append(shared)
+            self.nbytes += shared.nbytes
+        else:
+            own([self])
             self.batches.append(entry.rows)
-            self.rows += entry.rows.num_rows
             self.nbytes += entry.rows.get_total_buffer_size()  # ``nbytes`` takes a hundred times as long
+
+
+def own(memtables: Iterable[MemTable]) -> None:
+    """These keep no rows of others in memory from now on, and have all of theirs in ``batches``."""
+    for memtable in memtables:
+        parts = memtable._shared
+        if parts:
+            rows = own_rows_of(parts)
+            memtable.nbytes += rows.get_total_buffer_size() - sum(part.nbytes for part in parts)
+            memtable.batches.append(rows)
+            parts.clear()

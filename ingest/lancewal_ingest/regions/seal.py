@@ -37,7 +37,7 @@ from lancewal_core.region.transitions import Claimant, is_ours, reanchor, seal
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.memtable import MemTable, own
 
 Answer = GenerationRecord | LancewalError
 """Our generation, SEALED or, where it was to be moved, OPEN still; or why it is neither."""
@@ -66,6 +66,7 @@ def to_seal(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
     """Step 1, of generations that are to end."""
     if memtables:
         _check_settled(writer)
+    own(memtables)  # they may wait for their flushes for long
     claimant, now_ms = Claimant(writer.owner, writer.log, writer.next_unsent), context.clock.now_ms()
     return [Fixed(memtable, claimant, now_ms) for memtable in memtables]
 

@@ -11,6 +11,9 @@ Guarantees
     again from the log or from Kafka.
  3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``decode.weight``); while
     that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
+    Of a batch that several MemTables have parts of each is counted by its part.  What stays in memory uncounted, when one of
+    them is given up, is at most what was shared since all had only rows of their own: a 16th of the budget, 32 MiB at most,
+    and one segment.
  4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
  5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.  What a
     record has stopped is tried again by each other version of the contract (``take_up``), and judged as at any opening.
@@ -25,7 +28,7 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted
 from lancewal_core.ids import LogId, OwnerId, Position
-from lancewal_core.process.failpoints import point
+from lancewal_core.process.failpoints import point, points
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.bundling import Bundling
 from lancewal_ingest.append.draining import noting
@@ -40,7 +43,7 @@ from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.consumer_pause import ConsumerPause
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.leaving import Leaving
-from lancewal_ingest.regions.memtable import MemTable
+from lancewal_ingest.regions.memtable import MemTable, own
 from lancewal_ingest.regions.offset_commits import OffsetCommits
 from lancewal_ingest.regions.partitions import Partitions
 from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, MemoryPolicy, SealPolicy
@@ -56,6 +59,8 @@ _LARGE_RECORD = 16 << 10
 """In the mean of a poll: a heap that nobody looks after gets holes from such records."""
 
 SEGMENT_BYTES = 32 << 20
+SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
+"""A part of the budget, and no more, may be rows that MemTables share: where one of them goes, memory keeps its part."""
 BUNDLE_SEGMENTS = 32
 """Far readers ask for half as many by themselves, in the mean."""
 STOPPED_BY_POLICY = (BadRecord, Misrouted, DeadLetterRefused)
@@ -148,6 +153,8 @@ class IngestWorker:
         self._weights = preparer.weights
         self._expected = float(self._weights.largest(context.contract.record_bytes_max))
         """What the next records may weigh each."""
+        self._shared_nbytes = 0
+        """Applied since MemTables had only rows of their own (``memtable.own``)."""
         self._cut = 0
         """The partition with which the next segment begins."""
         self._memory_full = False
@@ -297,6 +304,7 @@ class IngestWorker:
             self._open_due()
             self._sealing.advance(self._writer)
             self._start_job()
+        self._own_shared()
         self._bundling.advance()
         self._flushes.advance()
         self._commits.commit_due(self._partitions.open)
@@ -441,24 +449,25 @@ class IngestWorker:
     def _take(self, polled: Polled) -> None:
         now = self._now()
         open_ = self._partitions.open
-        weights = weighed({p: r for p, r in polled.records.items() if p in open_ and len(r)}, self._weights)
-        for partition, region in open_.items():
-            next_ = polled.next.get(partition)
-            if next_ is None or partition in self._partitions.stopped:
+        weights = weighed({p: r for p, r in polled.records.items() if p in open_ and r.offsets}, self._weights)
+        stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._flight.busy
+        for partition, next_ in polled.next.items():
+            region = open_.get(partition)
+            if region is None or partition in stopped:
                 continue
-            records = polled.records.get(partition)
-            if records is not None and len(records):
-                region.pending = joined(region.pending, records, next_, weights[partition])
+            pending = region.pending
+            if partition in weights:
+                region.pending = joined(pending, polled.records[partition], next_, weights[partition])
                 region.fetched = next_
             elif next_ > region.fetched:
                 region.fetched = next_
-                if region.pending is not None:
-                    region.pending.next = next_
+                if pending is not None:
+                    pending.next = next_
             if (
-                region.pending is None
-                and not self._flight.busy
+                not busy
+                and region.pending is None
                 and region.fetched > region.memtable.position
-                and now - region.memtable.last_entry_at >= self._limits.idle_position_s
+                and now - region.memtable.last_entry_at >= idle_s
             ):
                 region.pending = Pending(Records([], [], [], [], []), region.fetched)
 
@@ -487,7 +496,7 @@ class IngestWorker:
             pending, region.pending = divided(region.pending, room, self._weights, least=least)
             if pending is not None:
                 nbytes += pending.nbytes + self._weights.entry_bytes
-                if len(pending.records):
+                if pending.rows:
                     first_ms[memtable.region.partition] = pending.records.timestamps[0]
                 consumed.append(
                     Consumed(memtable.region, memtable.position, pending.next, pending.records, pending.nbytes)
@@ -540,15 +549,19 @@ class IngestWorker:
         return True
 
     def _apply(self, job: AppendJob, result: Durable | None) -> None:
-        now = self._now()
-        for entry in job.entries if result is not None else ():
-            region = self._partitions.open.get(entry.region.partition)
-            if region is None or region.memtable.region != entry.region:
-                continue
-            with point("memtable.apply", region=entry.region.name, next=entry.next):
-                region.memtable.apply(entry, now)
-            self._commits.reached(entry.region.partition, entry.next)
-            self._observer.appended(entry, job.ignored(entry))
+        now, open_ = self._now(), self._partitions.open
+        found = zip(job.entries, job.shared, strict=True) if result is not None else ()
+        ours = [
+            (entry, shared, region)
+            for entry, shared in found
+            if (region := open_.get(entry.region.partition)) is not None and region.memtable.region == entry.region
+        ]
+        with points("memtable.apply", ({"region": entry.region.name, "next": entry.next} for entry, _, _ in ours)):
+            for entry, shared, region in ours:
+                region.memtable.apply(entry, now, shared)
+                self._shared_nbytes += 0 if shared is None else shared.nbytes
+                self._commits.reached(entry.region.partition, entry.next)
+                self._observer.appended(entry, job.ignored(entry) if entry.rejected else ())
         if result is not None:
             self._observer.segment(result, job.letters)
             self._bundling.add(self._writer, result, job.entries)
@@ -557,6 +570,13 @@ class IngestWorker:
             if region is not None:  # else given up meanwhile: whoever reads the record again stops there
                 region.pending = None  # lies behind the record that stops it
                 self._partitions.stop(stop.partition, stop.error)
+
+    def _own_shared(self) -> None:
+        """Beside the next segment; what MemTables share is counted by parts, and lives longer than the first of them."""
+        if self._shared_nbytes < min(self._memory_policy.nbytes // SHARED_RATIO, SHARED_BYTES_MAX):
+            return
+        self._shared_nbytes = 0
+        own(region.memtable for region in self._partitions.open.values())
 
     # -- owning regions ------------------------------------------------------------------------------------------
 

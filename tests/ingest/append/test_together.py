@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.ids import Generation, Position, Region, Sequence, TopicId
+from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.policy import Policy
+from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.schema import KeyFormat
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_ingest.append import prepare
 from lancewal_ingest.append.prepare import Consumed, Preparer
+from lancewal_ingest.regions.memtable import MemTable, own
 from lancewal_kafka.records import Records
 
 PARTITIONS = 5
@@ -69,7 +73,7 @@ def test_it_comes_to_the_same(
         rng = random.Random(seed)
         consumed = consumed_of(rng)
         monkeypatch.setattr(prepare, "TOGETHER_BYTES", rng.choice([1, 20 << 10, 2 << 20]))
-        together = preparer.prepare_all(consumed)
+        together = [outcome for outcome, _ in preparer.prepare_all(consumed)]
         alone = [preparer.prepare(one) for one in consumed]
         for one, other in zip(together, alone, strict=True):
             assert (one.entry, one.letters) == (other.entry, other.letters)
@@ -77,12 +81,50 @@ def test_it_comes_to_the_same(
             assert (one.stop and one.stop.new_from) == (other.stop and other.stop.new_from)
 
 
-def test_an_entrys_rows_keep_no_others_in_memory() -> None:
+def test_the_rows_of_a_memtable_keep_no_others_in_memory_once_they_are_its_own() -> None:
     preparer = Preparer(contract_of("canonical", "dead-letter"))
     rng = random.Random(1)
-    for one in preparer.prepare_all([consumed for _ in range(40) for consumed in consumed_of(rng)]):
-        assert one.entry is not None
-        assert sum(_buffer_bytes(column) for column in one.entry.rows.columns) <= 2 * one.entry.rows.nbytes + 1024
+    at = dict.fromkeys(range(PARTITIONS), Position(0))
+    tables = {
+        p: MemTable(Region("t", TopicId("i"), p), Generation(1), Sequence(0), Position(0), 0.0)
+        for p in range(PARTITIONS)
+    }
+    rows: dict[int, list[pa.RecordBatch]] = {p: [] for p in range(PARTITIONS)}
+    for turn in range(12):
+        for one, shared in preparer.prepare_all(consumed_of(rng)):
+            assert one.entry is not None
+            partition = one.entry.region.partition
+            moved = one.entry.next - one.entry.first
+            entry = replace(one.entry, first=at[partition], next=Position(at[partition] + moved))
+            tables[partition].apply(entry, 0.0, shared)
+            at[partition] = entry.next
+            rows[partition].append(one.entry.rows)
+        if turn % 5 == 4:
+            own(tables.values())
+            for table in tables.values():
+                held = sum(_buffer_bytes(column) for batch in table.batches for column in batch.columns)
+                assert held <= 2 * sum(batch.nbytes for batch in table.batches) + 2_048 * len(table.batches)
+                assert table.nbytes == sum(batch.get_total_buffer_size() for batch in table.batches)
+    own(tables.values())
+    for partition, table in tables.items():
+        schema = rows[partition][0].schema
+        assert pa.Table.from_batches(table.batches, schema) == pa.Table.from_batches(rows[partition], schema)
+
+
+def test_what_memtables_share_is_counted_by_its_parts() -> None:
+    preparer = Preparer(contract_of("canonical", "dead-letter"))
+    records = [Records([n], [0], [b"1"], [b'{"id": %d}' % n], [None]) for n in range(200)]
+    regions = partitions_of(
+        RegionKeyCodec(pa.schema([("id", pa.int64())])).encode_batch([pa.array(range(200))]), PARTITIONS
+    )
+    found = preparer.prepare_all(
+        [
+            Consumed(Region("t", TopicId("i"), int(p)), Position(n), Position(n + 1), one)
+            for n, (one, p) in enumerate(zip(records, regions, strict=True))
+        ]
+    )
+    (whole,) = {shared.batch.get_total_buffer_size() for _, shared in found if shared is not None}
+    assert whole - len(found) <= sum(shared.nbytes for _, shared in found if shared is not None) <= whole
 
 
 def _buffer_bytes(column: pa.Array) -> int:

@@ -1,0 +1,35 @@
+"""Rows of several regions in one record batch, as they were decoded together, until each region has its own.
+
+To copy a region's part as it comes costs more than to decode it, and to keep it as a slice no less: that is a dozen small
+objects of Arrow's, which are looked up and freed one by one when all else has driven them out of the processor's caches.  So a
+part is a place in its batch, and several of a region are copied together.  Until then whoever has a part keeps the whole
+batch in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+class Part(NamedTuple):
+    """Some rows of a batch, one behind the other."""
+
+    batch: pa.RecordBatch
+    begin: int
+    row_count: int
+    nbytes: int
+    """Its share of the batch, in memory."""
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """As a slice of the batch."""
+        return self.batch.slice(self.begin, self.row_count)
+
+
+def own_rows_of(parts: Sequence[Part]) -> pa.RecordBatch:
+    """A copy of these rows, of one part at least, in their order."""
+    slices = [part.rows for part in parts]
+    return pa.concat_batches([*slices, slices[0].slice(0, 0)])  # of one batch alone it is no copy
