@@ -533,6 +533,11 @@ def _what_is_trimmed_had_no_such_time(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_reader.plan.at_record_time, "_in_generation", lambda *of: (in_generation(*of)[0], True))
 
 
+def _what_is_trimmed_had_records(patch: pytest.MonkeyPatch) -> None:
+    behind = lancewal_reader.plan.at_timestamp.generations_behind
+    patch.setattr(lancewal_reader.plan.at_timestamp, "generations_behind", lambda *of: behind(*of[:4]))
+
+
 def _a_token_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_reader.reads, "plan_at_least", lambda context, goal, timeout_s: plan_strong(context))
 
@@ -601,6 +606,7 @@ MUTATIONS: dict[str, Patch] = {
     "versions that are gone showed the same": _versions_that_are_gone_showed_the_same,
     "times of records ascend": _times_of_records_ascend,
     "what is trimmed had no such time": _what_is_trimmed_had_no_such_time,
+    "what is trimmed had records": _what_is_trimmed_had_records,
     "a token is not waited for": _a_token_is_not_waited_for,
     "a dead letter is reached": _a_dead_letter_is_reached,
     "what no listing shows is not asked for": _what_no_listing_shows_is_not_asked_for,
@@ -624,6 +630,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "a version may hold more than the positions": "points",
     "an entry counts whenever it was written": "points",
     "times of records ascend": "points",
+    "what is trimmed had records": "points",
     "what is trimmed had no such time": "points",
     "a token is not waited for": "points",
     "a dead letter is reached": "points",

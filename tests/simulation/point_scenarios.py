@@ -98,6 +98,27 @@ def first_record_of_a_time_is_trimmed() -> None:
     _said(stage, "read at record-time: OutsideHistoryWindow")
 
 
+def what_is_trimmed_had_no_record() -> None:
+    """Behind a version a partition has a generation without records, which is trimmed since, and one that is kept."""
+    stage, a, t = _stage(history_window_s=4)
+    f = stage.flusher("f")
+    stage.append_and_seal(a, 0)
+    stage.round(f)
+    merged = _later(stage)
+    require(a.worker.drain(2.0), "A drains")
+    b = stage.member("b")
+    stage.take_over(a, b, 0, 1)
+    stage.append(b, 0)
+    then = _later(stage)
+    stage.round(f)
+    stage.collect(f)
+    index = stage.checker.indexes.read([stage.region(0)])[stage.region(0)]
+    require(index.trimmed_generation == 2, "trimmed is", index.trimmed_generation)
+    for ms in (merged, then):
+        t.at_timestamp(ms)
+    _said(stage, "read at timestamp", 2)
+
+
 def record_becomes_durable_while_it_is_awaited() -> None:
     """A reader has its token before the record is in the log."""
     stage, a, t = _stage()
@@ -159,6 +180,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     version_of_the_time_is_gone: ("versions that are gone showed the same", "rows of a user"),
     time_of_records_lies_within_a_generation: ("times of records ascend", "lacks|not before"),
     first_record_of_a_time_is_trimmed: ("what is trimmed had no such time", "trimmed"),
+    what_is_trimmed_had_no_record: ("what is trimmed had records", "not 2 times"),
     record_becomes_durable_while_it_is_awaited: ("a token is not waited for", "is not in"),
     record_of_a_token_is_none: ("a dead letter is reached", "nor rejected"),
     listings_show_nothing_of_a_token_s_record: ("what no listing shows is not asked for", "nor rejected"),

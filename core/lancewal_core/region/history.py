@@ -229,10 +229,7 @@ def generations_behind(
             "longer window is set by history_window_s of the table",
             region=region.name,
         )
-    if index.trimmed_generation > merged:
-        merged = index.trimmed_generation
-        if index.newest is not None and index.newest.generation == merged:
-            return []
+    merged = max(merged, index.trimmed_generation)  # the newest generation is never trimmed
     known = {record.generation: record for record in index.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:

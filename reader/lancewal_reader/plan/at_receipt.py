@@ -195,13 +195,13 @@ def _parts(
     merged = pinned.in_force.position(region)
     begin = Position(0) if merged is None else merged
     records = generations_behind(context, region, index, pinned.in_force.generation(region), begin)
-    if merged is not None and records and records[0].first != merged:
+    if merged is not None and records[0].first != merged:
         raise PlanStale(
             f"region {region.name}: generation {records[0].generation} begins at {records[0].first}, the table ends at "
             f"{merged}",
             region=region.name,
         )
-    end = records[-1].next if records else begin
+    end = records[-1].next
     if end is not None and end < cut:
         raise PlanStale(
             f"region {region.name}: the receipt's position {cut} lies behind its end {end}; the store's listing "
