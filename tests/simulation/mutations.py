@@ -534,8 +534,7 @@ def _what_is_trimmed_had_no_such_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def _what_is_trimmed_had_records(patch: pytest.MonkeyPatch) -> None:
-    behind = lancewal_reader.plan.at_timestamp.generations_behind
-    patch.setattr(lancewal_reader.plan.at_timestamp, "generations_behind", lambda *of: behind(*of[:4]))
+    patch.setattr(lancewal_reader.plan.at_timestamp, "generations_behind", lambda *of: generations_behind(*of[:4]))
 
 
 def _a_token_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
