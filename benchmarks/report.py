@@ -38,12 +38,10 @@ def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> 
 def _strategy_rows(kind: str, percent: int) -> list[_Row]:
     """What ``merge_strategies`` measures."""
     name = f"{kind}_{percent}_percent"
-    patches = kind == "patches"
-    text = f"{percent} % of the rows " + ("patched in one column of seven" if patches else "updated")
-    peer = "the faster write_mode of merge_insert" if patches else "merge_insert"
-    modes = ("rewrite_rows", "rewrite_columns") if patches else ("rewrite_rows",)
+    text = f"{percent} % of the rows " + ("updated" if kind == "updates" else "patched in one column of seven")
     return [
-        (f"{text}: {peer} over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster", "above 1", ".2f"),
+        (f"{text}: merge_insert over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster", "above 1",
+         ".2f"),
         ("fragments: hidden rows alone", f"{name}_fragments_hide", "-", ".0f"),
         ("fragments: written anew right behind", f"{name}_fragments_rewrite", "-", ".0f"),
         ("fragments: columns in place", f"{name}_fragments_columns", "-", ".0f"),
@@ -54,7 +52,7 @@ def _strategy_rows(kind: str, percent: int) -> list[_Row]:
         ("written, compaction right behind included, MiB", f"{name}_mib_written", "-", ",.1f"),
         ("FLUSHED to committed, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
         ("the same and the compaction right behind, ms", f"{name}_with_compaction_ms", "-", ",.0f"),
-        *((f"merge_insert, write_mode {mode}, ms", f"{name}_merge_insert_{mode}_ms", "-", ",.0f") for mode in modes),
+        ("merge_insert, ms", f"{name}_merge_insert_ms", "-", ",.0f"),
     ]  # fmt: skip
 
 
