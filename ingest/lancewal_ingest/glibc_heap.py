@@ -4,10 +4,11 @@ By default each thread gets a heap of its own, and Arrow keeps another.  What a 
 free in one of them is of no use to the others, and the process stays as large as the sum of their peaks.  Own
 measurement, 5 M mixed rows on two cores with a budget of 512 MiB: 1,000 MiB at the peak without this module, 760 with it.
 
-Where records are large, what takes more than half a MiB gets pages of its own, which go back at once.  Left to itself glibc
-raises that limit to the largest piece that was ever freed, up to 32 MiB, and records and columns of a megabyte leave holes
-that nothing fits into: own measurement, records of 900 KB, 430 MiB of them at the peak.  Small records leave none, and new
-pages for each of their batches cost a seventh of the processor's time.
+Where large records are most of what comes, in bytes, what takes more than half a MiB gets pages of its own, which go back
+at once.  Left to itself glibc raises that limit to the largest piece that was ever freed, up to 32 MiB, and records and
+columns of a megabyte leave holes that nothing fits into: own measurement, records of 900 KB, 430 MiB of them at the peak,
+and 250 where they are one in a thousand.  Small records leave none, and new pages for each of their batches cost a seventh
+of the processor's time.
 """
 
 from __future__ import annotations

@@ -28,13 +28,18 @@ class Pending:
         self.rows = len(self.records)
 
 
-def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> dict[int, int]:
-    """What the records of each partition weigh together, of which none is without; at the cost of one."""
+LARGE_RECORD = 16 << 10
+
+
+def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> tuple[dict[int, int], bool]:
+    """What the records of each partition weigh together, of which none is without, at the cost of one; and whether large ones
+    are most of it, be they few."""
     if not polled:
-        return {}
+        return {}, False
     each = weights.each(Records.joined(list(polled.values())))
     starts = [0, *accumulate(map(len, polled.values()))][:-1]
-    return dict(zip(polled, np.add.reduceat(each, starts).tolist(), strict=True))
+    large = bool(2 * each[each >= LARGE_RECORD].sum() > each.sum())
+    return dict(zip(polled, np.add.reduceat(each, starts).tolist(), strict=True)), large
 
 
 def joined(pending: Pending | None, more: Records, next_: Position, weight: int) -> Pending:

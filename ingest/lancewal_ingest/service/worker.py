@@ -55,9 +55,6 @@ _DECODE_COPIES = 2
 _FLUSH_POLL_S = 0.01
 """A small generation is flushed in about that time: several wait for one another no longer."""
 
-_LARGE_RECORD = 16 << 10
-"""In the mean of a poll: a heap that nobody looks after gets holes from such records."""
-
 SEGMENT_BYTES = 32 << 20
 SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
 """A part of the budget, and no more, may be rows that MemTables share: where one of them goes, memory keeps its part."""
@@ -403,8 +400,6 @@ class IngestWorker:
             # A region that left within the poll took its bytes along; so a mean can be too small, and never counts at once.
             mean = (more_bytes - nbytes) / (more_rows - rows)
             self._expected = max(self._expected / 2, mean)
-            if mean >= _LARGE_RECORD:
-                use_own_pages()
 
     def _waiting(self) -> tuple[int, int]:
         """Records consumed and not yet in a segment, and their weight."""
@@ -449,7 +444,9 @@ class IngestWorker:
     def _take(self, polled: Polled) -> None:
         now = self._now()
         open_ = self._partitions.open
-        weights = weighed({p: r for p, r in polled.records.items() if p in open_ and r.offsets}, self._weights)
+        weights, large = weighed({p: r for p, r in polled.records.items() if p in open_ and r.offsets}, self._weights)
+        if large:
+            use_own_pages()  # a heap that nobody looks after gets holes from such records
         stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._flight.busy
         for partition, next_ in polled.next.items():
             region = open_.get(partition)

@@ -35,6 +35,7 @@ from lancewal_ingest.decode.value_decoder import Ops
 from lancewal_ingest.decode.weight import pieces
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.policy import GENERATION_BYTES_MAX, GenerationStats, MemoryPolicy, SealDecision, SealPolicy
+from lancewal_ingest.service import worker as worker_module
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.clients import bounded_consumer_properties
 from lancewal_kafka.records import Records
@@ -184,6 +185,29 @@ def turns(worker: IngestWorker, made: Place, count: int) -> None:
 
 BUDGET = 4 << 20
 LIMITS = WorkerLimits(linger_s=0.05, idle_position_s=1e9, segment_bytes=BUDGET // 8)
+
+
+def few_large(key: int, offset: int) -> bytes:
+    return json.dumps({"k": key, "a": "x" * (100_000 if offset % 500 == 0 else 50)}).encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "large"),
+    [(text(50), False), (text(5_000), False), (text(50_000), True), (few_large, True)],
+    ids=["small", "middling", "large", "few large"],
+)
+def test_large_records_get_pages_of_their_own_be_they_few(
+    value: Any, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One in five hundred is most of what is in memory then; without, what these leave is holes."""
+    asked: list[None] = []
+    monkeypatch.setattr(worker_module, "use_own_pages", lambda: asked.append(None))
+    made = place("string", record_bytes_max=200_000)
+    made.source = Full(made, value)
+    worker = made.worker(SealPolicy(), WorkerLimits(), MemoryPolicy())
+    worker.assigned([0])
+    turns(worker, made, 10)
+    assert bool(asked) == large
 
 
 @pytest.mark.parametrize(
