@@ -33,7 +33,7 @@ from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.unmerged.completed import complete_rows
 from lancewal_reader.unmerged.load import DeltaContext, load
 from lancewal_reader.unmerged.loaded import Loaded
-from lancewal_reader.unmerged.portions import records_of
+from lancewal_reader.unmerged.portions import records_in
 
 BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
@@ -120,8 +120,9 @@ def _hidden(
     if known is not None:
         return known
     rows = sum(fragment.live_rows for fragment in pinned.fragments())
-    records = sum(records_of(source) for delta in plan.deltas for source in delta.sources)
-    if records > rows // _LOOKED_UP_ONE_OF or not lookup.at_hand(pinned, context.contract.rows.primary_key):
+    if records_in(plan.deltas) > rows // _LOOKED_UP_ONE_OF or not lookup.at_hand(
+        pinned, context.contract.rows.primary_key
+    ):
         return None
     return context.hidden.addresses(lookup.addresses, pinned, plan, mask())
 

@@ -240,6 +240,10 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_what_an_index_does_not_show_is_found_without_it",
         "test_what_is_wrong_is_said",
     ],
+    "reader/unmerged/test_loaded.py": [
+        "test_reads_go_on_through_flushes_that_their_cuts_divide",
+        "test_reads_go_on_through_merges_of_some_regions",
+    ],
     "simulation/test_accidents.py": ["test_accident"],
     "simulation/test_coverage.py": ["test_nearly_every_branch_of_the_protocol_is_taken"],
     "simulation/test_crash_points.py": ["test_crash_at"],

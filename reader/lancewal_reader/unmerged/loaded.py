@@ -22,7 +22,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_reader.plan.strong import RegionDelta, SnapshotRef
 from lancewal_reader.unmerged.flushed import Flushed
-from lancewal_reader.unmerged.portions import records_of
+from lancewal_reader.unmerged.portions import records_in
 
 _Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
 
@@ -163,13 +163,13 @@ def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[Region
             return None
         sources = tuple(source for source in delta.sources if source.next > before.cut)
         behind.append(RegionDelta(delta.region, sources, delta.cut))
-    if left and _records([*left, *behind]) >= _records(deltas):
+    if left and not _is_less([*left, *behind], deltas):
         return None
     return Begun(loaded, behind, left)
 
 
-def _records(deltas: Sequence[RegionDelta]) -> int:
-    return sum(records_of(source) for delta in deltas for source in delta.sources)
+def _is_less(read: Sequence[RegionDelta], anew: Sequence[RegionDelta]) -> bool:
+    return records_in(read) < records_in(anew)
 
 
 def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:

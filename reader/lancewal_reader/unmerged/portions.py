@@ -10,7 +10,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from graphlib import TopologicalSorter
 from itertools import pairwise
 from typing import TypeAlias
@@ -35,6 +35,10 @@ def records_of(source: Source) -> int:
     return source.rows if isinstance(source, EntryRef) else source.next - source.first
 
 
+def records_in(deltas: Iterable[RegionDelta]) -> int:
+    return sum(records_of(source) for delta in deltas for source in delta.sources)
+
+
 class Portions:
     """The portions of some groups of deltas, each with all groups, of which some may have nothing in it."""
 
@@ -48,7 +52,7 @@ class Portions:
 
     def __iter__(self) -> Iterator[Groups]:
         deltas = [delta for group in self._groups for delta in group]
-        if sum(records_of(source) for delta in deltas for source in delta.sources) <= PORTION_RECORDS:
+        if records_in(deltas) <= PORTION_RECORDS:
             yield self._groups
             return
         records: dict[_Object, int] = {}
