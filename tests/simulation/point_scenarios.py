@@ -131,27 +131,22 @@ def record_becomes_durable_while_it_is_awaited() -> None:
 
 def record_of_a_token_is_none() -> None:
     """It became a dead letter: while it is unmerged, and behind its merge."""
-    stage, a, t = _stage()
-    f = stage.flusher("f")
-    stage.append(a, 0)
-    offset = stage.send_bad(0)
-    stage.append(a, 0)
-    bad = next(record for record in stage.topic.partitions[0].records if record.offset == offset)
-    for act in (lambda: None, lambda: stage.seal(a), lambda: stage.round(f)):
-        act()
-        t.at_least(bad, 0, 2.0)
-    _said(stage, "read at least: TokenRejected", 3)
+    _dead_letter_is_told(*_stage())
 
 
 def listings_show_nothing_of_a_token_s_record() -> None:
     """A dead letter's entry is kept, but neither the listing of its log nor that of its partition's pages shows anything."""
     stage, a, t = _stage()
+    stage.scripts["t"].listings[f"wal/{a.log}"] = ListFault.PARTIAL
+    _dead_letter_is_told(stage, a, t)
+
+
+def _dead_letter_is_told(stage: Stage, a: Member, t: Travelling) -> None:
     f = stage.flusher("f")
     stage.append(a, 0)
     offset = stage.send_bad(0)
     stage.append(a, 0)
     bad = next(record for record in stage.topic.partitions[0].records if record.offset == offset)
-    stage.scripts["t"].listings[f"wal/{a.log}"] = ListFault.PARTIAL
     for act in (lambda: None, lambda: stage.seal(a), lambda: stage.round(f)):
         act()
         t.at_least(bad, 0, 2.0)

@@ -204,12 +204,12 @@ def _from_logs(
     regions that have none, or whose log cannot be read."""
     by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
     for region, index in opened.indexes.read_each(regions).items():
-        answers[region] = index if isinstance(index, LancewalError) else None
-        if isinstance(index, RegionIndex):
-            oldest = next((r for r in index.generations if r.state is State.SEALED), None)
-            if oldest is not None:
-                del answers[region]
-                by_log.setdefault(oldest.log, {})[region] = oldest
+        generations = index.generations if isinstance(index, RegionIndex) else ()
+        oldest = next((r for r in generations if r.state is State.SEALED), None)
+        if oldest is None:
+            answers[region] = index if isinstance(index, LancewalError) else None
+        else:
+            by_log.setdefault(oldest.log, {})[region] = oldest
     for log, records in by_log.items():
         while records:
             try:

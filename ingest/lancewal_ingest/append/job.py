@@ -64,7 +64,7 @@ class _Prepared:
     records: Records
     """Those of the letters; the others are rows by now, or ignored."""
     shared: Part | None
-    """See ``Together``."""
+    """See ``Together``; None where there are letters."""
 
     @classmethod
     def of(cls, consumed: Consumed, found: Together) -> _Prepared:
@@ -77,8 +77,7 @@ class _Prepared:
         letters = tuple(r for r in self.letters if r.offset < offset)
         entry = None if self.entry is None else _cut(self.entry, offset)
         records = _at(self.records, [r.offset for r in letters])
-        stop = Stop(self.region.partition, error)
-        return _Prepared(self.region, entry, letters, stop, records, self.shared)
+        return _Prepared(self.region, entry, letters, Stop(self.region.partition, error), records, None)
 
 
 def _at(records: Records, offsets: Sequence[int]) -> Records:

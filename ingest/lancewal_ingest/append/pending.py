@@ -12,6 +12,9 @@ from lancewal_core.ids import Position
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
 
+_LARGE_RECORD = 16 << 10
+"""Bytes that one takes in memory from which on it may leave a hole there (``glibc_heap``)."""
+
 
 @dataclass(slots=True)
 class Pending:
@@ -28,9 +31,6 @@ class Pending:
         self.rows = len(self.records)
 
 
-LARGE_RECORD = 16 << 10
-
-
 def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> tuple[dict[int, int], bool]:
     """What the records of each partition weigh together, of which none is without, at the cost of one; and whether large ones
     are most of it, be they few."""
@@ -38,7 +38,7 @@ def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> tuple[dict
         return {}, False
     each = weights.each(Records.joined(list(polled.values())))
     starts = [0, *accumulate(map(len, polled.values()))][:-1]
-    large = bool(2 * each[each >= LARGE_RECORD].sum() > each.sum())
+    large = bool(2 * each[each >= _LARGE_RECORD].sum() > each.sum())
     return dict(zip(polled, np.add.reduceat(each, starts).tolist(), strict=True)), large
 
 

@@ -38,10 +38,10 @@ class SealDecision(Enum):
     REANCHOR = "reanchor"
 
 
-GROUPS = 8
+_TURNS = (0, 4, 2, 6, 1, 5, 3, 7)
+"""By group of partitions: neighbours lie far apart, so that few partitions do too."""
+GROUPS = len(_TURNS)
 """Regions of a log that share a seal by distance are one in so many."""
-_TURN = (0, 4, 2, 6, 1, 5, 3, 7)
-"""Of a partition's group: neighbours lie far apart, so that few partitions do too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class SealPolicy:
         return SealDecision.KEEP
 
     def _passed(self, stats: GenerationStats) -> bool:
-        ahead = _TURN[stats.partition % GROUPS] * self.log_distance // GROUPS
+        ahead = _TURNS[stats.partition % GROUPS] * self.log_distance // GROUPS
         return (stats.next + ahead) // self.log_distance > (stats.first + ahead) // self.log_distance
 
 

@@ -26,7 +26,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, PlanStale, Refresh, TokenRejected, TokenTimeout
+from lancewal_core.errors import InvalidInput, PlanStale, TokenRejected, TokenTimeout
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -37,7 +37,7 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Trailer
 from lancewal_core.wal.tail import LogTail, read_trailer
 from lancewal_reader.plan.log_entries import EntryRef
-from lancewal_reader.plan.strong import PAUSE_S, PLANS_MAX, PlanContext, ReadPlan, plan_strong, walk_from
+from lancewal_reader.plan.strong import PlanContext, ReadPlan, looked_again, plan_strong, walk_from
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.point.token import Least
 
@@ -168,17 +168,8 @@ class _Tails:
 
 def check_rejected(context: PlanContext, goal: Goal) -> None:
     """Steps 3 and 4."""
-    reason: Exception | None = None
-    for attempt in range(PLANS_MAX):
-        if attempt:
-            context.clock.sleep(PAUSE_S * attempt)
-        try:
-            return _check_rejected_once(context, goal)
-        except Refresh as error:
-            reason = error
-    raise PlanRetriesExhausted(
-        f"whether records of at_least became dead letters is not found out after {PLANS_MAX} tries; the last reason: {reason}"
-    ) from reason
+    what = "whether records of at_least became dead letters is not found out"
+    looked_again(context, lambda: _check_rejected_once(context, goal), what)
 
 
 def _check_rejected_once(context: PlanContext, goal: Goal) -> None:

@@ -45,10 +45,8 @@ from functools import partial
 from lancewal_core.errors import (
     InvalidInput,
     MergedPositionUnknown,
-    PlanRetriesExhausted,
     PlanStale,
     RecordsGivenUp,
-    Refresh,
     TableRestored,
     VersionGone,
 )
@@ -67,14 +65,13 @@ from lancewal_reader.plan.contract_eras import contracts_up_to, lies_before_a_ch
 from lancewal_reader.plan.log_entries import LogEntries
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (
-    PAUSE_S,
-    PLANS_MAX,
     PlanContext,
     ReadPlan,
     RegionDelta,
     SnapshotRef,
     Source,
     check_contract,
+    looked_again,
     walk_from,
 )
 from lancewal_reader.point.receipt import Receipt
@@ -102,17 +99,7 @@ def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
     # Step 1
     _check_receipt(context.contract, at)
     check_contract(context)
-    reason: Exception | None = None
-    for attempt in range(PLANS_MAX):
-        if attempt:
-            context.clock.sleep(PAUSE_S * attempt)
-        try:
-            return _plan_once(context, at)
-        except Refresh as error:  # Step 6
-            reason = error
-    raise PlanRetriesExhausted(
-        f"no plan for this receipt after {PLANS_MAX} tries; the last reason: {reason}"
-    ) from reason
+    return looked_again(context, lambda: _plan_once(context, at), "no plan for this receipt")  # Step 6
 
 
 def _check_receipt(contract: Contract, at: Receipt) -> None:

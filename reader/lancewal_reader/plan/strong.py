@@ -32,10 +32,11 @@ which takes two where each index has moved by at most one version, and step 3 on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import (
@@ -62,6 +63,7 @@ from lancewal_core.wal.walk import Walk, walk_cached, walk_trailers
 from lancewal_reader.plan.log_entries import EntryRef, KnownEntries, LogEntries
 from lancewal_reader.plan.open_versions import OpenVersions
 
+T = TypeVar("T")
 PLANS_MAX = 20
 PAUSE_S = 0.02
 
@@ -174,17 +176,23 @@ def plan_eventual(context: PlanContext) -> ReadPlan:
 
 def plan_strong(context: PlanContext) -> ReadPlan:
     """Steps 1 to 5."""
+    return looked_again(context, lambda: _plan_once(context), "no consistent plan")
+
+
+def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
+    """What ``once`` gives, tried again where something has moved meanwhile, but for the contract; ``PlanRetriesExhausted``
+    says that it ``failed``."""
     reason: Exception | None = None
     for attempt in range(PLANS_MAX):
         if attempt:
             context.clock.sleep(PAUSE_S * attempt)
         try:
-            return _plan_once(context)
+            return once()
         except ContractChanged:
             raise
         except Refresh as error:
             reason = error
-    raise PlanRetriesExhausted(f"no consistent plan after {PLANS_MAX} tries; the last reason: {reason}") from reason
+    raise PlanRetriesExhausted(f"{failed} after {PLANS_MAX} tries; the last reason: {reason}") from reason
 
 
 def _plan_once(context: PlanContext) -> ReadPlan:

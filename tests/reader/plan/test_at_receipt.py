@@ -368,7 +368,7 @@ def test_what_is_no_receipt_of_this_table_is_refused(pipeline: Pipeline) -> None
 
 
 def test_a_cut_behind_everything_durable_is_named(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lancewal_reader.plan.at_receipt.PLANS_MAX", 2)
+    monkeypatch.setattr("lancewal_reader.plan.strong.PLANS_MAX", 2)
     pipeline.produce(30)
     pipeline.ingest()
     table = open_table(pipeline.uri)

@@ -330,10 +330,8 @@ def encode_flush(flush: Flush) -> bytes:
         "fragments": [json.loads(f) for f in flush.fragments],
         "parts": [_members(part) for part in flush.parts],
     }
-    flush_and_sum = {"flush": content, "crc32c": google_crc32c.value(_canonical(content))}
-    return json.dumps(
-        flush_and_sum, separators=(",", ":")
-    ).encode()  # with indents it would be made in Python, not in C
+    summed = {"flush": content, "crc32c": google_crc32c.value(_canonical(content))}
+    return json.dumps(summed, separators=(",", ":")).encode()  # with indents it would be made in Python, not in C
 
 
 def _members(part: FlushPart) -> dict[str, object]:
