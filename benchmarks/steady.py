@@ -26,7 +26,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ MEMBERS = 2
 WARM_S, COUNTED_S, READ_S = 30.0, 150.0, 40.0
 ROW_BYTES = 150.0
 PIECE_S = 0.01
+QUEUED_MAX = 50_000
+"""Rows that wait in the producer: half of what its client lets wait."""
 PRODUCER_LINGER_MS = 50
 LISTINGS = "listings of the log by garbage rounds"
 METHODS = {"put": ("PUT", "POST"), "get": ("GET", "HEAD"), "list": ("LIST",), "delete": ("DELETE",)}
@@ -98,12 +101,13 @@ http: {{ingest_port: 0, flusher_port: 0}}
         ]
         try:
             time.sleep(15)  # imports and the first joining of the group
-            with _producing(servers, topic):
+            with _producing(servers, topic) as produced:
                 time.sleep(WARM_S)
                 store.take()
-                began = time.monotonic()
+                began, before = time.monotonic(), produced()
                 time.sleep(COUNTED_S)
                 taken, seconds = store.take(), time.monotonic() - began
+                rate = (produced() - before) / seconds
                 freshness = _freshness(uri, store)
             codes = [service.exit_code for service in services]
         finally:
@@ -112,7 +116,8 @@ http: {{ingest_port: 0, flusher_port: 0}}
         if any(code is not None for code in codes):
             logs = [(folder / f"{n}.log").read_text()[-1500:] for n in range(len(services))]
             raise RuntimeError(f"a service ended by itself, exit codes {codes}: {logs}")
-    return {**_rates(taken, seconds), **freshness, "expected_requests": expected_requests(partitions)}
+    found = {**_rates(taken, seconds), **freshness, "expected_requests": expected_requests(partitions)}
+    return {"rows_per_s": rate, **found}
 
 
 def expected_requests(partitions: int) -> float:
@@ -143,19 +148,20 @@ def _freshness(uri: str, store: SmallS3Process) -> dict[str, float]:
 
 
 @contextmanager
-def _producing(servers: str, topic: str) -> Iterator[None]:
-    """At ``RATE``, beside what is done inside ``with``."""
-    over = threading.Event()
-    thread = threading.Thread(target=_produce, args=(servers, topic, over))
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def _producing(servers: str, topic: str) -> Iterator[Callable[[], int]]:
+    """At ``RATE``, beside what is done inside ``with``; tells how many rows were produced so far."""
+    over, produced = threading.Event(), [0]
+    with ThreadPoolExecutor(1) as pool:
+        producing = pool.submit(_produce, servers, topic, over, produced)
+        try:
+            yield lambda: produced[0]
+        finally:
+            over.set()
+            producing.result()
 
 
-def _produce(servers: str, topic: str, over: threading.Event) -> None:
+def _produce(servers: str, topic: str, over: threading.Event, produced: list[int]) -> None:
+    """What the broker does not take, as in its first seconds, waits here, and is produced later as fast as it goes."""
     producer = Producer(
         {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": PRODUCER_LINGER_MS}
     )
@@ -166,8 +172,11 @@ def _produce(servers: str, topic: str, over: threading.Event) -> None:
         now = time.time_ns() // 1000
         for n in range(n, n + piece):  # noqa: B020 # goes on where the last piece ended
             row = fresh_row(ids[n % BASE_ROWS], n, now)
+            while len(producer) >= QUEUED_MAX:
+                producer.poll(PIECE_S)
             producer.produce(topic, key=row.key, value=row.value)
         n += 1
+        produced[0] = n
         producer.poll(0)
         over.wait(max(0.0, began + n / RATE - time.monotonic()))
     producer.flush()

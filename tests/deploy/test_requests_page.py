@@ -416,6 +416,21 @@ def test_what_a_merge_takes_is_read_side_by_side() -> None:
     assert len(rounds) == 1
 
 
+def test_where_nothing_comes_reads_soon_ask_less() -> None:
+    with acts(SMALL) as table:
+        for _ in range(2):
+            table.feed()
+            table._merge()
+        reader = table._open()
+        for ended, asked in ((False, (8, 3)), (True, (3, 1))):
+            if ended:
+                table._ingests[0].worker.drain(60.0)
+            for _ in range(4):
+                reader.to_arrow(["id"])
+            counted = table._counted(lambda: reader.to_arrow(["id"]))
+            assert (len(counted.requests), counted.rounds) == asked
+
+
 def test_with_its_rows_one_key_takes_two_rounds_more() -> None:
     """To open the flushed file, and to read it; what is merged is read meanwhile."""
     with tempfile.TemporaryDirectory() as folder, CountedS3("of no table: all is counted") as store:

@@ -89,7 +89,7 @@ def agree(yes: bool, to: str) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"{to}, for good: look at it with --dry-run, and give --yes. Nothing was changed")
+        raise InvalidInput(f"nothing was changed; with --yes, {to}, for good: look at it with --dry-run first")
     typer.echo(many_lines(f"{to}, for good. Go on? [y/N] "), err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise InvalidInput("nothing was changed")

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
+from lancewal_core.errors import Corrupt, FormatUnknown, InvalidInput, ObjectCorrupt
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.clock import ms_since_1970, utc_text
 from lancewal_core.store.json_object import JsonFault, JsonObject
@@ -122,8 +122,25 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
 
 
 def snapshots(table: Table) -> Sequence[Snapshot]:
-    """All that are made, by name."""
-    return [found for branch in table.branches() if (found := snapshot_of(branch)) is not None]
+    """All that are made, by name; one that is damaged or of a later release raises."""
+    found, faults = readable_snapshots(table)
+    if faults:
+        raise faults[0]
+    return found
+
+
+def readable_snapshots(table: Table) -> tuple[Sequence[Snapshot], Sequence[Corrupt]]:
+    """Those of all that can be read, and what is wrong with each other."""
+    found: list[Snapshot] = []
+    faults: list[Corrupt] = []
+    for branch in table.branches():
+        try:
+            snapshot = snapshot_of(branch)
+        except Corrupt as fault:
+            faults.append(fault)
+        else:
+            found += [] if snapshot is None else [snapshot]
+    return found, faults
 
 
 def snapshots_there(table: Table) -> str:

@@ -103,15 +103,18 @@ def list_all(
 
     Example: lancewal snapshot list
     """
-    from lancewal_core.table.snapshots import about, snapshots
+    from lancewal_core.table.snapshots import about, readable_snapshots
 
-    found = [about(snapshot) for snapshot in snapshots(_table(read_settings(config, table, storage_option)))]
+    readable, faults = readable_snapshots(_table(read_settings(config, table, storage_option)))
+    found = [about(snapshot) for snapshot in readable]
     if output is Output.JSON:
         say_json({"snapshots": found})
     elif found:
         say("\n".join(aligned([_row(one) for one in found])))
-    else:
+    elif not faults:
         say("no snapshots")
+    if faults:
+        raise faults[0]  # behind the others, which are sound
 
 
 @app.command()

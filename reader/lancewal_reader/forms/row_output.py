@@ -91,7 +91,7 @@ def _write(
 
 def _table(names: list[str], lines: list[list[str]]) -> str:
     rule = ["-" * max(map(len, column)) for column in zip(names, *lines, strict=True)]
-    return "\n".join([*aligned([names, rule, *lines]), f"({len(lines)} rows)", ""])
+    return "\n".join([*aligned([names, rule, *lines]), f"({len(lines)} row{'' if len(lines) == 1 else 's'})", ""])
 
 
 def _shown(value: object) -> str:

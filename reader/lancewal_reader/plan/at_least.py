@@ -125,7 +125,7 @@ def _timeout(goal: Goal, version: int, reached: Mapping[Region, Position]) -> To
     said += f"; table version {version} of {goal.version}" if version < goal.version else ""
     return TokenTimeout(
         f"what is asked for by at_least is not there yet; positions reached: {said}. "
-        "Wait longer (timeout_s), or see what is behind (`lancewal status`)",
+        "Wait longer (timeout_s, --timeout), or see what is behind (`lancewal status`)",
         reached={f"{r.topic}-{r.partition}": int(reached.get(r, 0)) for r in missing},
         wanted={f"{r.topic}-{r.partition}": int(goal.positions[r]) for r in missing},
     )

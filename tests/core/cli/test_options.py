@@ -86,7 +86,7 @@ def test_where_nobody_can_be_asked_it_takes_yes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(InvalidInput, match="give --yes"):
+    with pytest.raises(InvalidInput, match="with --yes, the rows are dropped, for good"):
         agree(False, "the rows are dropped")
     agree(True, "the rows are dropped")
     assert capsys.readouterr() == ("", "")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import lance
 import pytest
 
 from lancewal_core.cli.program import run
@@ -87,3 +88,23 @@ def test_several_tables_of_one_topic(table: FlusherTable, said: Said, tmp_path: 
     made = json.loads(said("snapshot", "create", "eom", "-t", table.uri, "-t", other.uri, "-o", "json"))["snapshots"]
     assert [one["table"] for one in made] == [table.uri, other.uri]
     other.close()
+
+
+def test_a_damaged_one_does_not_hide_the_others(
+    table: FlusherTable, said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("eom", "kept", "later"):
+        said("snapshot", "create", name)
+    branches = lance.dataset(table.uri).branches
+    noted = branches.list()["kept"]["metadata"]
+    branches.replace_metadata("kept", {**noted, "lancewal.created_at": "yesterday"})
+    config = str(write_settings(table))
+    capsys.readouterr()
+    assert run(["snapshot", "list", "-c", config]) == 4
+    printed = capsys.readouterr()
+    assert [line.split()[0] for line in printed.out.splitlines()] == ["eom", "later"]
+    assert "snapshot kept: lancewal.created_at 'yesterday' is no time" in printed.err
+    assert run(["snapshot", "list", "-c", config, "-o", "json"]) == 4
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)["snapshots"]] == ["eom", "later"]
+    assert said("snapshot", "drop", "kept", "--yes") == "dropped snapshot kept\n"
+    assert [line.split()[0] for line in said("snapshot", "list").splitlines()] == ["eom", "later"]

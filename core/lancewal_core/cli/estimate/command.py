@@ -119,7 +119,7 @@ def text(found: Expected, prices: Prices) -> str:
         ("fetched from the log a month", _gb(found.fetched_bytes)),
         ("stored of the log", _gb(found.history_bytes)),
         (
-            "money a month",
+            "money a month (US dollars)",
             f"{sum(money.values()):,.2f}: {', '.join(f'{_WORDS[k]} {v:,.2f}' for k, v in money.items())}",
         ),
     ]
