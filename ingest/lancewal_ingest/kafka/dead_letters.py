@@ -8,7 +8,9 @@ Guarantees
  3. A letter that cannot be so, because the record is ``too_large`` or the topic refuses it for its size, is *cut*: no value,
     none of the record's headers, and the first ``KEY_BYTES_MAX`` of its key.  Three headers more say how long they were.
  4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are acknowledged.
- 5. Our headers hold places, kinds and expectations, never anything that was in the record, and no setting.
+ 5. Letters are made and sent ``AT_ONCE``, and the next ones once these are acknowledged: with its headers a letter takes
+    some 3 KB here and in the client, whatever its record took.
+ 6. Our headers hold places, kinds and expectations, never anything that was in the record, and no setting.
 
 ====================================  ==============================================================================
 header                                value
@@ -60,6 +62,8 @@ from lancewal_kafka.topic import TopicInspector
 _CONNECT = "__connect.errors."
 KEY_BYTES_MAX = 1_000
 """Most bytes of a key in a cut letter: enough to know a key again."""
+AT_ONCE = 4_000
+"""Most letters that wait for their acknowledgement.  What their records hold is bounded by the segment that they are of."""
 _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
 _LARGEST_MESSAGE = 1_000_000_000
 """librdkafka's upper bound: what is too large is for the broker to say."""
@@ -87,7 +91,7 @@ class _Letter:
 class KafkaDeadLetters:
     """``DeadLetters`` in a Kafka topic; ``client`` holds ``bootstrap.servers`` and the pass-through properties.
 
-    ``acknowledge_s`` bounds one ``send``.  One thread at a time.
+    ``acknowledge_s`` bounds how long ``send`` waits for letters that are sent together.  One thread at a time.
     """
 
     def __init__(self, client: Mapping[str, str], topic: str, group: str, *, acknowledge_s: float = 30.0) -> None:
@@ -106,7 +110,10 @@ class KafkaDeadLetters:
             raise self._missing() from error
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
-        letters = [self._letter(region, records, letter) for letter in rejected]
+        for begin in range(0, len(rejected), AT_ONCE):
+            self._send(region, [self._letter(region, records, one) for one in rejected[begin : begin + AT_ONCE]])
+
+    def _send(self, region: Region, letters: Sequence[_Letter]) -> None:
         # A batch that is refused may have been too large as a whole, so each of its letters is sent again: alone, then cut.
         for letter in self._deliver(letters):
             if self._deliver([letter]) and self._deliver([letter.cut()]):

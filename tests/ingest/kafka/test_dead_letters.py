@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -15,7 +16,8 @@ from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_ingest.decode.operations import Headers, op_of
 from lancewal_ingest.decode.outcomes import Refusal, Rejected
-from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
+from lancewal_ingest.kafka import dead_letters
+from lancewal_ingest.kafka.dead_letters import AT_ONCE, KafkaDeadLetters
 from lancewal_kafka.records import Records
 from tests.support.topics import make_topics
 
@@ -173,3 +175,62 @@ def test_silent_broker_is_no_acknowledgement() -> None:
     letters = KafkaDeadLetters({"bootstrap.servers": f"127.0.0.1:{port}"}, "t", "g", acknowledge_s=1.0)
     with pytest.raises(KafkaUnavailable):
         letters.send(REGION, RECORDS, REJECTED)
+
+
+class _Client:
+    """A producer that sends what it holds when it is flushed; ``flushes``: how many of these the broker answers."""
+
+    flushes = 1_000
+
+    def __init__(self, properties: object, logger: object) -> None:
+        self.sent: list[bytes] = []
+        self.held: list[tuple[bytes, Callable[[None, None], None]]] = []
+        self.most = 0
+
+    def produce(
+        self, topic: str, value: bytes, key: None, *, headers: list[tuple[str, bytes]],
+        on_delivery: Callable[[None, None], None],
+    ) -> None:  # fmt: skip
+        self.held.append((dict(headers)["lancewal.source"], on_delivery))
+        self.most = max(self.most, len(self.held))
+
+    def flush(self, timeout_s: float) -> int:
+        self.flushes -= 1
+        if self.flushes >= 0:
+            for source, delivered in self.held:
+                self.sent.append(source)
+                delivered(None, None)
+            self.held.clear()
+        return len(self.held)
+
+
+def send_many(monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[_Client, KafkaUnavailable | None]:
+    made: list[_Client] = []
+
+    def client(properties: object, logger: object) -> _Client:
+        made.append(_Client(properties, logger))
+        return made[-1]
+
+    monkeypatch.setattr(dead_letters, "Producer", client)
+    letters = KafkaDeadLetters({}, "t", "g")
+    records = Records(list(range(count)), [0] * count, [None] * count, [b"x"] * count, [None] * count)
+    try:
+        letters.send(REGION, records, [Rejected(n, "not_json", "m") for n in range(count)])
+    except KafkaUnavailable as error:
+        return made[0], error
+    return made[0], None
+
+
+def test_no_more_letters_wait_than_are_sent_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2 * AT_ONCE + 1
+    client, error = send_many(monkeypatch, count)
+    assert error is None
+    assert client.sent == [b"orders-3-%d" % n for n in range(count)]
+    assert client.most == AT_ONCE
+
+
+def test_behind_letters_that_are_not_acknowledged_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Client, "flushes", 1)
+    client, error = send_many(monkeypatch, 3 * AT_ONCE)
+    assert error is not None
+    assert len(client.sent) == len(client.held) == AT_ONCE
