@@ -45,6 +45,7 @@ COLUMNS = pa.schema(
         ("ints", pa.list_(pa.int32())),
         ("st", pa.struct([("x", pa.int64()), ("t", pa.string())])),
         ("vec", pa.list_(pa.float64(), 2)),
+        ("bits", pa.list_(pa.uint8(), 3)),
         ("vecs", pa.list_(pa.list_(pa.float64(), 8))),
     ]
 )
@@ -87,7 +88,7 @@ every_format = pytest.mark.parametrize("format_", FORMATS.values(), ids=FORMATS)
 WHOLE: Row = {
     "id": 7, "k": "x", "small": -128, "f": 1.5, "ok": True, "s": SECRET, "bin": b"\x00\xff", "day": date(2024, 2, 29),
     "at": datetime(2024, 2, 29, 12, 0, 0, 5, tzinfo=UTC), "ints": [1, None, -2], "st": {"x": 1, "t": None}, "vec": [1.0, 2.5],
-    "vecs": [None, [0.5] * 8],
+    "bits": [0, 255, 7], "vecs": [None, [0.5] * 8],
 }  # fmt: skip
 KEY: Row = {"id": 1, "k": "a"}
 
@@ -104,6 +105,7 @@ cells: dict[str, st.SearchStrategy[Any]] = {
     "ints": st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), max_size=3),
     "st": st.fixed_dictionaries({"x": st.none() | st.integers(-(2**63), 2**63 - 1), "t": st.none() | texts}),
     "vec": st.lists(numbers, min_size=2, max_size=2),
+    "bits": st.lists(st.integers(0, 255), min_size=3, max_size=3),
     "vecs": st.lists(st.none() | st.lists(numbers, min_size=8, max_size=8), max_size=3),
 }
 rows = st.fixed_dictionaries(
@@ -165,7 +167,7 @@ def test_what_a_producer_has_written_is_what_the_columns_hold(format_: Format, w
 def test_a_patch_tells_absent_from_null(format_: Format) -> None:
     values = [format_.write(KEY), format_.write({**KEY, "s": None}), format_.write({**KEY, "vecs": None, "ok": True})]
     (part,) = decoded(format_.make(ROWS), values, [Op.PATCH] * 3).parts
-    assert part.present.to_pylist() == [bytes([0b11, 0]), bytes([0b100011, 0]), bytes([0b10011, 0b10000])]
+    assert part.present.to_pylist() == [bytes([0b11, 0]), bytes([0b100011, 0]), bytes([0b10011, 0b100000])]
 
 
 @pytest.mark.parametrize("op", Op)
@@ -188,6 +190,11 @@ def test_a_patch_tells_absent_from_null(format_: Format) -> None:
         ({**KEY, "st": [1]}, {"type"}),
         ({**KEY, "vec": [1.0]}, {"type", "range"}),
         ({**KEY, "vec": [1.0, None]}, {"type", "range"}),
+        ({**KEY, "bits": [0, 1]}, {"type", "range"}),
+        ({**KEY, "bits": [0, 1, None]}, {"type", "range"}),
+        ({**KEY, "bits": [0, 1, 256]}, {"type", "range"}),
+        ({**KEY, "bits": [0, -1, 0]}, {"type", "range"}),
+        ({**KEY, "bits": [0, 1.5, 0]}, {"type", "range"}),
     ],
     ids=str,
 )

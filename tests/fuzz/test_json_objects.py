@@ -380,7 +380,7 @@ def test_later_formats_are_named() -> None:
             read(data)
 
 
-WORDS = "int64 string list struct decimal128 timestamp fixed_size_list float32 us UTC a 0 2 38 99999999999 ٣"
+WORDS = "int64 string list struct decimal128 timestamp fixed_size_list float32 uint8 us UTC a 0 2 38 99999999999 ٣"
 tokens = st.sampled_from([*WORDS.split(), *"<>[](),: "])
 
 

@@ -271,7 +271,7 @@ def test_a_view_is_one_state_under_a_name(spark: LocalSpark, pipeline: Pipeline)
 def test_types_of_the_exchange(spark: LocalSpark, pipeline: Pipeline) -> None:
     kinds = dict(spark.read(pipeline.uri, consistency="eventual").dtypes)
     assert list(kinds) == EVERY_TYPE.names
-    assert {name: kinds[name] for name in ("u8", "u32", "u64", "dec", "at", "fine", "local", "st", "vec")} == {
+    assert {name: kinds[name] for name in ("u8", "u32", "u64", "dec", "at", "fine", "local", "st", "vec", "bits")} == {
         "u8": "smallint",
         "u32": "bigint",
         "u64": "decimal(20,0)",
@@ -281,5 +281,6 @@ def test_types_of_the_exchange(spark: LocalSpark, pipeline: Pipeline) -> None:
         "local": "timestamp_ntz",
         "st": "struct<x:int,names:array<string>>",
         "vec": "array<float>",
+        "bits": "array<smallint>",
     }
     assert pa.types.is_fixed_size_list(EVERY_TYPE.field("vec").type)

@@ -26,7 +26,7 @@ class Read:
 
 
 _SOME = "region, id, a, s, ok, f, dec, day, t.at, local"
-_WHOLE = f"SELECT {_SOME}, u64, bin, tags, st, sts, vec FROM t ORDER BY region, id"
+_WHOLE = f"SELECT {_SOME}, u64, bin, tags, st, sts, vec, bits FROM t ORDER BY region, id"
 _GROUPS = "SELECT region, count(*) AS n, max(a) AS a, sum(f) AS f FROM t GROUP BY region ORDER BY region"
 
 READS = (

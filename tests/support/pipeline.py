@@ -85,6 +85,7 @@ EVERY_TYPE = pa.schema(
         ("st", pa.struct([("x", pa.int32()), ("names", pa.list_(pa.string()))])),
         ("sts", pa.list_(pa.struct([("day", pa.date32()), ("n", pa.uint16())]))),
         ("vec", pa.list_(pa.float32(), 3)),
+        ("bits", pa.list_(pa.uint8(), 4)),
     ]
 )
 

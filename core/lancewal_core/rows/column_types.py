@@ -1,8 +1,9 @@
 """The textual form of column types, in settings files and in the contract.
 
 ``int64``, ``string``, ``decimal128(12, 2)``, ``timestamp[us]``, ``timestamp[us, UTC]``, ``list<string>``,
-``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``.  ``parse_type(format_type(t)) == t`` for every
-type that lancewal accepts; anything else is a ``InvalidSchema`` that names the place.
+``struct<a: int32, b: list<date32>>``, ``fixed_size_list<float32>[384]``.  A fixed-size list is a vector: of floats, or of
+bytes that hold eight bits each.  ``parse_type(format_type(t)) == t`` for every type that lancewal accepts; anything else is
+a ``InvalidSchema`` that names the place.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _PLAIN: dict[str, pa.DataType] = {
     "date32": pa.date32(),
 }
 _NAMES = {type_: name for name, type_ in _PLAIN.items()}
+VECTOR_ITEMS = (pa.float32(), pa.float64(), pa.uint8())
+"""What a vector may be of, as far as Lance has distances of it."""
 _WORD = r"[A-Za-z_][A-Za-z0-9_/+\-]*"
 _TOKEN = re.compile(rf"\s*({_WORD}|[0-9]+|[<>\[\](),:])")
 _DEPTH_MAX = 64
@@ -55,7 +58,7 @@ def format_type(type_: pa.DataType) -> str:
         return f"decimal128({type_.precision}, {type_.scale})"
     if pa.types.is_timestamp(type_):
         return f"timestamp[{type_.unit}]" if type_.tz is None else f"timestamp[{type_.unit}, {type_.tz}]"
-    if pa.types.is_fixed_size_list(type_) and type_.value_type in (pa.float32(), pa.float64()):
+    if pa.types.is_fixed_size_list(type_) and type_.value_type in VECTOR_ITEMS:
         return f"fixed_size_list<{format_type(type_.value_type)}>[{type_.list_size}]"
     if pa.types.is_list(type_):
         return f"list<{format_type(type_.value_type)}>"
@@ -149,8 +152,8 @@ class _Parser:
                 self._take("[")
                 size = self._number()
                 self._take("]")
-                if item not in (pa.float32(), pa.float64()) or not 1 <= size <= _LIST_SIZE_MAX:
-                    raise self._fail("float32 or float64 items and a size of 1 to 2^31 - 1")
+                if item not in VECTOR_ITEMS or not 1 <= size <= _LIST_SIZE_MAX:
+                    raise self._fail("float32, float64 or uint8 items and a size of 1 to 2^31 - 1")
                 return pa.list_(item, size)
             case "struct":
                 self._take("<")

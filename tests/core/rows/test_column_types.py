@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidSchema
-from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.column_types import VECTOR_ITEMS, format_type, parse_type
 
 PLAIN = {
     "bool": pa.bool_(),
@@ -35,6 +35,7 @@ WRITTEN: dict[str, pa.DataType] = {
     "timestamp[ns, UTC]": pa.timestamp("ns", tz="UTC"),
     "list<string>": pa.list_(pa.string()),
     "fixed_size_list<float32>[384]": pa.list_(pa.float32(), 384),
+    "fixed_size_list<uint8>[96]": pa.list_(pa.uint8(), 96),
     "struct<a: int32, b: list<date32>>": pa.struct([("a", pa.int32()), ("b", pa.list_(pa.date32()))]),
 }
 
@@ -54,7 +55,7 @@ TYPES = st.recursive(
         st.sampled_from(list(PLAIN.values())),
         _decimals(),
         st.tuples(st.sampled_from(UNITS), st.sampled_from([None, "UTC"])).map(lambda t: pa.timestamp(t[0], tz=t[1])),
-        st.tuples(st.sampled_from([pa.float32(), pa.float64()]), st.integers(1, 5000)).map(lambda t: pa.list_(*t)),
+        st.tuples(st.sampled_from(VECTOR_ITEMS), st.integers(1, 5000)).map(lambda t: pa.list_(*t)),
     ),
     _nested,
     max_leaves=6,
@@ -98,7 +99,7 @@ REFUSED = {
     "struct<>": "a member name|':'",
     "struct<a int32>": "':'",
     "struct<a: int32, a: int64>": "distinct member names",
-    "fixed_size_list<int8>[3]": "float32 or float64",
+    "fixed_size_list<int8>[3]": "float32, float64 or uint8",
     "fixed_size_list<float32>[0]": "size of 1 to",
     "fixed_size_list<float32>": r"'\['",
     "int64;": "the end at character 6",

@@ -27,6 +27,7 @@ SCHEMA = RowSchema(
             ("tags", pa.list_(pa.string())),
             ("r", pa.string()),
             ("vec", pa.list_(pa.float32(), 2)),
+            ("bits", pa.list_(pa.uint8(), 2)),
             ("sts", pa.list_(pa.struct([("y", pa.int8())]))),
             ("ok", pa.bool_()),
         ]
@@ -43,6 +44,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     ),
     "tags": st.lists(st.none() | st.text(max_size=1), max_size=2),
     "vec": st.lists(st.sampled_from([0.0, 0.5, -1.0]), min_size=2, max_size=2),
+    "bits": st.lists(st.sampled_from([0, 255]), min_size=2, max_size=2),
     "sts": st.lists(st.none() | st.fixed_dictionaries({"y": st.none() | st.integers(0, 9)}), max_size=2),
     "ok": st.booleans(),
 }

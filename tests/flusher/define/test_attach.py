@@ -37,12 +37,21 @@ if TYPE_CHECKING:
     from lancewal_demo.stack import KafkaBroker
 
 SCHEMA = pa.schema(
-    [("region", pa.string()), ("id", pa.int64()), ("place", pa.struct([("lat", pa.float64())])), ("name", pa.string())]
+    [
+        ("region", pa.string()),
+        ("id", pa.int64()),
+        ("place", pa.struct([("lat", pa.float64())])),
+        ("name", pa.string()),
+        ("bits", pa.list_(pa.uint8(), 2)),
+    ]
 )
 
 
 def rows(*keys: tuple[str | None, int | None]) -> pa.Table:
-    content_ = [{"region": region, "id": id_, "place": {"lat": 1.5}, "name": f"{region}{id_}"} for region, id_ in keys]
+    content_ = [
+        {"region": region, "id": id_, "place": {"lat": 1.5}, "name": f"{region}{id_}", "bits": [id_ or 0, 255]}
+        for region, id_ in keys
+    ]
     return pa.Table.from_pylist(content_, SCHEMA)
 
 
@@ -84,7 +93,7 @@ def test_the_rows_stay_and_the_table_becomes_one(settings_: Settings, folder: Pa
     assert after.config()["lancewal.table_uuid"] == contract.table_uuid
     ids = {field.name(): field.id() for field in after.lance_schema.fields()}
     assert {column.name: column.field_ids[0] for column in contract.columns} == ids
-    assert [len(column.field_ids) for column in contract.columns] == [1, 1, 2, 1]
+    assert [len(column.field_ids) for column in contract.columns] == [1, 1, 2, 1, 1]
 
 
 @pytest.mark.kafka

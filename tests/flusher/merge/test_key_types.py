@@ -82,6 +82,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     ),
     "list": (pa.list_(pa.float64()), [None, [], [None], [-0.0, 0.0, float("nan")], [1.0, None]]),
     "vector": (pa.list_(pa.float32(), 2), [None, [1.0, 2.0], [-0.0, 0.0], [float("nan"), float("inf")]]),
+    "bits": (pa.list_(pa.uint8(), 2), [None, [0, 255], [128, 1]]),
 }
 """Type of each other column, and values."""
 

@@ -61,6 +61,7 @@ def decoder_of(rows: RowSchema) -> Decoder:
     [
         ("fixed_size_list<float32>[1536]", "null"),
         ("fixed_size_list<float32>[4]", "[1,2,3,4]"),
+        ("fixed_size_list<uint8>[128]", "null"),
         ("struct<a: fixed_size_list<float64>[700], b: bool>", "null"),
         ("string", json.dumps("x" * 5000)),
         ("string", '"' + "\\u0041é\\n" * 500 + '"'),

@@ -184,5 +184,8 @@ def test_wherever_a_filter_is_taken(pipeline: Pipeline, table: Table) -> None:
     assert table.head(3, ["a"], expression).num_rows == 3
     assert all(a > 0 for a in table.head(3, ["a"], expression)["a"].to_pylist())
     assert table.count_rows(expression, consistency="eventual") == table.count_rows(condition, consistency="eventual")
-    found = table.search([0.0, 0.0, 0.0], filter=expression, limit=7, exact=True).to_arrow()
-    assert found.equals(table.search([0.0, 0.0, 0.0], filter=condition, limit=7, exact=True).to_arrow())
+    found, same = (
+        table.search([0.0] * 3, vector_column="vec", filter=filter, limit=7, exact=True).to_arrow()
+        for filter in (expression, condition)
+    )
+    assert found.equals(same)

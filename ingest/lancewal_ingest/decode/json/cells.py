@@ -262,10 +262,15 @@ def _struct(type_: pa.DataType) -> CellReader:
 
 def _vector(type_: pa.DataType) -> CellReader:
     size, item = type_.list_size, type_.value_type
+    floats = pa.types.is_floating(item)
+    expected = f"an array of {size} {'numbers' if floats else 'integers from 0 to 255'}"
+    read_byte = None if floats else _integer(item)
 
     def read(value: object, path: str) -> object:
         if not isinstance(value, list) or len(value) != size:
-            _wrong_type(path, f"an array of {size} numbers")
-        return _floats(value, item, path)
+            _wrong_type(path, expected)
+        if read_byte is None:
+            return _floats(value, item, path)
+        return [read_byte(byte, f"{path}[]") for byte in value]
 
     return read

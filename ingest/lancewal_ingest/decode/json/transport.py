@@ -7,7 +7,7 @@ and the reference path decides on their rows.  What is not doubtful has exactly 
 1. float: finite and below 2^53 (float32: 2^24), where every integer is exact and no literal is refused;
 2. date, timestamp: the text has the plain form, with a year in which no cast overflows;
 3. binary: the same function as in ``cells``;
-4. vector: the right length, no null in it, and each number passes 1;
+4. vector: the right length, no null in it, and each float passes 1;
 5. decimal: read in 256 bits, where no number of the type's precision overflows;
 6. all other types Arrow reads as ``cells`` does, or refuses with the whole text.
 """
@@ -122,13 +122,14 @@ def _lift_vector(array: pa.Array, type_: pa.FixedSizeListType) -> tuple[pa.Array
     size = type_.list_size
     items, ends = array.values, array.offsets.to_numpy()
     doubtful: Mask = (np.diff(ends) != size) & ~_nulls(array)
-    for doubts in (_large(items), _nulls(items) if items.null_count else None):
+    large = _large(items) if pa.types.is_floating(items.type) else None
+    for doubts in (large, _nulls(items) if items.null_count else None):
         if doubts is not None:
             doubtful |= _rows_with(doubts, array)
     if array.null_count == 0 and not doubtful.any():
         return pa.FixedSizeListArray.from_arrays(items, type=type_), None
     missing = _nulls(array) | doubtful
-    numbers = items.to_numpy(zero_copy_only=False)
+    numbers = items.fill_null(0).to_numpy()
     vectors = np.zeros((len(array), size), dtype=numbers.dtype)
     vectors[~missing] = numbers[ends[:-1][~missing, None] + np.arange(size)]
     lifted = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=type_, mask=pa.array(missing))

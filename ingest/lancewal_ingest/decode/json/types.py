@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidSchema
+from lancewal_core.rows.column_types import VECTOR_ITEMS
 
 NESTING_MAX = 16
 """Lists and structs in each other in one column."""
@@ -17,8 +18,7 @@ def check_json_types(columns: pa.Schema) -> None:
 
 
 def _is_vector(type_: pa.DataType) -> bool:
-    """Whether ``type_`` is a fixed-size list of floats."""
-    return bool(pa.types.is_fixed_size_list(type_)) and _is_float(type_.value_type)
+    return bool(pa.types.is_fixed_size_list(type_)) and type_.value_type in VECTOR_ITEMS
 
 
 def _is_float(type_: pa.DataType) -> bool:
@@ -41,7 +41,7 @@ def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
     elif not (_is_scalar(type_) or _is_vector(type_)):
         raise InvalidSchema(
             f"column {path!r} has type {type_}, which has no JSON form; use bool, int8..int64, uint8..uint64, float32, "
-            "float64, decimal128, string, binary, date32, timestamp, list, struct or fixed_size_list of floats"
+            "float64, decimal128, string, binary, date32, timestamp, list, struct or fixed_size_list of floats or uint8"
         )
 
 

@@ -49,6 +49,7 @@ COLUMNS = pa.schema(
         ("sts", pa.list_(pa.struct([("f", pa.float64()), ("bin", pa.binary())]))),
         ("vec", pa.list_(pa.float32(), 2)),
         ("vec8", pa.list_(pa.float64(), 3)),
+        ("bits", pa.list_(pa.uint8(), 2)),
     ]
 )
 ROWS = RowSchema(COLUMNS, primary_key=("id", "k"), region_key=("k",))

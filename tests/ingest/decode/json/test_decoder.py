@@ -296,6 +296,7 @@ def _good(number: int) -> bytes:
         "days": ["2024-02-29", None],
         "sts": [{"f": 0.5, "bin": "AA=="}],
         "vec": None if number % 3 else [0.5, number],
+        "bits": None if number % 3 else [number % 256, 255],
     }
     return json.dumps(row).encode()
 

@@ -90,6 +90,9 @@ GOOD: list[tuple[str, str, object]] = [
     ("vec", "[1,2.5]", [1.0, 2.5]),
     ("vec", "[1e30,-0.0]", [1.0000000150474662e30, -0.0]),
     ("vec8", "[1,2,3]", [1.0, 2.0, 3.0]),
+    ("bits", "[0,255]", [0, 255]),
+    ("bits", "[-0,128]", [0, 128]),
+    ("bits", "null", None),
 ]
 
 BAD: list[tuple[str, str, str]] = [
@@ -198,6 +201,16 @@ BAD: list[tuple[str, str, str]] = [
     ("vec", "[1,1e39]", "range"),
     ("vec", "[1,16777217]", "range"),
     ("vec8", "[1,2,9007199254740993]", "range"),
+    ("bits", "[1]", "type"),
+    ("bits", "[1,2,3]", "type"),
+    ("bits", "[]", "type"),
+    ("bits", "[1,null]", "type"),
+    ("bits", "[1,2.0]", "type"),
+    ("bits", "[1,true]", "type"),
+    ("bits", '[1,"2"]', "type"),
+    ("bits", '"AP8="', "type"),
+    ("bits", "[0,256]", "range"),
+    ("bits", "[-1,0]", "range"),
 ]
 
 
