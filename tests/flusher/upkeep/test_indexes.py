@@ -247,3 +247,21 @@ def test_an_index_that_lance_leaves_as_it_is_was_not_extended(
     table.merge([1, 2, 3], [])
     done = extend_indexes(table.context(), IndexLimits(), at_once=True)
     assert [type(result) for result in done] == [IndexRefused] * 3
+
+
+def test_an_index_that_lance_builds_and_panics_to_extend_is_named(tmp_path: Path) -> None:
+    """A graph over binary vectors; the flusher goes on, and to build it anew works."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("bits", pa.list_(pa.uint8(), 2))])
+    table = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    for first in (0, 40):
+        rows = [Operation(Op.UPSERT, (id,), {"bits": [id, 0]}) for id in range(first, first + 40)]
+        table.generation(0, rows)
+        table.round(MergeLimits(adopt_rows=1))
+        if not first:
+            table.dataset.create_index("bits", "IVF_HNSW_FLAT", num_partitions=1, metric="hamming")
+    (refused,) = extend_indexes(table.context(), IndexLimits(), at_once=True)
+    assert isinstance(refused, IndexRefused)
+    assert "unsupported index type: HNSW, FLATBIN" in refused.reason
+    assert isinstance(LanceTable(table.uri).rebuild_index("bits_idx"), Committed)
+    assert extend_indexes(table.context(), IndexLimits(), at_once=True) == ()
+    table.close()

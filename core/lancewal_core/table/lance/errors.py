@@ -67,9 +67,13 @@ def no_panic(act: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != _PANIC:
+        if not is_panic(error):
             raise
         raise _corrupt(error, act, None) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    return type(error).__name__ == _PANIC
 
 
 def read_error(
@@ -84,7 +88,7 @@ def read_error(
     if (isinstance(error, READ_ERRORS) or (told and only_files)) and NOT_FOUND in text.lower():
         return VersionGone(f"{act}: a file is gone: {first_line(error)}")
     damaged = _BEYOND_ITS_END.search(text) or (_DAMAGE.search(text) and not _STORE.search(text))
-    if type(error).__name__ == _PANIC or (told and damaged):
+    if is_panic(error) or (told and damaged):
         return _corrupt(error, act, file)
     if isinstance(error, OSError) or (told and IO_ERROR in text):
         return StoreUnavailable(f"{act} failed: {first_line(error)}{what_to_set(text)}")

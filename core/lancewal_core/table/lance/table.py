@@ -36,7 +36,7 @@ from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
 from lancewal_core.table.lance.deletions import DeletionFiles
-from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, no_panic, read_error, reading
+from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, is_panic, no_panic, read_error, reading
 from lancewal_core.table.lance.index_build import rebuild
 from lancewal_core.table.lance.pinned import LancePinnedTable, field_ids_of
 from lancewal_core.table.lance.rewrite import rewrite_fragments
@@ -267,7 +267,9 @@ class LanceTable:
         dataset = self.newest().dataset
         try:
             act(dataset)
-        except (OSError, RuntimeError, ValueError) as error:
+        except BaseException as error:  # a panic is no Exception: Lance has one for what it can build and not extend
+            if not (isinstance(error, (OSError, RuntimeError, ValueError)) or is_panic(error)):
+                raise
             text = first_line(error)
             return Conflicted(text) if _CONFLICT in text.lower() else CommitLost(text)
         return Committed(TableVersion(dataset.version))
