@@ -296,8 +296,8 @@ class Table:
         ``filter`` is applied before ranking.  ``exact`` compares all rows one by one.
 
         By vector: many vectors are many queries.  ``vector_column`` where there are several; ``metric``: ``l2``, ``cosine`` or
-        ``dot``, by default the index's, else ``l2``.  An index chooses candidates among merged rows (``nprobes`` partitions at
-        least, ``refine_factor`` times the rows asked for).
+        ``dot``, by default the index's, else ``l2``; of binary vectors (uint8) always ``hamming``.  An index chooses
+        candidates among merged rows (``nprobes`` partitions at least, ``refine_factor`` times the rows asked for).
 
         By text: words, or a ``Match``, ``Phrase``, ``Boolean`` or ``Boost``, in ``text_columns``, by default the only one
         that has a full text index, or at all.  The ranking is BM25 by the statistics of all rows of the state, and exact.

@@ -51,7 +51,9 @@ VECTORS = {
     "v_flat": "IVF_FLAT", "v_pq": "IVF_PQ", "v_sq": "IVF_SQ", "v_rq": "IVF_RQ", "v_hnsw": "IVF_HNSW_FLAT",
     "v_hnsw_pq": "IVF_HNSW_PQ", "v_hnsw_sq": "IVF_HNSW_SQ",
 }  # fmt: skip
-KINDS = sorted({*SCALAR.values(), *VECTORS.values()})
+BITS = {"bits": "IVF_FLAT"}
+"""Binary vectors, by ``hamming``."""
+KINDS = sorted({*SCALAR.values(), *VECTORS.values(), *(f"{kind} of bits" for kind in BITS.values())})
 PARTITIONS = 2
 SCHEMA = pa.schema(
     [
@@ -65,6 +67,7 @@ SCHEMA = pa.schema(
         pa.field("text", pa.string()),
         pa.field("place", pa.struct([pa.field("a", pa.int64())])),
         *(pa.field(name, pa.list_(pa.float32(), WIDTH)) for name in VECTORS),
+        *(pa.field(name, pa.list_(pa.uint8(), WIDTH)) for name in BITS),
         pa.field("plain", pa.int64()),
         pa.field("at", pa.timestamp("us", "UTC")),
     ]
@@ -76,20 +79,24 @@ def values(id: int, age: int) -> Row:
     """A row's values: other ones at each age, in every column but the key."""
     rng = np.random.default_rng(id * 1_000 + age)
     vector = rng.standard_normal(WIDTH).astype("f4").tolist()
+    bits = rng.integers(0, 256, WIDTH).tolist()
     return {
         "num": id * 1_000 + age, "cat": age, "tags": [f"g{age}", "all"], "title": f"gen{age}title number{id}x",
         "zone": id + age * 1_000_000, "bloom": f"b{age}_{id}", "text": f"alpha gen{age} w{id}a{age}",
-        "place": {"a": id * 1_000 + age}, **dict.fromkeys(VECTORS, vector), "plain": age,
-        "at": NOW + timedelta(days=age),
+        "place": {"a": id * 1_000 + age}, **dict.fromkeys(VECTORS, vector), **dict.fromkeys(BITS, bits),
+        "plain": age, "at": NOW + timedelta(days=age),
     }  # fmt: skip
 
 
-def build_indexes(dataset: Any, scalar: Mapping[str, str] = SCALAR, vectors: Mapping[str, str] = VECTORS) -> None:
+def build_indexes(
+    dataset: Any, scalar: Mapping[str, str] = SCALAR, vectors: Mapping[str, str] = VECTORS | BITS
+) -> None:
     for column, kind in scalar.items():
         dataset.create_scalar_index(column, kind)
     for column, kind in vectors.items():
         more = {"num_sub_vectors": WIDTH, "num_bits": 4} if kind.endswith("PQ") else {}
-        dataset.create_index(column, kind, num_partitions=PARTITIONS, metric="l2", **more)
+        metric = "hamming" if column in BITS else "l2"
+        dataset.create_index(column, kind, num_partitions=PARTITIONS, metric=metric, **more)
 
 
 class AllIndexes(KeyedTable):
@@ -285,7 +292,7 @@ def differences(
 ) -> dict[str, list[str]]:
     """Per column what its index finds and the model has not, or the other way about."""
     found: dict[str, list[str]] = {}
-    wanted = [*SCALAR, *VECTORS] if columns is None else list(columns)
+    wanted = [*SCALAR, *VECTORS, *BITS] if columns is None else list(columns)
     changed = sorted(replaced)[-80:]
     ids = sorted({*changed, *list(model)[:: max(1, len(model) // 30)]})
     before = [row for id in changed for row in replaced[id][-2:]]
@@ -308,7 +315,7 @@ def differences(
     numbers = dataset.to_table(columns=["id"], with_row_id=True)
     row_ids = dict(zip(numbers["id"].to_pylist(), numbers["_rowid"].to_pylist(), strict=True))
     for column in wanted:
-        if column in VECTORS:
+        if column in VECTORS or column in BITS:
             _vectors(dataset, column, model, replaced, [id for id in ids if id in model], row_ids, found)
             continue
         top = column.split(".")[0]

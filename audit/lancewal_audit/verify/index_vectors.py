@@ -116,6 +116,8 @@ def distance(metric: str, one: Vector, other: Vector) -> float | None:
         case "cosine":
             lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
             return 1.0 - float(one @ other) / lengths if lengths else None
+        case "hamming":
+            return float(np.bitwise_count(one.astype(np.uint8) ^ other.astype(np.uint8)).sum())
         case _:
             return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +37,13 @@ from lancewal_reader.commands.options import (
 from lancewal_reader.forms.row_output import Destination, RowOutput
 
 
+class DistanceMetric(StrEnum):
+    L2 = "l2"
+    COSINE = "cosine"
+    DOT = "dot"
+    HAMMING = "hamming"
+
+
 def command(
     vector: Annotated[
         str,
@@ -48,6 +56,10 @@ def command(
     limit: Annotated[int, typer.Option(min=1, help="So many rows, the best ones; of each vector.")] = 10,
     columns: ColumnsOption = "",
     vector_column: Annotated[str, typer.Option(help="Where several have vectors.", metavar="NAME")] = "",
+    metric: Annotated[
+        DistanceMetric | None,
+        typer.Option(help="What is near; by default hamming of binary vectors, else the index's, else l2."),
+    ] = None,
     text_columns: Annotated[
         str, typer.Option(help="Comma-separated; the best one counts. Where several may be meant.", metavar="NAMES")
     ] = "",
@@ -84,6 +96,7 @@ def command(
         limit=limit,
         columns=names_of(columns),
         vector_column=vector_column or None,
+        metric=None if metric is None else metric.value,
         text_columns=names_of(text_columns),
         exact=exact,
         **read,

@@ -1,4 +1,4 @@
-"""Distances as Lance defines them, computed from the stored vectors: merged and unmerged rows get theirs by the same lines.
+"""Distances of floats as Lance defines them, from the stored vectors: merged and unmerged rows get theirs by the same lines.
 
 ``l2`` is the squared Euclidean distance, ``cosine`` is 1 - cosine, ``dot`` is 1 - dot product.
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_reader.search.options import Metric, Vectors
+from lancewal_reader.search.options import FloatMetric, Metric, Vectors
 from lancewal_reader.search.private_views import Content, Float32s, Held, PrivateViews, hashed
 
 DISTANCE = "_distance"
@@ -24,7 +24,7 @@ AnyVectors = TypeVar("AnyVectors", Vectors, Float32s)
 DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 
 
-def distances(stored: Vectors, query: Vectors, metric: Metric) -> Vectors:
+def distances(stored: Vectors, query: Vectors, metric: FloatMetric) -> Vectors:
     """From one query to each row of ``stored``; NaN where there is none (cosine with a vector of zeros)."""
     with np.errstate(all="ignore"):
         match metric:
@@ -72,7 +72,7 @@ def _singles(column: pa.ChunkedArray) -> Float32s:
     return flat.astype(np.float32, copy=False).reshape(-1, column.type.list_size)
 
 
-def nearest(rows: pa.Table, column: str, query: Vectors, metric: Metric, limit: int) -> pa.Table:
+def nearest(rows: pa.Table, column: str, query: Vectors, metric: FloatMetric, limit: int) -> pa.Table:
     """The ``limit`` nearest of ``rows``, nearest first, with their distance; none whose vector is null, or whose distance is
     no finite float32."""
     rows = rows.filter(rows[column].is_valid())
@@ -139,6 +139,7 @@ class KeptVectors:
 
     def nearest_by(self, views: PrivateViews, query: Vectors, metric: Metric, limit: int) -> tuple[pa.Table, int]:
         """The nearest, and of how many rows a view chose the candidates."""
+        assert metric != "hamming"
         view = views.get(self._column, metric)
         by_view = None if view is None else self.held(view.content)
         rest, held = (self, None) if by_view is None else (by_view.rest, by_view.held)
@@ -165,6 +166,7 @@ class KeptVectors:
 
     def nearest(self, query: Vectors, metric: Metric, limit: int) -> pa.Table:
         """As the function ``nearest`` over the rows."""
+        assert metric != "hamming"
         rows, left_out = self._rows, self._left_out
         if rows.num_rows > max(_FEW, limit):
             places = self._may_be_nearest(query, metric, limit)
@@ -173,7 +175,7 @@ class KeptVectors:
             rows = rows.filter(pa.array(~left_out))
         return nearest(rows, self._column, query, metric, limit)
 
-    def _may_be_nearest(self, query: Vectors, metric: Metric, limit: int) -> npt.NDArray[np.int64]:
+    def _may_be_nearest(self, query: Vectors, metric: FloatMetric, limit: int) -> npt.NDArray[np.int64]:
         """Places, ascending, perhaps of rows that are left out."""
         longest, length = self._longest, float(np.linalg.norm(query))
         told = np.isfinite(self._squares)  # of the others float32 knows no distance: each may be among the nearest

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,8 @@ from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment
 from lancewal_reader.scan import batch_rows
-from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD, KeptVectors, nearest
+from lancewal_reader.search.bits import KeptRows, kept_rows
+from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 from lancewal_reader.search.texts.indexed_texts import ROW_ID, RowIds
 
@@ -63,7 +64,7 @@ class VectorIndex:
 class Unindexed:
     """Of one state, by one column: fragment by fragment."""
 
-    def __init__(self, parts: Sequence[tuple[int, KeptVectors]]) -> None:
+    def __init__(self, parts: Sequence[tuple[int, KeptRows]]) -> None:
         self._parts = parts
 
     def nearest(self, query: Vectors, metric: Metric, limit: int) -> tuple[RowIds, Vectors]:
@@ -87,7 +88,7 @@ class UnindexedVectors:
 
     def __init__(self, bytes_max: int = 0) -> None:
         self._bytes_max = bytes_max
-        self._found: dict[_Key, KeptVectors] = {}
+        self._found: dict[_Key, KeptRows] = {}
         self._lock = Lock()
 
     def of(
@@ -103,7 +104,7 @@ class UnindexedVectors:
         if not all(all(fragment.file_fields) for fragment in fragments):  # values may be laid over those of a file
             return None
 
-        def part(fragment: Fragment) -> tuple[int, KeptVectors]:
+        def part(fragment: Fragment) -> tuple[int, KeptRows]:
             kept = self._kept(pinned, fragment, column)
             gone = np.zeros(fragment.physical_rows, np.bool_)
             gone[pinned.hidden_rows(fragment.fragment_id) if fragment.deleted_rows else []] = True
@@ -121,14 +122,14 @@ class UnindexedVectors:
                 self._found.pop(next(iter(self._found)))
         return Unindexed(parts)
 
-    def _kept(self, pinned: LancePinnedTable, fragment: Fragment, column: str) -> KeptVectors:
+    def _kept(self, pinned: LancePinnedTable, fragment: Fragment, column: str) -> KeptRows:
         key = _key(fragment, column)
         found = self._found.get(key)
         if found is None:
             field = pa.schema([pinned.schema.field(column)])
             rows = pa.Table.from_batches(pinned.all_rows(fragment.fragment_id, [column]), field).combine_chunks()
             rows = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows, dtype=np.uint64)))
-            found = KeptVectors(rows, column)
+            found = kept_rows(rows, column)
             with self._lock:
                 self._found[key] = found
         return found
@@ -177,7 +178,7 @@ class Merged:
         """That Lance would ask; None where there is none, or several of which nobody says which is meant."""
         described = [d for d in self._pinned.described_indexes() if list(d.field_names) == [self._column]]
         metrics = {d.name: str((d.details or {}).get("metric_type", "")).lower() for d in described}
-        known = [d for d in described if metrics[d.name] in ("l2", "cosine", "dot")]
+        known = [d for d in described if metrics[d.name] in get_args(Metric)]
         if len(known) != 1:
             return None
         covered = frozenset[int]().union(*(frozenset(s.fragment_ids) for s in known[0].segments))
@@ -202,7 +203,7 @@ class Merged:
             batch_rows=batch_rows(field),
         )
         for batch in batches:
-            kept = KeptVectors(pa.Table.from_batches([batch]), self._column)
+            kept = kept_rows(pa.Table.from_batches([batch]), self._column)
             for at, vector in enumerate(vectors):
                 found = kept.nearest(vector, metric, query.limit)
                 addresses = np.concatenate([best[at][0], found[ROW_ADDRESS].to_numpy()])
@@ -256,7 +257,7 @@ class Merged:
             if settled or query.refine_factor is not None:
                 break
             before, refine = ids, refine * 4
-        best = nearest(found, self._column, vector, metric, query.limit)
+        best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
         if beside is not None:
             addresses, apart = beside.nearest(vector, metric, query.limit)
             if best.num_rows == query.limit:
@@ -264,7 +265,7 @@ class Merged:
             if len(addresses):
                 more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
                 both = pa.concat_tables([best.select(columns), more])
-                best = nearest(both, self._column, vector, metric, query.limit)
+                best = kept_rows(both, self._column).nearest(vector, metric, query.limit)
         if best.num_rows < count:
             return self.flat(columns, query, [vector], metric)[0]
         return best

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ from lancewal_core.store.json_object import is_whole
 from lancewal_reader.point.read_options import Read
 from lancewal_reader.search.texts.text_query import TextQuery, are_names, is_factor, is_list, text_query
 
-Metric = Literal["l2", "cosine", "dot"]
+FloatMetric = Literal["l2", "cosine", "dot"]
+Metric = Literal["l2", "cosine", "dot", "hamming"]
+"""``hamming`` is of binary vectors, and their only one; the others are of floats."""
 Vectors = npt.NDArray[np.float64]
 
 
@@ -51,7 +53,7 @@ ASKED = frozenset(Search.__annotations__) - frozenset(Read.__annotations__)
 
 @dataclass(frozen=True, slots=True)
 class VectorQuery:
-    """What is sought: checked, one row of ``vectors`` a query."""
+    """What is sought: checked, one row of ``vectors`` a query; of binary vectors these are bytes, as numbers."""
 
     vectors: Vectors
     many: bool
@@ -141,28 +143,47 @@ def _check_whole(name: str, value: object) -> None:
 def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, Any]) -> VectorQuery:
     """Checked against the table's columns; ``options`` are those of ``Search`` that say how it is sought."""
     column = _column(schema, options.get("vector_column"))
-    metric = options.get("metric")
-    if metric == "hamming":
-        raise SearchUnsupported(
-            f"metric 'hamming' counts differing bits, and column {column!r} has floats: use 'l2', 'cosine' or 'dot'"
-        )
-    if metric is not None and metric not in get_args(Metric):
-        raise InvalidInput(f"metric {metric!r} is unknown: use 'l2', 'cosine' or 'dot'")
+    type_ = schema.field(column).type
+    metric = _metric(options.get("metric"), column, type_)
     _check_whole("limit", limit)
     for name in ("nprobes", "refine_factor"):
         if options.get(name) is not None:
             _check_whole(name, options[name])
-    vectors = _vectors(vector, column, schema.field(column).type.list_size)
+    vectors = _vectors(vector, column, type_)
     return VectorQuery(
         np.atleast_2d(vectors), vectors.ndim == 2, column, limit, _exact(options), metric,
         options.get("nprobes"), options.get("refine_factor"),
     )  # fmt: skip
 
 
+def has_bits(type_: pa.FixedSizeListType) -> bool:
+    """Whether vectors of this type are binary ones."""
+    return bool(pa.types.is_uint8(type_.value_type))
+
+
+def _metric(asked: Any, column: str, type_: pa.FixedSizeListType) -> Metric | None:
+    if asked is not None and asked not in get_args(Metric):
+        raise InvalidInput(f"metric {asked!r} is unknown: use 'l2', 'cosine', 'dot' or 'hamming'")
+    if not has_bits(type_):
+        if asked == "hamming":
+            raise SearchUnsupported(
+                f"metric 'hamming' counts differing bits, and column {column!r} has floats: use 'l2', 'cosine' or 'dot'"
+            )
+        return cast("Metric | None", asked)
+    if asked not in (None, "hamming"):
+        raise SearchUnsupported(
+            f"metric {asked!r} is of floats, and column {column!r} has binary vectors: use 'hamming', which counts the bits "
+            "that differ"
+        )
+    return "hamming"
+
+
 def _column(schema: pa.Schema, name: str | None) -> str:
     found: list[str] = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]
     if not found:
-        raise InvalidInput(f"the table has no column of vectors, fixed_size_list of floats: it has {schema.names}")
+        raise InvalidInput(
+            f"the table has no column of vectors, fixed_size_list of floats or uint8: it has {schema.names}"
+        )
     if name is None:
         if len(found) != 1:
             raise InvalidInput(f"vector_column must be named: the table has {len(found)} columns of vectors: {found}")
@@ -172,7 +193,8 @@ def _column(schema: pa.Schema, name: str | None) -> str:
     return name
 
 
-def _vectors(vector: Any, column: str, size: int) -> Vectors:
+def _vectors(vector: Any, column: str, type_: pa.FixedSizeListType) -> Vectors:
+    size, bits = type_.list_size, has_bits(type_)
     if isinstance(vector, str):
         raise InvalidInput(f"vector: expected {size} numbers, or a list of such vectors, not a text: words go by text=")
     try:
@@ -180,7 +202,10 @@ def _vectors(vector: Any, column: str, size: int) -> Vectors:
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"vector: expected {size} numbers, or a list of such vectors: {error}") from error
     if found.ndim not in (1, 2) or found.shape[-1] != size or not len(found):
-        raise InvalidInput(f"vector has shape {found.shape}; column {column!r} has vectors of {size} numbers")
+        of = f"{8 * size} bits, {size} bytes: numpy.packbits makes them" if bits else f"{size} numbers"
+        raise InvalidInput(f"vector has shape {found.shape}; column {column!r} has vectors of {of}")
     if not np.isfinite(found).all():
         raise InvalidInput("vector has a number that is not finite: nothing is near to that")
+    if bits and not ((found >= 0) & (found <= 255) & (found % 1 == 0)).all():
+        raise InvalidInput(f"vector: expected whole numbers from 0 to 255: column {column!r} has eight bits in each")
     return found

@@ -1,4 +1,4 @@
-"""Indexes of a reader's own over many unmerged vectors, in its scratch folder.
+"""Indexes of a reader's own over many unmerged vectors of floats, in its scratch folder.
 
 Guarantees
  1. Nothing is written elsewhere; nothing at all where no scratch folder is given.  No more than ``bytes_max`` by one open

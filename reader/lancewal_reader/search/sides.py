@@ -20,7 +20,7 @@ from lancewal_reader.filter import filter_rows
 from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reads import Wanted
 from lancewal_reader.scan import loaded_columns
-from lancewal_reader.search.distance import KeptVectors
+from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.merged import Unindexed, UnindexedVectors
 from lancewal_reader.search.texts.indexed_texts import RowIds, mask_of, row_ids
 from lancewal_reader.search.texts.words import Numbers
@@ -54,7 +54,7 @@ class Sides:
         self.filter = filter
         self._mask: bytes | None = None
         self._hidden_ids: RowIds | None = None
-        self._vectors: dict[str, KeptVectors] = {}
+        self._vectors: dict[str, KeptRows] = {}
         self._unindexed: dict[str, Unindexed | None] = {}
 
     def mask(self, pinned: LancePinnedTable) -> bytes | None:
@@ -69,10 +69,10 @@ class Sides:
             self._hidden_ids = np.sort(row_ids(pinned, self.hidden))
         return self._hidden_ids
 
-    def vectors(self, column: str) -> KeptVectors:
+    def vectors(self, column: str) -> KeptRows:
         """Of the unmerged rows that pass the filter."""
         if column not in self._vectors:
-            self._vectors[column] = KeptVectors(self.matching, column)
+            self._vectors[column] = kept_rows(self.matching, column)
         return self._vectors[column]
 
     def unindexed(self, kept: UnindexedVectors, state: State, column: str, covered: frozenset[int]) -> Unindexed | None:

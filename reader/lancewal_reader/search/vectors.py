@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_reader.search import merged
+from lancewal_reader.search.bits import KeptBits
 from lancewal_reader.search.distance import DISTANCE, of_length_one
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import Merged, UnindexedVectors
@@ -58,7 +59,7 @@ def vector_rows(
     parts = []
     wanted = pa.schema([*planned.remove_metadata(), pa.field(DISTANCE, pa.float32())])
     for number, vector in enumerate(vectors):
-        if query.exact:
+        if query.exact or isinstance(kept, KeptBits):
             found = kept.nearest(vector, metric, query.limit)
         else:
             found, by_view = kept.nearest_by(cache.views, vector, metric, query.limit)

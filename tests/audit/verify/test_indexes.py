@@ -29,7 +29,7 @@ from lancewal_core.errors import LancewalError, RepairRefused
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.lance.index_build import IndexBuild, build_again, index_builds
-from tests.support.indexed_tables import SCALAR, SCHEMA, VECTORS, WIDTH, AllIndexes, values
+from tests.support.indexed_tables import BITS, SCALAR, SCHEMA, VECTORS, WIDTH, AllIndexes, values
 from tests.support.repairs import content
 
 KEPT_OLD = {"num_idx", "cat_idx", "tags_idx", "text_idx"}
@@ -87,7 +87,7 @@ def test_a_sound_table_is_equal_and_says_what_it_looked_at(table: AllIndexes) ->
     report = verify(table.uri)
     assert report.equal, report_text(report)
     assert content(table.uri) == before
-    assert sorted(index.column for index in report.indexes) == sorted([*SCALAR, *VECTORS])
+    assert sorted(index.column for index in report.indexes) == sorted([*SCALAR, *VECTORS, *BITS])
     assert all(index.looked_at and index.asked for index in report.indexes), report_text(report)
     assert {index.unindexed_rows for index in report.indexes} == {
         sum(f.count_rows() for f in table.dataset.get_fragments() if f.fragment_id > 5)
@@ -147,7 +147,7 @@ def test_rows_that_an_index_misses(filled: Mapping[bool, AllIndexes], tmp_path: 
         "tags_idx",
         "title_idx",
         "text_idx",
-        *(f"{name}_idx" for name in VECTORS),
+        *(f"{name}_idx" for name in [*VECTORS, *BITS]),
     }
     for name in found(report):
         run(table, name)
@@ -167,13 +167,14 @@ def test_an_index_that_cannot_be_read(table: AllIndexes) -> None:
 class Stored:
     """A data set whose vector index holds ``codes`` by row id: Lance makes no wrong one, as far as is known."""
 
-    def __init__(self, codes: Sequence[tuple[int, np.ndarray[Any, Any]]]) -> None:
+    def __init__(self, codes: Sequence[tuple[int, np.ndarray[Any, Any]]], metric: str) -> None:
         self._codes = codes
+        self._apart = _l2 if metric == "l2" else _hamming
 
     def scanner(self, *, nearest: Mapping[str, Any], row_addr_allowlist: bytes, **_: Any) -> Stored:
         allowed = [id for id, _ in self._codes if serialize_row_addrs([id]) == row_addr_allowlist]
         self._found = [
-            (id, float(((nearest["q"] - code) ** 2).sum())) for id, code in self._codes if not allowed or id in allowed
+            (id, self._apart(nearest["q"], code)) for id, code in self._codes if not allowed or id in allowed
         ]
         return self
 
@@ -182,21 +183,31 @@ class Stored:
         return pa.table({"_rowid": pa.array(ids, pa.int64()), "_distance": pa.array(distances, pa.float64())})
 
 
-@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ"])
-def test_a_vector_index_that_holds_an_old_vector_or_one_twice(kind: str) -> None:
+def _l2(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    return float(((one - other) ** 2).sum())
+
+
+def _hamming(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
+    return float(sum((int(a) ^ int(b)).bit_count() for a, b in zip(one, other, strict=True)))
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("IVF_FLAT", "l2"), ("IVF_PQ", "l2"), ("IVF_FLAT", "hamming")])
+def test_a_vector_index_that_holds_an_old_vector_or_one_twice(kind: str, metric: str) -> None:
     rng = np.random.default_rng(5)
     now, before = rng.standard_normal((6, 16)), rng.standard_normal((6, 16))
     before[4] = now[4] + 0.01  # too near to tell from what quantisation does
+    if metric == "hamming":
+        now, before = (rng.integers(0, 256, (6, 16)).astype(np.float64) for _ in range(2))
     rows = [VectorRow(i, 100 + i, now[i], [before[i]]) for i in range(6)]
     noise = rng.standard_normal((6, 16)) * (0.0 if kind == "IVF_FLAT" else 0.1)
     codes = [(100 + i, now[i] + noise[i]) for i in range(6)]
-    build = IndexBuild("v_idx", kind, ("v",), {"metric": "l2"}, 2)
-    answer = ask_vectors(Stored(codes), build, rows)
+    build = IndexBuild("v_idx", kind, ("v",), {"metric": metric}, 2)
+    answer = ask_vectors(Stored(codes, metric), build, rows)
     assert (answer.wrong, answer.twice, answer.missing) == ([], [], [])
     wrong = [(id, before[id - 100] + noise[id - 100] if id in (101, 103) else code) for id, code in codes]
-    answer = ask_vectors(Stored([*wrong, codes[2]]), build, rows)
+    answer = ask_vectors(Stored([*wrong, codes[2]], metric), build, rows)
     assert (sorted(answer.wrong), answer.twice, answer.missing) == ([1, 3], [2], [])
-    assert ask_vectors(Stored(codes[1:]), build, rows).missing == [0]
+    assert ask_vectors(Stored(codes[1:], metric), build, rows).missing == [0]
 
 
 def test_what_cannot_be_looked_at_is_named(table: AllIndexes) -> None:

@@ -18,7 +18,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from lancewal_core.errors import InvalidInput, TokenTimeout
+from lancewal_core.errors import InvalidInput, SearchUnsupported, TokenTimeout
 from lancewal_reader.commands import count, get, search
 from lancewal_reader.commands.read import command
 from lancewal_reader.point.receipt import Receipt, receipt_of
@@ -314,6 +314,10 @@ def test_search_finds_rows_by_vector_by_words_and_by_both(tmp_path: Path) -> Non
     (both, _) = found("--text", "w11", "--vector", str(tmp_path / "one.json"))
     assert both["id"] == 11
     assert both["_relevance_score"] == pytest.approx(1 / 61 + 1 / 62)
+    by_dot = found("--vector", str(tmp_path / "one.json"), "--metric", "dot")
+    assert [(row["id"], round(row["_distance"], 3)) for row in by_dot] == [(11, -111.2), (10, -101.0)]
+    with pytest.raises(SearchUnsupported, match="'embedding' has floats"):
+        found("--vector", str(tmp_path / "one.json"), "--metric", "hamming")
     wrong = (("--vector", str(tmp_path / "none.json")), ("--vector", str(tmp_path / "nowhere")), ())
     for arguments, told in zip(
         wrong,

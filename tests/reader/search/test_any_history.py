@@ -22,7 +22,7 @@ from lancewal_flusher.tasks import in_place
 from lancewal_flusher.tasks.cost import Cost, Strategy
 from lancewal_reader.search import merged
 from lancewal_reader.search import text as text_search
-from lancewal_reader.search.options import RRF, Metric
+from lancewal_reader.search.options import RRF, FloatMetric, Metric
 from lancewal_reader.search.texts.text_query import Match, TextQuery
 from lancewal_reader.table import Table, open_table
 from tests.reader.search.test_hybrid import fused
@@ -32,6 +32,7 @@ from tests.support import indexed_tables
 from tests.support.flusher_tables import Operation
 from tests.support.indexed_tables import (
     ACTS,
+    BITS,
     FRAGMENTS,
     PARTITIONS,
     PER_FRAGMENT,
@@ -45,6 +46,7 @@ from tests.support.indexed_tables import (
 K = 5
 DEPTH = 4 * K
 FUZZY = [query for query in QUERIES if isinstance(query, Match) and query.fuzziness != 0]
+SEARCHED = {**VECTORS, **BITS}
 ALONE = {"patches in place", "follow-up"}
 """Acts that say what they find: nothing else waits to be merged."""
 CLEAN_UP = "clean-up of versions"
@@ -52,7 +54,9 @@ BEHIND = [None, "extend_indexes", "extend_indexes", "optimize_indices(0)", "opti
 
 
 def metric_of(column: str, stable_row_ids: bool) -> Metric:
-    metrics: tuple[Metric, ...] = get_args(Metric)
+    if column in BITS:
+        return "hamming"
+    metrics: tuple[Metric, ...] = get_args(FloatMetric)
     return metrics[(list(VECTORS).index(column) + stable_row_ids) % len(metrics)]
 
 
@@ -61,7 +65,7 @@ class Searched(AllIndexes):
 
     def __init__(self, folder: Path, *, stable_row_ids: bool) -> None:
         super().__init__(folder, stable_row_ids=stable_row_ids)
-        self.metrics = {column: metric_of(column, stable_row_ids) for column in VECTORS}
+        self.metrics = {column: metric_of(column, stable_row_ids) for column in SEARCHED}
 
     def fill(self) -> None:
         for number in range(1, FRAGMENTS + 1):
@@ -69,7 +73,7 @@ class Searched(AllIndexes):
             if number == FRAGMENTS - 2:
                 build_indexes(self.dataset, {"num": "BTREE", "text": "INVERTED"}, {})
                 self.dataset.create_scalar_index("title", "INVERTED", with_position=True)
-                for column, kind in VECTORS.items():
+                for column, kind in SEARCHED.items():
                     more = {"num_sub_vectors": WIDTH, "num_bits": 4} if kind.endswith("PQ") else {}
                     how = {"num_partitions": PARTITIONS, "metric": self.metrics[column], **more}
                     self.dataset.create_index(column, kind, **how)
@@ -82,12 +86,12 @@ class Searched(AllIndexes):
             self.age += 1
             live = [id for (id,) in self.model]
             ids = rng.sample(live, 15)
-            patch = {"v_pq": values(ids[0], self.age)["v_pq"], "text": values(ids[0], self.age)["text"]}
+            patch = {name: values(ids[0], self.age)[name] for name in ("v_pq", "bits", "text")}
             records = [
                 *(self.upsert(id) for id in [*ids[:6], 5_000 + self.age]),
                 *(Operation(Op.PATCH, (id,), {"num": 1, **patch}) for id in ids[6:9]),
                 *(Operation(Op.DELETE, (id,)) for id in ids[9:13]),
-                Operation(Op.PATCH, (ids[13],), {"text": None, "v_flat": None}),
+                Operation(Op.PATCH, (ids[13],), {"text": None, "v_flat": None, "bits": None}),
                 Operation(Op.UPSERT, (ids[14],), {"num": 3, "title": "w1 w2"}),
             ]
             rng.shuffle(records)
@@ -122,21 +126,21 @@ class Checks:
     by_index: int = 0
 
     def all(self, opened: Table, number: int) -> None:
-        kinds = list(VECTORS)
-        for column in (kinds[number % len(kinds)], kinds[(number + 3) % len(kinds)]):
+        kinds = list(SEARCHED)
+        for column in (kinds[number % len(kinds)], kinds[(number + 3) % len(kinds)], "bits"):
             self.vectors(opened, column, self.rng.choice([None, 60_000, 2_500]))
         for query in (QUERIES[number % len(QUERIES)], FUZZY[number % len(FUZZY)], self.rng.choice(QUERIES)):
             self.words(opened, query, self.rng.choice([None, 60_000]))
         self.both(opened, kinds[number % len(kinds)], self.rng.choice(QUERIES))
 
-    def query(self) -> list[float]:
+    def query(self, column: str) -> list[float]:
         """Some of them are a row's vector, of now or of before."""
         id, age = self.rng.randrange(PER_FRAGMENT * FRAGMENTS), self.rng.randrange(self.table.age + 1)
-        made: list[float] = values(id, age)["v_flat"]
+        made: list[float] = values(id, age)[column]
         return made
 
     def vectors(self, opened: Table, column: str, before: int | None) -> None:
-        query, metric = self.query(), self.table.metrics[column]
+        query, metric = self.query(column), self.table.metrics[column]
         right = nearest(self.table, column, query, metric, before)
         for exact in (True, False):
             found = opened.search(query, limit=K, vector_column=column, exact=exact, **asked_for(before))
@@ -165,7 +169,7 @@ class Checks:
 
     def both(self, opened: Table, column: str, query: TextQuery) -> None:
         """Each ranking is right, and what comes of both is the sum of their reciprocal ranks."""
-        vector, fusion = self.query(), RRF(self.rng.choice([1.0, 60.0]), (1.0, self.rng.choice([0.5, 2.0])))
+        vector, fusion = self.query(column), RRF(self.rng.choice([1.0, 60.0]), (1.0, self.rng.choice([0.5, 2.0])))
         how: dict[str, Any] = {"columns": ["id"], "at": opened.receipt()}
         near = opened.search(vector, limit=DEPTH, vector_column=column, exact=True, **how).to_arrow()
         told = opened.search(text=query, text_columns=["text"], limit=DEPTH, **how).to_arrow()
@@ -236,7 +240,7 @@ def test_whatever_was_done_to_the_table(tmp_path: Path, stable_row_ids: bool, se
             checks.all(opened, next(number))
         if past is not None:
             past.check(opened)
-        past = Past.of(opened, checks.query())
+        past = Past.of(opened, checks.query("v_hnsw_pq"))
     table.write(rng)
     checks.all(open_table(table.uri), next(number))
     assert checks.by_index > 10

@@ -10,7 +10,7 @@ import pytest
 
 from lancewal_reader.search import distance
 from lancewal_reader.search.distance import KeptVectors, nearest
-from lancewal_reader.search.options import Metric
+from lancewal_reader.search.options import FloatMetric
 
 
 def rows_of(vectors: np.ndarray[tuple[int, int], np.dtype[np.float64]], value: pa.DataType) -> pa.Table:
@@ -22,10 +22,10 @@ def rows_of(vectors: np.ndarray[tuple[int, int], np.dtype[np.float64]], value: p
     )
 
 
-@pytest.mark.parametrize("metric", get_args(Metric))
+@pytest.mark.parametrize("metric", get_args(FloatMetric))
 @pytest.mark.parametrize("value", [pa.float32(), pa.float64()])
 def test_kept_vectors_give_the_nearest_of_all(
-    metric: Metric, value: pa.DataType, monkeypatch: pytest.MonkeyPatch
+    metric: FloatMetric, value: pa.DataType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where all are far from 0 and close together, so that float32 tells them apart in no way."""
     monkeypatch.setattr(distance, "_FEW", 10)
@@ -51,8 +51,8 @@ def test_kept_vectors_give_the_nearest_of_all(
                 )
 
 
-@pytest.mark.parametrize("metric", get_args(Metric))
-def test_some_rows_may_be_left_out(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("metric", get_args(FloatMetric))
+def test_some_rows_may_be_left_out(metric: FloatMetric, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the nearest ones, and more than are left."""
     monkeypatch.setattr(distance, "_FEW", 10)
     rng = np.random.default_rng(6)
@@ -71,12 +71,14 @@ def test_few_rows_are_compared_exactly() -> None:
     rng = np.random.default_rng(5)
     vectors = rng.standard_normal((5_000, 64))
     kept = KeptVectors(rows_of(vectors, pa.float32()), "v")
-    for metric in get_args(Metric):
+    for metric in get_args(FloatMetric):
         assert len(kept._may_be_nearest(vectors[3], metric, 10)) < 50
 
 
-@pytest.mark.parametrize("metric", get_args(Metric))
-def test_rows_without_a_distance_make_no_others_be_compared(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("metric", get_args(FloatMetric))
+def test_rows_without_a_distance_make_no_others_be_compared(
+    metric: FloatMetric, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Vectors of zeros, numbers that are none, and numbers too large: those of empty texts are among many embeddings."""
     monkeypatch.setattr(distance, "_FEW", 10)
     rng = np.random.default_rng(5)

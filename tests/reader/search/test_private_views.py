@@ -228,6 +228,21 @@ def test_where_none_can_be_made_rows_are_compared(made: Vectors, tmp_path: Path,
     assert views(scratch) == []
 
 
+def test_none_is_made_of_binary_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private_views, "ROWS_MIN", 50)
+    monkeypatch.setattr(private_views, "PAYS_AFTER", 1)
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("bits", pa.list_(pa.uint8(), 2))])
+    table = KeyedTable(tmp_path / "table", 1, columns=columns, primary_key=("id",))
+    table.generation(0, [Operation(Op.UPSERT, (id,), {"bits": [id, 0]}) for id in range(200)])
+    opened = open_table(table.uri, scratch_dir=str(tmp_path / "scratch"))
+    for _ in range(4):
+        found = opened.search([0b111, 0], limit=K)
+        assert sorted(found.to_arrow()["_distance"].to_pylist()) == [0, *[1] * (K - 1)]
+        assert found.coverage.approximate is None
+    assert views(tmp_path / "scratch") == []
+    table.close()
+
+
 def test_one_that_somebody_has_removed_is_not_missed(made: Vectors, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     opened = open_table(made.uri, scratch_dir=str(scratch))

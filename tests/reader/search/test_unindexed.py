@@ -59,9 +59,9 @@ def test_one_open_table_finds_the_rows_of_now_after_every_act(made: AllIndexes) 
     for act in acts:
         made.age += 1
         act(made)
-        check(made, [COLUMN], opened)
+        check(made, [COLUMN, "bits"], opened)
         scatter(made, flush=True)
-        check(made, [COLUMN], opened)
+        check(made, [COLUMN, "bits"], opened)
 
 
 def test_what_is_kept_is_read_once_and_what_is_dead_or_hidden_of_it_is_not_found(

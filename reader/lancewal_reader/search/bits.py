@@ -1,0 +1,87 @@
+"""Nearest rows by ``hamming``: of binary vectors, bytes that hold eight bits each, the distance is how many bits differ.
+
+It is a whole number and exact, so nothing is thrown out by a quicker one first, as ``distance`` does with floats; and rows are
+compared so fast that no index of the reader's own is made of them (``private_views``): of 100,000 with 1,024 bits in some
+milliseconds.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_reader.search.distance import DISTANCE_FIELD, KeptVectors
+from lancewal_reader.search.options import Metric, Vectors, has_bits
+
+_WORD = 8
+"""Bytes that are compared at once."""
+_BLOCK_BYTES = 1 << 20
+"""Of vectors, as a CPU has room for near by."""
+
+Words = npt.NDArray[np.uint64]
+
+
+class KeptBits:
+    """A column of rows that are searched again and again; threads may share it."""
+
+    def __init__(self, rows: pa.Table, column: str) -> None:
+        self._size = rows[column].type.list_size
+        rows = rows.filter(rows[column].is_valid()) if rows[column].null_count else rows
+        items = rows[column].combine_chunks().flatten()
+        if items.null_count:  # a byte that is null has no bits, and what it is of no distance
+            whole = items.is_valid().to_numpy(zero_copy_only=False).reshape(-1, self._size).all(axis=1)
+            rows = rows.filter(pa.array(whole))
+            items = rows[column].combine_chunks().flatten()
+        self._rows = rows
+        self._words = self._words_of(items.to_numpy())
+        self._left_out: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def rows(self) -> pa.Table:
+        """Those that have a vector."""
+        return self._rows
+
+    def without(self, left_out: npt.NDArray[np.bool_]) -> KeptBits:
+        """The same vectors, but for those of some ``rows``."""
+        found = copy(self)
+        found._left_out = left_out if left_out.any() else None
+        return found
+
+    def nearest(self, query: Vectors, metric: Metric, limit: int) -> pa.Table:
+        """The ``limit`` nearest rows, nearest first, with their distance."""
+        assert metric == "hamming"
+        apart = self._apart(self._words_of(query.astype(np.uint8)))
+        places = np.arange(len(apart)) if self._left_out is None else np.flatnonzero(~self._left_out)
+        if len(places) > limit:
+            last = np.partition(apart[places], limit - 1)[limit - 1]
+            places = places[apart[places] <= last]
+        places = places[np.argsort(apart[places], kind="stable")][:limit]
+        found = self._rows.take(pa.array(places))
+        return found.append_column(DISTANCE_FIELD, pa.array(apart[places].astype(np.float32)))
+
+    def _apart(self, query: Words) -> npt.NDArray[np.uint64]:
+        found = np.empty(len(self._words), np.uint64)
+        step = max(1, _BLOCK_BYTES // query.nbytes)
+        for first in range(0, len(found), step):
+            differing = np.bitwise_count(self._words[first : first + step] ^ query)
+            np.einsum("ij->i", differing, dtype=np.uint64, out=found[first : first + step])
+        return found
+
+    def _words_of(self, items: npt.NDArray[np.uint8]) -> Words:
+        """One row a vector; what fills up a last word is 0 in all, and never differs."""
+        vectors = items.reshape(-1, self._size)
+        more = -self._size % _WORD
+        whole = np.pad(vectors, ((0, 0), (0, more))) if more else np.ascontiguousarray(vectors)
+        return whole.view(np.uint64)
+
+
+KeptRows: TypeAlias = KeptVectors | KeptBits
+
+
+def kept_rows(rows: pa.Table, column: str) -> KeptRows:
+    """By what the column has vectors of."""
+    return KeptBits(rows, column) if has_bits(rows.schema.field(column).type) else KeptVectors(rows, column)
