@@ -327,3 +327,26 @@ def test_search_finds_rows_by_vector_by_words_and_by_both(tmp_path: Path) -> Non
         with pytest.raises(InvalidInput, match=told):
             found(*arguments)
     made.close()
+
+
+def test_search_by_bits_that_records_brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merged, by an index, which is asked, and unmerged."""
+    monkeypatch.setattr("lancewal_reader.search.merged.FLAT_ROWS_MAX", 0)
+    made = Pipeline(tmp_path, pa.schema([*KEY, ("bits", pa.list_(pa.uint8(), 2))]))
+    for id in range(256):
+        made.upsert("north", id, bits=[id, 255])
+    made.merge_all()
+    lance.dataset(made.uri).create_index("bits", "IVF_FLAT", num_partitions=2, metric="hamming")
+    made.upsert("north", 0, bits=None)
+    made.upsert("north", 300, bits=[0, 127])
+    made.ingest()
+    (tmp_path / "one.json").write_text("[0, 255]")
+    asked = ["search", "-o", "jsonl", "--vector", str(tmp_path / "one.json"), "--limit", "9", "--columns", "id"]
+    for metric in ([], ["--metric", "hamming"]):
+        result = run(made, *asked, *metric)
+        assert "searched: 256 rows by an index, 0 one by one, 2 unmerged; 1 merged ones hidden" in result.stderr
+        found = {row["id"]: row["_distance"] for row in map(strictly, result.stdout.splitlines())}
+        assert found == {1 << bit: 1.0 for bit in range(8)} | {300: 1.0}
+    with pytest.raises(SearchUnsupported, match="'bits' has binary vectors: use 'hamming'"):
+        run(made, *asked, "--metric", "cosine")
+    made.close()
