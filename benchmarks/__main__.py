@@ -25,6 +25,7 @@ from benchmarks import (
     merge_strategies,
     partitions,
     reads,
+    reads_on_spark,
     restart,
     search,
     steady,
@@ -36,6 +37,7 @@ from benchmarks.report import write_page
 BENCHMARKS: dict[str, Callable[[], dict[str, float]]] = {
     "strong-read": strong_read.run,
     "reads": reads.run,
+    "reads-on-spark": reads_on_spark.run,
     "distance": distance.run,
     "steady": steady.run,
     "partitions": partitions.run,

@@ -14,40 +14,26 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lance
-import numpy as np
 import pyarrow.compute as pc
 
 from benchmarks.elapsed import seconds
-from benchmarks.memory_source import MemorySource
-from benchmarks.tables import MemoryIngest, create
-from benchmarks.workload import SCHEMA, region_of, table_rows, upserts
-from lancewal_core.keys.catalog import KeyCatalogs
-from lancewal_core.keys.index import KeyIndex
-from lancewal_core.keys.parts import MappedParts
-from lancewal_core.open import Address, open_at
-from lancewal_core.process.clock import SystemClock
-from lancewal_core.process.tasks import ThreadTasks
+from benchmarks.ingested_table import FRAGMENT_ROWS, IngestedTable
+from benchmarks.workload import SCHEMA, region_of
 from lancewal_demo.stack.resident_memory import resident_bytes
-from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.tasks.runner import ThreadRunner
-from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
 from lancewal_reader.table import open_table
 
 BASE_ROWS = 5_000_000
 MEMORY_ROWS, MEMORY_KEYS = 50_000_000, 1_000_000
-PARTITIONS = 4
 PLAN_PARTITIONS, PLAN_SEGMENTS = 256, 100
 RUNS = 7
 LOOKUPS = 15
 TWO = ["a", "b"]
-_CHUNK = 1_000_000
 
 Call = Callable[[], object]
 
@@ -58,7 +44,7 @@ def run(parts: int = 1) -> dict[str, float]:
         folder = Path(place)
         figures = _scans_and_lookups(folder, BASE_ROWS // parts)
         figures |= _plans(folder / "plans")
-        made = _Made(folder / "memory", MEMORY_ROWS // parts)
+        made = IngestedTable(folder / "memory", MEMORY_ROWS // parts)
         made.upsert(MEMORY_KEYS // parts)
         command = [sys.executable, "-m", "benchmarks.reads", made.uri]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -66,52 +52,11 @@ def run(parts: int = 1) -> dict[str, float]:
         return figures
 
 
-class _Made:
-    """A merged table of base rows and, over it, what is ingested."""
-
-    def __init__(self, path: Path, rows: int, partitions: int = PARTITIONS) -> None:
-        self.uri = str(path)
-        self.rows = rows
-        self.contract = create(Address(self.uri), "benchmark", "benchmark-id", partitions)
-        for at in range(0, rows, _CHUNK):
-            part = table_rows(np.arange(at, min(rows, at + _CHUNK)), 0)
-            lance.write_dataset(part, self.uri, mode="append", schema=SCHEMA, max_rows_per_file=_CHUNK)
-        self._source = MemorySource(self.contract.topic_id, partitions)
-        self._seed = 0
-
-    def upsert(self, count: int) -> None:
-        """Nine tenths flushed, the last one in the WAL."""
-        ingest = self.ingest(seal_rows=250_000)
-        self.feed(ingest, count - count // 10)
-        ingest.worker.drain(300)
-        self.feed(self.ingest(seal_rows=10 * count), count // 10)
-
-    def feed(self, ingest: MemoryIngest, count: int) -> None:
-        for at in range(0, count, 100_000):
-            self._seed += 1
-            ingest.feed(list(upserts(min(100_000, count - at), self.rows or 1_000_000, self._seed)))
-
-    def ingest(self, seal_rows: int, segment_rows: int = 10_000) -> MemoryIngest:
-        return MemoryIngest(Address(self.uri), self.contract, self._source, seal_rows, segment_rows)
-
-    def index(self) -> None:
-        """The key index of the merged rows, as the flusher keeps it up."""
-        opened = open_at(Address(self.uri), ThreadTasks(), SystemClock())
-        keys = KeyIndex(
-            KeyCatalogs(opened.store, opened.clock), MappedParts(opened.store, Path(self.uri), Path(self.uri), 1 << 40)
-        )
-        tasks = ThreadTasks(io_threads=2, caller_helps=True)
-        context = FlusherContext(*opened.parts, keys, ThreadRunner(opened.table, tasks), lambda: uuid.uuid4().hex)
-        state = UpkeepState()
-        while state.done_for is None:
-            keep_up(context, state)
-
-
 def _scans_and_lookups(folder: Path, rows: int) -> dict[str, float]:
-    made = _Made(folder / "table", rows)
+    made = IngestedTable(folder / "table", rows)
     made.index()
     fresh, table = lance.dataset(made.uri), open_table(made.uri)
-    fresh_copy = lance.write_dataset(fresh, str(folder / "fresh"), schema=SCHEMA, max_rows_per_file=_CHUNK)
+    fresh_copy = lance.write_dataset(fresh, str(folder / "fresh"), schema=SCHEMA, max_rows_per_file=FRAGMENT_ROWS)
     fresh_copy.create_scalar_index("id", "BTREE")
 
     def eventual() -> int:
@@ -155,7 +100,7 @@ def _lookups(table: Any, btree: Any, rows: int) -> dict[str, float]:
 
 def _plans(path: Path) -> dict[str, float]:
     """Each of the segments has rows of each partition."""
-    made = _Made(path, 0, PLAN_PARTITIONS)
+    made = IngestedTable(path, 0, PLAN_PARTITIONS)
     ingest = made.ingest(seal_rows=1_000_000, segment_rows=10 * PLAN_PARTITIONS)
     made.feed(ingest, 10 * PLAN_PARTITIONS * PLAN_SEGMENTS)
     table = open_table(made.uri)

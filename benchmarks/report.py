@@ -118,6 +118,16 @@ def _steady_rows() -> Iterator[_Row]:
         yield f"{said} freshness, p99, ms", f"fresh_p99_ms_{partitions}", _at_most(p99), ",.0f"
 
 
+def _reads_on_spark_rows() -> Iterator[_Row]:
+    for state, text, aim in (("merged", "all merged", "1.15"), ("unmerged", "1 % unmerged", "")):
+        for kind, read in (("full", "all columns"), ("aggregate", "two columns, summed")):
+            for how in ("eventual", "strong")[state == "unmerged" :]:
+                wanted = _at_most("1.1" if how == "eventual" else aim)
+                said = f"{text}: {how} read of {read}"
+                yield f"{said} over the barest Python source", f"{state}_{kind}_{how}_ratio", wanted, ".2f"
+                yield f"{said}, s", f"{state}_{kind}_{how}_s", "-", ".2f"
+
+
 def _partitions_rows() -> Iterator[_Row]:
     for count in (1, 64, 512, 1_000):
         said, key = f"{count:,} partitions: ".replace("1 partitions", "1 partition"), f"_{count}"
@@ -276,6 +286,7 @@ ROWS: dict[str, list[_Row]] = {
         ("strong read, 1 % unmerged, s", "strong_1_percent_s", "-", ".2f"),
         ("strong read, 10 % unmerged, s", "strong_10_percent_s", "-", ".2f"),
     ],
+    "reads-on-spark": [*_reads_on_spark_rows()],
     "merge": [
         *_merge_rows("10 k upserts into 5 M", "10k", "at least 5", "at least 3"),
         *_merge_rows("100 k upserts into 5 M", "100k", "-", "-"),
