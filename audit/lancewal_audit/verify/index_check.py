@@ -170,7 +170,7 @@ class IndexCheck:
             for path in vectors:
                 held = column_of(batch, path).take(pa.array(at))
                 for place, row, vector in zip(places[at], at, held.to_pylist(), strict=True):
-                    if vector is not None and np.isfinite(vector).all():
+                    if vector is not None and _is_near_to_something(vector):
                         row_id = batch.column(_ROW_ID)[int(row)].as_py()
                         found[path].append(self._vector_row(int(place), row_id, vector, path))
         return found
@@ -178,7 +178,7 @@ class IndexCheck:
     def _vector_row(self, place: int, row_id: int, vector: Sequence[float], path: Sequence[str]) -> VectorRow:
         known = [_member(value, path[1:]) for value in self.sample.keys[place].values[path[0]]]
         before = [
-            np.array(v, np.float64) for v in known if isinstance(v, list) and v != vector and np.isfinite(v).all()
+            np.array(v, np.float64) for v in known if isinstance(v, list) and v != vector and _is_near_to_something(v)
         ]
         return VectorRow(place, row_id, np.array(vector, np.float64), before)
 
@@ -241,6 +241,11 @@ def _why_not(build: IndexBuild, rows: RowSchema) -> str:
     if build.kind.startswith("IVF_"):
         return build.unknown
     return "" if build.kind in _VALUES else f"indexes of kind {build.kind} are not known here"
+
+
+def _is_near_to_something(vector: Sequence[float | None]) -> bool:
+    """Rows that users wrote may have a null in it, or what is not finite."""
+    return None not in vector and bool(np.isfinite(np.array(vector, np.float64)).all())
 
 
 def _type_of(columns: pa.Schema, path: Sequence[str]) -> pa.DataType:

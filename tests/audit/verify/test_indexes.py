@@ -154,6 +154,16 @@ def test_rows_that_an_index_misses(filled: Mapping[bool, AllIndexes], tmp_path: 
     assert verify(table.uri).equal
 
 
+def test_a_vector_with_a_null_in_it_is_not_asked_for(table: AllIndexes) -> None:
+    """A user's: records have none."""
+    torn = {name: [None, *[7] * (WIDTH - 1)] for name in [*VECTORS, *BITS]}
+    theirs = [{"id": id, **values(id, 0), **torn} for id in range(50_000, 50_300)]
+    lance.write_dataset(pa.Table.from_pylist(theirs, SCHEMA), table.uri, mode="append")
+    report = verify(table.uri)
+    assert report.equal, report_text(report)
+    assert all(index.looked_at and index.asked for index in report.indexes), report_text(report)
+
+
 def test_an_index_that_cannot_be_read(table: AllIndexes) -> None:
     for column in ("num", "text", "v_rq"):
         for uuid in _segments(table, column):
