@@ -162,7 +162,7 @@ def has_bits(type_: pa.FixedSizeListType) -> bool:
 
 
 def _metric(asked: Any, column: str, type_: pa.FixedSizeListType) -> Metric | None:
-    if asked is not None and asked not in get_args(Metric):
+    if asked is not None and not (isinstance(asked, str) and asked in get_args(Metric)):
         raise InvalidInput(f"metric {asked!r} is unknown: use 'l2', 'cosine', 'dot' or 'hamming'")
     if not has_bits(type_):
         if asked == "hamming":
@@ -195,12 +195,7 @@ def _column(schema: pa.Schema, name: str | None) -> str:
 
 def _vectors(vector: Any, column: str, type_: pa.FixedSizeListType) -> Vectors:
     size, bits = type_.list_size, has_bits(type_)
-    if isinstance(vector, str):
-        raise InvalidInput(f"vector: expected {size} numbers, or a list of such vectors, not a text: words go by text=")
-    try:
-        found = np.asarray(vector, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"vector: expected {size} numbers, or a list of such vectors: {error}") from error
+    found = _numbers(vector, size, bits)
     if found.ndim not in (1, 2) or found.shape[-1] != size or not len(found):
         of = f"{8 * size} bits, {size} bytes: numpy.packbits makes them" if bits else f"{size} numbers"
         raise InvalidInput(f"vector has shape {found.shape}; column {column!r} has vectors of {of}")
@@ -209,3 +204,29 @@ def _vectors(vector: Any, column: str, type_: pa.FixedSizeListType) -> Vectors:
     if bits and not ((found >= 0) & (found <= 255) & (found % 1 == 0)).all():
         raise InvalidInput(f"vector: expected whole numbers from 0 to 255: column {column!r} has eight bits in each")
     return found
+
+
+_NUMBERS = "buifO"
+"""Kinds of numpy's that are taken; what objects are shows when they are to be floats."""
+
+
+def _numbers(vector: Any, size: int, bits: bool) -> Vectors:
+    """Of any shape.  numpy itself would read numbers out of texts and times, and drop the imaginary part of others."""
+    expected = f"vector: expected {size} numbers, or a list of such vectors"
+    try:
+        given = np.asarray(vector)
+        kind = given.dtype.kind
+        if kind in _NUMBERS and not (bits and kind == "b"):
+            return given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{expected}: {error}") from error
+    match kind:
+        case "b":
+            raise InvalidInput(
+                f"vector: expected {size} bytes of eight bits each, not single bits: numpy.packbits makes them"
+            )
+        case "U":
+            raise InvalidInput(f"{expected}, not a text: words go by text=")
+        case "S":
+            raise InvalidInput(f"{expected}, not bytes: numpy.frombuffer(..., numpy.uint8) has their numbers")
+    raise InvalidInput(f"{expected}, not {given.dtype}")

@@ -352,3 +352,15 @@ def test_what_is_wrong_is_said(made: AllIndexes) -> None:
             opened.search([number] * WIDTH, vector_column="bits")
     with pytest.raises(InvalidInput, match=f"{8 * WIDTH} bits, {WIDTH} bytes: numpy.packbits"):
         opened.search([0, 1] * 4 * WIDTH, vector_column="bits")
+    others: list[object] = [10**400, 1j, np.datetime64(7, "D"), "7", b"7"]
+    for other, column in product(others, ("bits", "v_pq")):
+        with pytest.raises(InvalidInput, match=f"expected {WIDTH} numbers"):
+            opened.search([other] * WIDTH, vector_column=column)
+    with pytest.raises(InvalidInput, match=r"not bytes: numpy\.frombuffer"):
+        opened.search(bytes(WIDTH), vector_column="bits")
+    for count in (WIDTH, 8 * WIDTH):
+        with pytest.raises(InvalidInput, match=f"expected {WIDTH} bytes .* not single bits: numpy.packbits"):
+            opened.search([True, False] * (count // 2), vector_column="bits")
+    for metric in ("HAMMING", ["l2"], np.array(["l2", "dot"])):
+        with pytest.raises(InvalidInput, match="is unknown: use 'l2', 'cosine', 'dot' or 'hamming'"):
+            opened.search([0] * WIDTH, vector_column="bits", metric=metric)  # type: ignore[arg-type] # what users write
