@@ -32,6 +32,7 @@ from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_ingest.event_table import IngestEvents
+from lancewal_ingest.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_reader.table import open_table
 
@@ -66,6 +67,7 @@ def measure(partitions: int, folder: Path) -> dict[str, float]:
     ingest = MemoryIngest(address, contract, source, seal_rows=1_000_000, segment_rows=SEGMENT_ROWS)
     messages = list(upserts(SEGMENTS * SEGMENT_ROWS, KEYS, 1))
     before = _resident()
+    look_at_new_objects_rarely()  # as the service does
     opened = seconds(lambda: ingest.feed([]))
     figures = {"open_s": opened, "open_mib": (_resident() - before) / MIB}
     figures["rows_per_s"] = statistics.median(_rates(ingest, messages))
@@ -104,7 +106,7 @@ def _rates(ingest: MemoryIngest, messages: list[Message]) -> list[float]:
         for message in messages[at : at + step]:
             ingest.source.append(message)
         ingest.source.fetch(SEGMENT_ROWS)
-        rates.append(step / seconds(lambda: ingest.feed([])))
+        rates.append(step / seconds(lambda: ingest.feed([], turn_s=0.1)))
     return rates
 
 

@@ -72,12 +72,13 @@ class MemoryIngest:
         )  # fmt: skip
         self.worker.subscribe()
 
-    def feed(self, messages: Sequence[Message]) -> None:
-        """Append, and step until all of it is durable, and what is due is sealed."""
+    def feed(self, messages: Sequence[Message], turn_s: float = 0.002) -> None:
+        """Append, and step until all of it is durable, and what is due is sealed.  ``turn_s``: how long a turn waits for the
+        segment in flight; the service's does 0.1."""
         for message in messages:
             self.source.append(message)
         while self.worker.durable != self.source.ends or not self.worker.idle or self.worker._sealing.running:
-            self.worker.step(0.002)
+            self.worker.step(turn_s)
 
 
 class _NoDeadLetters:

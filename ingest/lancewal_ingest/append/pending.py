@@ -28,7 +28,7 @@ class Pending:
     """How many records: asked for in each turn of the loop, of every region."""
 
     def __post_init__(self) -> None:
-        self.rows = len(self.records)
+        self.rows = len(self.records.offsets)
 
 
 def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> tuple[dict[int, int], bool]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 GENERATION_BYTES_MAX = 1 << 30
 """At so much a generation is sealed whatever the settings say: folding joins its batches, and Arrow's texts and lists end at
 2 GiB in one column."""
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationStats:
-    """An OPEN generation at a moment."""
+class GenerationStats(NamedTuple):
+    """An OPEN generation at a moment; made of each region in each turn that may seal."""
 
     entries: int
     rows: int

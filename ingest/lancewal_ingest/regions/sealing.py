@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
-from lancewal_core.ids import Page, Region
+from lancewal_core.ids import Page, Region, Sequence
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.flush_queue import FlushQueue
+from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.regions.partitions import OpenRegion, Partitions
 from lancewal_ingest.regions.policy import GenerationStats, MemoryPolicy, SealDecision, SealPolicy
 from lancewal_ingest.regions.seal import Answer, Fixed, seal_and_reanchor, to_move, to_seal
@@ -187,10 +188,14 @@ class Sealing:
         ]
         largest = max(open_, key=lambda r: r.memtable.nbytes, default=None)
         early = largest if largest is not None and self._memory.seal_largest(total) else None
-        due: dict[SealDecision, list[OpenRegion]] = {decision: [] for decision in SealDecision}
+        next_ = writer.next_unsent
+        full, empty = list[OpenRegion](), list[OpenRegion]()
         for region in open_:
-            due[self._decide(region, writer, early=region is early)].append(region)
-        full, empty = due[SealDecision.SEAL], due[SealDecision.REANCHOR]
+            decision = self._decide(region.memtable, next_, now, early=region is early)
+            if decision is SealDecision.SEAL:
+                full.append(region)
+            elif decision is SealDecision.REANCHOR:
+                empty.append(region)
         sealed = to_seal(self._context, writer, [region.memtable for region in full])
         moved = to_move(self._context, writer, [region.memtable for region in empty])
         for region, fixed in zip(full, sealed, strict=True):
@@ -250,15 +255,14 @@ class Sealing:
         """Not where it was given up, though it may have been opened anew."""
         return self._partitions.open.get(ending.region.partition) is ending.of
 
-    def _decide(self, region: OpenRegion, writer: LogWriter, *, early: bool) -> SealDecision:
-        memtable = region.memtable
+    def _decide(self, memtable: MemTable, next_: Sequence, now: float, *, early: bool) -> SealDecision:
         stats = GenerationStats(
             len(memtable.entries),
             memtable.rows,
             memtable.nbytes,
-            self._now() - memtable.opened_at,
+            now - memtable.opened_at,
             memtable.first_sequence,
-            writer.next_unsent,
+            next_,
             memtable.region.partition,
         )
         decision = self._policy.decide(stats)

@@ -6,5 +6,6 @@ says what is not as it should be; ``metrics`` (declared in ``metric_table``) sho
 stop (``recent_records``: what became of the newest); ``batch_check`` asks what
 the topic lets in, ``contract_watch`` takes up what was altered.
 
-May import: append, context, event_table, glibc_heap, kafka, observer, regions, retention.
+May import: append, context, event_table, glibc_heap, kafka, observer, python_collector,
+regions, retention.
 """

@@ -58,6 +58,7 @@ from lancewal_ingest.glibc_heap import use_one_heap
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters, RefusedDeadLetters
 from lancewal_ingest.kafka.source import DescribedTopic, KafkaSource, check_topic
+from lancewal_ingest.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
@@ -109,6 +110,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
     """Steps 1 to 4; True if everything was handed over and flushed in time, or nothing was begun."""
     settings.need("table.uri", "kafka.bootstrap_servers")
     use_one_heap()
+    look_at_new_objects_rarely()
     clock = SystemClock()
     address = Address.of(settings)
     memory = MemoryPolicy(nbytes=settings.ingest.memory_bytes_max - client_bytes(settings.ingest.memory_bytes_max))
