@@ -178,7 +178,7 @@ class TextSearch:
         others = self._others_kept()
         # Step 2
         statistics = self._statistics(others)
-        ranked = self._score_others(self._query, others, statistics)
+        ranked = self._score_others(self._query, others, statistics).best(self._sought.limit)
         # Step 3
         if by_index:
             ranked = ranked.with_rows(self._ask(self._query, statistics, others, ranked))
@@ -302,7 +302,7 @@ class TextSearch:
             some = (others.flat_texts[name], others.fresh_texts[name])
             documents = sum(int((texts.lengths > 0).sum()) for texts in some)
             words = sum(int(texts.lengths.sum()) for texts in some)
-            having = {word: sum(int((texts.counts(word) > 0).sum()) for texts in some) for word in self._words_of(name)}
+            having = {word: sum(len(texts.postings(word)) for texts in some) for word in self._words_of(name)}
             if name in by_column:
                 indexed = by_column[name]
                 if name not in others.documents:
@@ -370,7 +370,7 @@ class TextSearch:
         for (name, word), times in words_summed(candidates, self._tokenizers).items():
             indexed, ours = by_column[name], statistics[name]
             told = indexed.best(word, self._pieces[name][word])
-            if told is None or (shown[name].counts(word) > 0).sum() >= others.having[name, word]:
+            if told is None or len(shown[name].postings(word)) >= others.having[name, word]:
                 continue
             longer = max_growth(indexed.longest, indexed.average, ours.average)
             yield Part(told.most * times, ours.weights[word] / told.weight * longer)

@@ -56,7 +56,10 @@ def scores(query: TextQuery, columns: Mapping[str, Column]) -> Scores:
             if not placed:
                 return np.full(len(column.texts), np.nan)
             found = _words([[word] for word in column.tokenizer.words(words)], True, column)
-            return np.where(column.texts.have_phrase(placed), found, np.nan)
+            having = np.full(len(column.texts), np.nan)
+            texts = column.texts.have_phrase(placed)
+            having[texts] = found[texts]
+            return having
         case Boolean(must, should, must_not):
             needed = [scores(clause, columns) for clause in must]
             other = [scores(clause, columns) for clause in should]
@@ -85,15 +88,14 @@ def _words(groups: Sequence[Sequence[str]], every: bool, column: Column) -> Scor
     texts, statistics = column.texts, column.statistics
     total, having = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
     relative = texts.lengths / statistics.average if statistics.average else np.ones(len(texts))
+    held = K1 * (1 - B + B * relative)
     for group, times in Counter(map(tuple, groups)).items():
         there = np.zeros(len(texts), np.bool_)
         for word in group:
-            counts = texts.counts(word)
-            if not counts.any():
-                continue
-            there |= counts > 0
-            factor = statistics.weights.get(word, 0.0) * times
-            total += factor * counts * (K1 + 1) / (counts + K1 * (1 - B + B * relative))
+            found = texts.postings(word)
+            factor = statistics.weights.get(word, 0.0) * times * (K1 + 1)
+            total[found.texts] += factor * found.counts / (found.counts + held[found.texts])
+            there[found.texts] = True
         having += there
     wanted = len(set(map(tuple, groups))) if every else 1
     return np.where((having >= wanted) & (having > 0), total, np.nan)

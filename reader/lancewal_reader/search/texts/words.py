@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import Any
 
@@ -26,8 +27,6 @@ WORDS_MAX = 4_000_000
 VOCABULARY_MAX = 1_000_000
 _NO_WORDS: Words = np.zeros(0, np.int32)
 QUERIES_KEPT = 1_000
-COUNTS_KEPT = 32
-"""Words whose counts some texts keep: a search asks for each several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +37,25 @@ class _Text:
     """Ascending; words that are left out leave gaps."""
 
 
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """Which of some texts have a word."""
+
+    texts: Words
+    """Their numbers, ascending, each once."""
+    counts: Words
+    """How often each has it."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
 class Texts:
-    """Some texts, one after the other."""
+    """Some texts, one after the other.
+
+    Where a word stands is looked for when it is first asked for, and kept: all words together stand at as many places as there
+    are.
+    """
 
     def __init__(self, lengths: Numbers, words: Words, places: Words, vocabulary: Mapping[str, int]) -> None:
         self.lengths = lengths
@@ -47,7 +63,8 @@ class Texts:
         self._words = words
         self._places = places
         self._text_of = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
-        self._counts: dict[str, Numbers] = {}
+        self._postings: dict[str, Postings] = {}
+        self._slots: dict[str, Numbers] = {}
 
     @staticmethod
     def of(texts: Sequence[_Text], vocabulary: Mapping[str, int]) -> Texts:
@@ -78,38 +95,56 @@ class Texts:
         words = list(self.vocabulary)  # numbered as they came
         return [words[number] for number in wanted.tolist()]
 
-    def counts(self, word: str) -> Numbers:
-        """How often each has it."""
-        found = self._counts.get(word)
+    def postings(self, word: str) -> Postings:
+        found = self._postings.get(word)
         if found is None:
-            number = self.vocabulary.get(word)
-            if number is None:
-                return np.zeros(len(self), np.int64)
-            found = np.bincount(self._text_of[self._words == number], minlength=len(self))
-            if len(self._counts) < COUNTS_KEPT:
-                self._counts[word] = found
+            if word not in self.vocabulary:
+                return _NOWHERE
+            texts = self._text_of[self._standing(word)]
+            first = np.flatnonzero(np.diff(texts, prepend=np.int32(-1)))
+            counts = np.diff(first, append=len(texts)).astype(np.int32)
+            found = self._postings[word] = Postings(texts[first], counts)
         return found
 
-    def have_phrase(self, phrase: Sequence[tuple[str, int]]) -> npt.NDArray[np.bool_]:
-        """Which have these words, as far apart as these places are."""
-        found = np.zeros(len(self), np.bool_)
-        last = max(place for _, place in phrase)
-        size = int(self._places.max(initial=0)) + last + 1
-        each = [(np.flatnonzero(self._words == self.vocabulary.get(word, -1)), place) for word, place in phrase]
-        begins: Numbers | None = None  # of each place where the phrase may begin: its text and the place, as one number
-        for at, place in sorted(each, key=lambda item: len(item[0])):
-            here = self._text_of[at].astype(np.int64) * size + self._places[at] + (last - place)  # ascending
-            begins = here if begins is None else begins[_are_among(begins, here)]
-        if begins is not None:
-            found[begins // size] = True
+    def have_phrase(self, phrase: Sequence[tuple[str, int]]) -> Words:
+        """Numbers of those that have these words, as far apart as these places are: ascending, each once."""
+        rarest, *others = sorted(set(phrase), key=lambda item: len(self._slots_of(item[0])))
+        slots, postings = self._slots_of(rarest[0]), self.postings(rarest[0])
+        texts = np.repeat(postings.texts, postings.counts)
+        for word, place in others:
+            if not len(texts):
+                break
+            apart, having = place - rarest[1], self.postings(word)
+            before, behind = max(-apart, 0), max(apart, 0)
+            text_at = np.full(before + int(self._first_slots[-1]) + behind, -1, np.int32)
+            text_at[self._slots_of(word) + before] = np.repeat(having.texts, having.counts)
+            same = text_at[slots + (before + apart)] == texts  # else the place is one of another text, or of no text
+            slots, texts = slots[same], texts[same]
+        return texts[np.flatnonzero(np.diff(texts, prepend=np.int32(-1)))]
+
+    def _standing(self, word: str) -> Numbers:
+        """Where among all words, ascending."""
+        return np.flatnonzero(self._words == self.vocabulary.get(word, -1))
+
+    def _slots_of(self, word: str) -> Numbers:
+        """Where it stands, by a number for each place of each text, ascending."""
+        found = self._slots.get(word)
+        if found is None:
+            at = self._standing(word)
+            found = self._first_slots[self._text_of[at]] + self._places[at]
+            if word in self.vocabulary:
+                self._slots[word] = found
         return found
 
-
-def _are_among(numbers: Numbers, ascending: Numbers) -> npt.NDArray[np.bool_]:
-    if not len(ascending):
-        return np.zeros(len(numbers), np.bool_)
-    at = np.searchsorted(ascending, numbers)
-    return np.asarray(ascending[np.minimum(at, len(ascending) - 1)] == numbers)
+    @cached_property
+    def _first_slots(self) -> Numbers:
+        """Of each text, and behind the last one: it has as many as it has places, with those that are left out."""
+        sizes = np.zeros(len(self) + 1, np.int64)
+        some = np.flatnonzero(self.lengths)
+        if len(some):
+            begins = np.cumsum(self.lengths) - self.lengths
+            sizes[some + 1] = np.maximum.reduceat(self._places, begins[some]) + 1
+        return np.cumsum(sizes)
 
 
 class Tokenizer:
@@ -180,6 +215,7 @@ class Tokenizer:
 
 
 _NOTHING = _Text(_NO_WORDS, _NO_WORDS)
+_NOWHERE = Postings(_NO_WORDS, _NO_WORDS)
 
 
 def single_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Mapping[str, str]:

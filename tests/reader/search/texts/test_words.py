@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from lancewal_reader.search.texts import words
 from lancewal_reader.search.texts.words import Texts, Tokenizer
 
 BEFORE = ["one two two", None, "", "three one", "one two two", "five five one"]
+SOME = ["one", "two", "the", "five"]
 WORDS = ("one", "two", "three", "four", "five", "nowhere")
 
 
@@ -18,11 +20,19 @@ def column(texts: Sequence[str | None]) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(texts[:2], pa.string()), pa.array(texts[2:], pa.string())])
 
 
+def counts(texts: Texts, word: str) -> list[int]:
+    found = [0] * len(texts)
+    postings = texts.postings(word)
+    for text, count in zip(postings.texts.tolist(), postings.counts.tolist(), strict=True):
+        found[text] = count
+    return found
+
+
 def told(texts: Texts) -> object:
     phrases = ([("one", 0), ("two", 1)], [("two", 0), ("two", 1)], [("four", 0), ("one", 1)])
     return (
         texts.lengths.tolist(),
-        {word: texts.counts(word).tolist() for word in WORDS},
+        {word: counts(texts, word) for word in WORDS},
         [texts.have_phrase(phrase).tolist() for phrase in phrases],
         sorted(texts.distinct()),
     )
@@ -69,6 +79,26 @@ def test_words_are_numbered_anew_where_they_became_too_many(monkeypatch: pytest.
     right = told(known)
     monkeypatch.setattr(words, "VOCABULARY_MAX", 1)
     again = tokenizer.texts_again(now, (before, known))
-    assert again.counts("one").tolist() == [1, 1]
-    assert again.counts("five").tolist() == [0, 2]
+    assert counts(again, "one") == [1, 1]
+    assert counts(again, "five") == [0, 2]
     assert told(known) == right
+
+
+def test_phrases_are_found_where_they_stand_and_nowhere_else() -> None:
+    """By looking at each text, of few words, so that phrases often end one text and begin the next."""
+    rng = random.Random(7)
+    texts: list[str | None] = [" ".join(rng.choices(SOME, k=rng.randint(0, 5))) for _ in range(300)]
+    for stop_words in (False, True):  # those that are left out leave gaps, in texts and in phrases
+        tokenizer = Tokenizer({"stem": False, "remove_stop_words": stop_words})
+        phrases = [tokenizer.placed(" ".join(rng.choices(SOME, k=rng.randint(1, 4)))) for _ in range(60)]
+        for some in (texts, *([text, None] for text in texts[:40])):
+            found = tokenizer.texts(column(some))
+            placed = [tokenizer.placed(text or "") for text in some]
+            for phrase in filter(None, phrases):
+                right = [at for at, text in enumerate(placed) if _stands(phrase, text)]
+                assert found.have_phrase(phrase).tolist() == right
+
+
+def _stands(phrase: Sequence[tuple[str, int]], text: Sequence[tuple[str, int]]) -> bool:
+    there = set(text)
+    return any(all((word, place + begin) in there for word, place in phrase) for begin in range(-5, 10))
