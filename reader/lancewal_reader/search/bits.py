@@ -51,11 +51,12 @@ class KeptBits:
         found._left_out = left_out if left_out.any() else None
         return found
 
-    def nearest(self, query: Vectors, metric: Metric, limit: int) -> pa.Table:
-        """The ``limit`` nearest rows, nearest first, with their distance."""
+    def nearest(self, query: Vectors, metric: Metric, limit: int, within: float = np.inf) -> pa.Table:
+        """The ``limit`` nearest rows, nearest first, with their distance; none that is farther than ``within``."""
         assert metric == "hamming"
         apart = self._apart(self._words_of(query.astype(np.uint8)))
         places = np.arange(len(apart)) if self._left_out is None else np.flatnonzero(~self._left_out)
+        places = places[apart[places] <= within]
         if len(places) > limit:
             last = np.partition(apart[places], limit - 1)[limit - 1]
             places = places[apart[places] <= last]

@@ -89,6 +89,9 @@ _FEW = 1_000
 _ERROR = 4.0 * float(np.finfo(np.float32).eps)
 """Of a sum of float32 products, by the number of summands and the product of both lengths: twice what rounding can make."""
 
+_FIRST = 3
+"""Of so many numbers of a vector one is looked at first, which often tells that it is farther than others that are known."""
+
 _LEAST = float(np.finfo(np.float32).tiny)
 """How far off a summand may be that is too small for float32, much more than that."""
 _SQUARE_MIN = 1e-30
@@ -101,6 +104,33 @@ class _ByView:
 
     held: Held
     rest: KeptVectors
+
+
+@dataclass(slots=True)
+class _First:
+    """The first numbers of each vector, side by side, and at least how long it is behind them.
+
+    Most of what a comparison takes is to read the vectors.  Made when they are compared again: once it costs as much as it
+    saves.
+    """
+
+    wanted: bool = False
+    numbers: Float32s | None = None
+    lengths: Float32s | None = None
+    """Of the rest."""
+
+    def of(self, vectors: Float32s) -> tuple[Float32s, Float32s] | None:
+        numbers, lengths = self.numbers, self.lengths
+        if numbers is None or lengths is None:
+            if not self.wanted:
+                self.wanted = True
+                return None
+            split = vectors.shape[1] // _FIRST
+            rest = vectors[:, split:]
+            # What float32 loses of a square is less than ``_LEAST``.
+            self.lengths = lengths = np.sqrt(_products(rest, rest) + _LEAST * rest.shape[1])
+            self.numbers = numbers = np.ascontiguousarray(vectors[:, :split])
+        return numbers, lengths
 
 
 class KeptVectors:
@@ -116,6 +146,7 @@ class KeptVectors:
         """Of those whose length float32 knows."""
         self._left_out: npt.NDArray[np.bool_] | None = None
         self._held: _ByView | None = None
+        self._first = _First()
 
     @property
     def rows(self) -> pa.Table:
@@ -137,8 +168,11 @@ class KeptVectors:
             self._held = found = _ByView(held, rest)
         return found
 
-    def nearest_by(self, views: PrivateViews, query: Vectors, metric: Metric, limit: int) -> tuple[pa.Table, int]:
-        """The nearest, and of how many rows a view chose the candidates."""
+    def nearest_by(
+        self, views: PrivateViews, query: Vectors, metric: Metric, limit: int, within: float = np.inf
+    ) -> tuple[pa.Table, int]:
+        """The nearest, perhaps without some that are farther than ``within``, and of how many rows a view chose the
+        candidates."""
         assert metric != "hamming"
         view = views.get(self._column, metric)
         by_view = None if view is None else self.held(view.content)
@@ -148,13 +182,13 @@ class KeptVectors:
             try:
                 places = held.nearest(query, limit)
             except (OSError, RuntimeError, ValueError):  # it was removed meanwhile, by whomever
-                return self.nearest(query, metric, limit), 0
+                return self.nearest(query, metric, limit, within), 0
             shown = nearest(self._rows.take(pa.array(places)), self._column, query, metric, limit)
             found = pa.concat_tables([shown, rest.nearest(query, metric, limit)])
             order = np.argsort(found[DISTANCE].to_numpy(), kind="stable")[:limit]
             if len(order) == min(limit, len(self)):
                 return found.take(pa.array(order)), len(held.places)
-        return self.nearest(query, metric, limit), 0
+        return self.nearest(query, metric, limit, within), 0
 
     def __len__(self) -> int:
         return int(self._rows.num_rows)
@@ -164,43 +198,84 @@ class KeptVectors:
         usable: Float32s = self._matrix[np.isfinite(self._squares) & (self._squares > _SQUARE_MIN)]
         return usable
 
-    def nearest(self, query: Vectors, metric: Metric, limit: int) -> pa.Table:
-        """As the function ``nearest`` over the rows."""
+    def nearest(self, query: Vectors, metric: Metric, limit: int, within: float = np.inf) -> pa.Table:
+        """As the function ``nearest`` over the rows; perhaps without some that are farther than ``within``."""
         assert metric != "hamming"
         rows, left_out = self._rows, self._left_out
         if rows.num_rows > max(_FEW, limit):
-            places = self._may_be_nearest(query, metric, limit)
+            places = self._may_be_nearest(query, metric, limit, within)
             rows = rows.take(pa.array(places if left_out is None else places[~left_out[places]]))
         elif left_out is not None:
             rows = rows.filter(pa.array(~left_out))
         return nearest(rows, self._column, query, metric, limit)
 
-    def _may_be_nearest(self, query: Vectors, metric: FloatMetric, limit: int) -> npt.NDArray[np.int64]:
+    def _may_be_nearest(
+        self, query: Vectors, metric: FloatMetric, limit: int, within: float = np.inf
+    ) -> npt.NDArray[np.int64]:
         """Places, ascending, perhaps of rows that are left out."""
         longest, length = self._longest, float(np.linalg.norm(query))
         told = np.isfinite(self._squares)  # of the others float32 knows no distance: each may be among the nearest
+        error = _ERROR * (len(query) + 2)
+        least = _LEAST * (len(query) + 2) * (1.0 + longest + length)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            products = _products(self._matrix, query.astype(np.float32))
-            error = _ERROR * (len(query) + 2)
-            least = _LEAST * (len(query) + 2) * (1.0 + longest + length)
             match metric:
                 case "l2":
-                    found = self._squares - 2 * products
                     error = error * (longest + length) ** 2 + least
+                    within -= length**2
                 case "dot":
-                    found = -products
                     error = error * longest * length + least
+                    within -= 1.0
                 case "cosine":
-                    found = -products / (np.sqrt(self._squares) * np.float32(length))
                     told &= self._squares >= _SQUARE_MIN
                     error = error if length**2 >= _SQUARE_MIN else np.inf
+                    within -= 1.0
                 case _:
                     assert_never(metric)
-        told &= np.isfinite(found)
-        if not np.isfinite(error):
-            return np.arange(self._rows.num_rows)
-        found[~told] = np.inf
-        if self._left_out is not None:
-            found[self._left_out] = np.inf
-        last = float(np.partition(found, limit - 1)[limit - 1])
-        return np.flatnonzero((found <= last + 2 * error) | ~told)
+            if not np.isfinite(error):
+                return np.arange(self._rows.num_rows)
+            found = self._compared(query, metric, within + 4 * error)
+            told &= ~np.isnan(found)
+            found[~told] = np.inf
+            if self._left_out is not None:
+                found[self._left_out] = np.inf
+            near = found[found <= within + 2 * error]
+            if len(near) > limit:
+                within = float(np.partition(near, limit - 1)[limit - 1])
+            return np.flatnonzero((found <= within + 2 * error) | ~told)
+
+    def _compared(self, query: Vectors, metric: FloatMetric, within: float) -> Float32s:
+        """By float32, distances but for what is the same of all rows; NaN where it does not know one, and ``inf`` where the
+        first numbers tell that it is more than ``within``: no product of the others is larger than that of their lengths."""
+        single = query.astype(np.float32)
+        first = self._first.of(self._matrix) if np.isfinite(within) else None
+        if first is not None:
+            split = first[0].shape[1]
+            products = _products(first[0], single[:split])
+            least = self._apart(products + first[1] * np.float32(np.linalg.norm(query[split:])), query, metric)
+            near = np.flatnonzero(~np.isfinite(least) | (least <= within))
+            if len(near) < len(self._matrix) // _FIRST:
+                found = np.full(len(self._matrix), np.inf, np.float32)
+                found[near] = _known(self._apart(_products(self._matrix[near], single), query, metric, near))
+                return found
+        return _known(self._apart(_products(self._matrix, single), query, metric))
+
+    def _apart(
+        self, products: Float32s, query: Vectors, metric: FloatMetric, places: npt.NDArray[np.int64] | None = None
+    ) -> Float32s:
+        squares = self._squares if places is None else self._squares[places]
+        match metric:
+            case "l2":
+                found: Float32s = squares - 2 * products
+                return found
+            case "dot":
+                return -products
+            case "cosine":
+                lengths: Float32s = np.sqrt(squares)
+                return -(products / lengths / np.float32(np.linalg.norm(query)))
+            case _:
+                assert_never(metric)
+
+
+def _known(found: Float32s) -> Float32s:
+    found[~np.isfinite(found)] = np.nan
+    return found

@@ -1,9 +1,10 @@
 """The merged table's nearest rows, those that unmerged records replace or delete hidden before anything is ranked.
 
-Lance hides by row id, natively: in a search by an index, in fragments that no index covers, and under a filter.  (Row ids are
-addresses only where they are not stable.)  Rows are never fetched in excess and dropped.  An index is asked without the
-fragments that it does not cover only where their rows are compared here (``Unindexed``), and to see how many of the nearest
-rows are hidden, which gives none.
+An index is asked for its nearest rows, hidden or not, and where few of them are hidden the others are the candidates, as many
+as if Lance had hidden those: no row is ranked by what is left of too few.  Else, and under a filter, Lance hides by row id,
+natively: in a search by an index, and in fragments that no index covers.  (Row ids are addresses only where they are not
+stable.)  An index is asked without the fragments that it does not cover only where their rows are compared here
+(``Unindexed``), and to see how many of the nearest rows are hidden.
 
 What is compared of these are the live rows but for the hidden: by Lance, which reads their vectors again for each search, or
 here, by vectors that are kept from one version to the next (``UnindexedVectors``).  Where no index is asked all rows are read
@@ -12,7 +13,8 @@ and compared here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -24,12 +26,13 @@ import pyarrow as pa
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.protocol import ROW_ADDRESS, Fragment
+from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, key_file
 from lancewal_reader.scan import batch_rows
 from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 from lancewal_reader.search.texts.indexed_texts import ROW_ID, RowIds
+from lancewal_reader.unmerged.flushed import SnapshotCache
 
 FLAT_ROWS_MAX = 2_000
 """Of so few rows comparing each is about as quick as an index, which loses some of them under a narrow filter."""
@@ -42,10 +45,9 @@ REFINE_OF = {"IVF_RQ": 5, "IVF_SQ": 5, "IVF_HNSW_SQ": 5, "IVF_FLAT": 1, "IVF_HNS
 """The same of kinds that rank by distances nearer to the right ones, or by these: as good as 20 of PQ (own measurement)."""
 REFINE_MAX = REFINE * 4**3
 FEW = 0.2
-"""Share of the candidates that may be hidden without others being asked for."""
-NEAR_PROBES = 5
-"""Partitions in which it is looked how many they are."""
+"""Share of the rows that lie nearest by an index which may be hidden without others being asked for."""
 _PLACE = "_place"
+_NONE = np.zeros(0, np.uint64)
 _Key = tuple[str, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 
@@ -67,23 +69,28 @@ class Unindexed:
     def __init__(self, parts: Sequence[tuple[int, KeptRows]]) -> None:
         self._parts = parts
 
-    def nearest(self, query: Vectors, metric: Metric, limit: int) -> tuple[RowIds, Vectors]:
-        """RowIds of the nearest rows and their distances, ascending."""
-        addresses, distances = [np.zeros(0, np.uint64)], [np.zeros(0)]
+    def nearest(self, query: Vectors, metric: Metric, limit: int, within: float) -> tuple[RowIds, Vectors]:
+        """Addresses of the nearest rows and their distances, ascending; of none that is farther than ``within``."""
+        addresses, apart = np.zeros(0, np.uint64), np.zeros(0)
         for fragment_id, kept in self._parts:
-            found = kept.nearest(query, metric, limit)
-            addresses.append(np.uint64(fragment_id << 32) | found[_PLACE].to_numpy())
-            distances.append(found[DISTANCE].to_numpy().astype(np.float64))
-        apart = np.concatenate(distances)
-        order = np.argsort(apart, kind="stable")[:limit]
-        return np.concatenate(addresses)[order], apart[order]
+            found = kept.nearest(query, metric, limit, within)
+            if not found.num_rows:
+                continue
+            addresses = np.concatenate([addresses, np.uint64(fragment_id << 32) | found[_PLACE].to_numpy()])
+            apart = np.concatenate([apart, found[DISTANCE].to_numpy().astype(np.float64)])
+            order = np.argsort(apart, kind="stable")[:limit]
+            addresses, apart = addresses[order], apart[order]
+            within = min(within, apart[-1]) if len(apart) == limit else within
+        near = apart <= within
+        return addresses[near], apart[near]
 
 
 class UnindexedVectors:
     """Vectors of merged rows that no index covers, of an open table; threads may share it.
 
     Kept is what a fragment's data files have, which never change; which of its rows are live is asked of each version.  No
-    more than ``bytes_max`` are, of fragments of the version that was searched last.
+    more than ``bytes_max`` are, of fragments of the version that was searched last, and a third as much of what is compared
+    first.  What was read of a file while it was a flush is not read again.
     """
 
     def __init__(self, bytes_max: int = 0) -> None:
@@ -92,7 +99,13 @@ class UnindexedVectors:
         self._lock = Lock()
 
     def of(
-        self, tasks: Tasks, pinned: LancePinnedTable, column: str, covered: frozenset[int], hidden: RowIds
+        self,
+        tasks: Tasks,
+        pinned: LancePinnedTable,
+        column: str,
+        covered: frozenset[int],
+        hidden: RowIds,
+        flushed: SnapshotCache,
     ) -> Unindexed | None:
         """The rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which ascend.  None: they
         are too many, or lie in another way than is known here."""
@@ -105,7 +118,7 @@ class UnindexedVectors:
             return None
 
         def part(fragment: Fragment) -> tuple[int, KeptRows]:
-            kept = self._kept(pinned, fragment, column)
+            kept = self._kept(pinned, fragment, column, flushed)
             gone = np.zeros(fragment.physical_rows, np.bool_)
             gone[pinned.hidden_rows(fragment.fragment_id) if fragment.deleted_rows else []] = True
             first, end = np.searchsorted(
@@ -122,17 +135,27 @@ class UnindexedVectors:
                 self._found.pop(next(iter(self._found)))
         return Unindexed(parts)
 
-    def _kept(self, pinned: LancePinnedTable, fragment: Fragment, column: str) -> KeptRows:
+    def _kept(self, pinned: LancePinnedTable, fragment: Fragment, column: str, flushed: SnapshotCache) -> KeptRows:
         key = _key(fragment, column)
         found = self._found.get(key)
         if found is None:
-            field = pa.schema([pinned.schema.field(column)])
-            rows = pa.Table.from_batches(pinned.all_rows(fragment.fragment_id, [column]), field).combine_chunks()
-            rows = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows, dtype=np.uint64)))
-            found = kept_rows(rows, column)
+            field = pinned.schema.field(column)
+            file = key_file(fragment, pinned.field_ids[column])
+            vectors = None if file is None else flushed.of_file(file, fragment.physical_rows, column)
+            if vectors is None or vectors.type != field.type:
+                batches = pinned.all_rows(fragment.fragment_id, [column])
+                vectors = pa.Table.from_batches(batches, pa.schema([field]))[column]
+            places = pa.array(np.arange(len(vectors), dtype=np.uint64))
+            found = kept_rows(pa.table({column: vectors, _PLACE: places}).combine_chunks(), column)
             with self._lock:
                 self._found[key] = found
         return found
+
+
+def _nearer(beside: Unindexed, best: pa.Table, query: VectorQuery, vector: Vectors, metric: Metric) -> RowIds:
+    """Addresses of rows ``beside`` that may be among the nearest, where these are the best others."""
+    within = best[DISTANCE][-1].as_py() if best.num_rows == query.limit else np.inf
+    return beside.nearest(vector, metric, query.limit, within)[0]
 
 
 def _key(fragment: Fragment, column: str) -> _Key:
@@ -146,17 +169,15 @@ class Merged:
         self,
         pinned: LancePinnedTable,
         addresses: RowIds,
-        hidden: RowIds,
-        mask: bytes | None,
+        mask: Callable[[], bytes | None],
         column: str,
         filter: str | None,
     ) -> None:
-        """``addresses``: of the hidden rows; ``hidden``: their row ids; both ascend.  ``mask``: the ids for Lance."""
-        self.hidden_rows = len(hidden)
+        """``addresses``: of the hidden rows, ascending; ``mask``: the same rows for Lance."""
+        self.hidden_rows = len(addresses)
         self._addresses = addresses
-        self._hidden = hidden
         self._pinned = pinned
-        self._blocked = mask
+        self._mask_of = mask
         self._column = column
         self._filter = filter
 
@@ -238,6 +259,53 @@ class Merged:
         What lies nearest may be hidden or not match, and then is found where an index's own distances differ little: unless
         few near rows are hidden, and all match, it is asked with more candidates until they show the same rows.
         """
+        near = None
+        if self.hidden_rows and self._filter is None and query.refine_factor is None:
+            near = self._near(query, vector, metric)
+        if near is not None and beside is not None:
+            shown = kept_rows(near, self._column).nearest(vector, metric, query.limit)
+            nearer = _nearer(beside, shown, query, vector, metric)
+            found = self._pinned.take(pa.array(np.concatenate([shown[ROW_ADDRESS].to_numpy(), nearer])), columns)
+            best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
+        else:
+            found = self._asked(columns, query, vector, few_hidden=near is not None, alone=beside is not None)
+            best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
+            addresses = _NONE if beside is None else _nearer(beside, best, query, vector, metric)
+            if len(addresses):
+                more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
+                both = pa.concat_tables([best.select(columns), more])
+                best = kept_rows(both, self._column).nearest(vector, metric, query.limit)
+        if best.num_rows < self._wanted(query):
+            return self.flat(columns, query, [vector], metric)[0]
+        return best
+
+    def _near(self, query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table | None:
+        """Vectors and addresses of as many candidates as the index is asked for at first: the nearest by its own distances
+        that are not hidden.  None where more than a few of the rows that lie there are.
+
+        It is asked for all of them, hidden or not.  A mask, of which Lance makes a set of all hidden rows for each search, and
+        a search that only tells how many are hidden, would take longer than to read a few vectors more.
+        """
+        candidates = min(self.refine_first * self._wanted(query), self.rows)
+        asked = min(math.ceil(candidates / (1 - FEW)), self.rows + self.hidden_rows)
+        how = {"k": asked, "minimum_nprobes": query.nprobes or PROBES, "metric": metric}
+        kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
+        with self._reading():
+            found = self._pinned.dataset.scanner(
+                columns=[self._column, DISTANCE],
+                nearest={"column": self._column, "q": vector.astype(kind), **how},
+                fast_search=True,
+                with_row_address=True,
+            ).to_table()
+        addresses = found[ROW_ADDRESS].to_numpy()
+        at = np.minimum(np.searchsorted(self._addresses, addresses), len(self._addresses) - 1)
+        shown = np.flatnonzero(self._addresses[at] != addresses)[:candidates]
+        return found.drop_columns([DISTANCE]).take(pa.array(shown)) if len(shown) == candidates else None
+
+    def _asked(
+        self, columns: Sequence[str], query: VectorQuery, vector: Vectors, *, few_hidden: bool, alone: bool
+    ) -> pa.Table:
+        """Rows that the index shows, hidden ones left out by Lance."""
         narrow = self._filter is not None and self.matching < NARROW * self.rows
         count = self._wanted(query)
         asked: dict[str, Any] = {"k": count, "minimum_nprobes": query.nprobes or PROBES}
@@ -246,45 +314,15 @@ class Merged:
             del asked["minimum_nprobes"]
         refine = query.refine_factor or self.refine_first
         before: list[int] | None = None
-        once = not (self._blocked or self._filter)
-        if self._filter is None and self._blocked and query.refine_factor is None:
-            once = self._few_hidden_near(vector, min(refine * count, self.rows), metric)
+        once = few_hidden or not (self.hidden_rows or self._filter)
         while True:
             how = {**asked, "refine_factor": min(refine, -(-self.rows // count))}
-            found = self._ask(columns, vector, how, by_index_alone=beside is not None)
+            found = self._ask(columns, vector, how, by_index_alone=alone)
             ids = sorted(found[ROW_ID].to_pylist())
             settled = once or ids == before or refine >= REFINE_MAX
             if settled or query.refine_factor is not None:
-                break
+                return found
             before, refine = ids, refine * 4
-        best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
-        if beside is not None:
-            addresses, apart = beside.nearest(vector, metric, query.limit)
-            if best.num_rows == query.limit:
-                addresses = addresses[apart <= best[DISTANCE][-1].as_py()]
-            if len(addresses):
-                more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
-                both = pa.concat_tables([best.select(columns), more])
-                best = kept_rows(both, self._column).nearest(vector, metric, query.limit)
-        if best.num_rows < count:
-            return self.flat(columns, query, [vector], metric)[0]
-        return best
-
-    def _few_hidden_near(self, vector: Vectors, candidates: int, metric: Metric) -> bool:
-        """Whether of so many rows that lie nearest by the index, hidden or not, few are hidden: then as many candidates show
-        as good rows as where none is hidden."""
-        kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
-        how = {"k": candidates, "minimum_nprobes": NEAR_PROBES, "metric": metric}
-        with self._reading():
-            found = self._pinned.dataset.scanner(
-                columns=[DISTANCE],
-                nearest={"column": self._column, "q": vector.astype(kind), **how},
-                fast_search=True,
-                with_row_id=True,
-            ).to_table()
-        near = found[ROW_ID].to_numpy()
-        at = np.minimum(np.searchsorted(self._hidden, near), len(self._hidden) - 1)
-        return len(near) >= candidates and float((self._hidden[at] == near).mean()) <= FEW
 
     def _ask(
         self, columns: Iterable[str], vector: Vectors, how: dict[str, Any], *, by_index_alone: bool = False
@@ -306,7 +344,8 @@ class Merged:
             )
 
     def _mask(self) -> dict[str, Any]:
-        return {} if self._blocked is None else {"row_addr_blocklist": self._blocked}
+        blocked = self._mask_of()
+        return {} if blocked is None else {"row_addr_blocklist": blocked}
 
     def _reading(self) -> Any:
         return reading(f"searching version {self._pinned.version}")

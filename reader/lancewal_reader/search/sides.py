@@ -22,7 +22,7 @@ from lancewal_reader.reads import Wanted
 from lancewal_reader.scan import loaded_columns
 from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.merged import Unindexed, UnindexedVectors
-from lancewal_reader.search.texts.indexed_texts import RowIds, mask_of, row_ids
+from lancewal_reader.search.texts.indexed_texts import mask_of, row_ids
 from lancewal_reader.search.texts.words import Numbers
 from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
 from lancewal_reader.unmerged.load import DeltaContext, load
@@ -49,25 +49,18 @@ class Sides:
 
     def __init__(self, hidden: npt.NDArray[np.uint64], fresh: pa.Table, filter: str | None) -> None:
         self.hidden = hidden
-        """Addresses of merged rows, each once."""
+        """Addresses of merged rows, ascending, each once."""
         self.fresh = fresh
         self.filter = filter
         self._mask: bytes | None = None
-        self._hidden_ids: RowIds | None = None
         self._vectors: dict[str, KeptRows] = {}
         self._unindexed: dict[str, Unindexed | None] = {}
 
     def mask(self, pinned: LancePinnedTable) -> bytes | None:
         """The hidden rows as Lance takes them."""
         if self._mask is None and len(self.hidden):
-            self._mask = mask_of(self.hidden_ids(pinned))
+            self._mask = mask_of(np.sort(row_ids(pinned, self.hidden)))
         return self._mask
-
-    def hidden_ids(self, pinned: LancePinnedTable) -> RowIds:
-        """Row ids of the hidden rows, ascending."""
-        if self._hidden_ids is None:
-            self._hidden_ids = np.sort(row_ids(pinned, self.hidden))
-        return self._hidden_ids
 
     def vectors(self, column: str) -> KeptRows:
         """Of the unmerged rows that pass the filter."""
@@ -78,7 +71,10 @@ class Sides:
     def unindexed(self, kept: UnindexedVectors, state: State, column: str, covered: frozenset[int]) -> Unindexed | None:
         """Merged rows that the index of a column does not cover, where they are compared here."""
         if column not in self._unindexed:
-            self._unindexed[column] = kept.of(state.context.tasks, state.pinned, column, covered, self.hidden)
+            context = state.context
+            self._unindexed[column] = kept.of(
+                context.tasks, state.pinned, column, covered, self.hidden, context.snapshots
+            )
         return self._unindexed[column]
 
     @cached_property

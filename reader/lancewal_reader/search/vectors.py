@@ -43,8 +43,8 @@ def vector_rows(
     sides: Sides, cache: VectorCache, state: State, query: VectorQuery, columns: tuple[str, ...]
 ) -> SearchRows:
     """``sides`` have the column of vectors and ``columns``, which are those to be given."""
-    mask = sides.mask(state.pinned)
-    base = Merged(state.pinned, sides.hidden, sides.hidden_ids(state.pinned), mask, query.column, state.wanted.filter)
+    pinned = state.pinned
+    base = Merged(pinned, sides.hidden, lambda: sides.mask(pinned), query.column, state.wanted.filter)
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
     few = base.matching <= merged.FLAT_ROWS_MAX
     index = None if query.exact or few or base.index is None or base.index.metric != metric else base.index
@@ -59,13 +59,16 @@ def vector_rows(
     parts = []
     wanted = pa.schema([*planned.remove_metadata(), pa.field(DISTANCE, pa.float32())])
     for number, vector in enumerate(vectors):
-        if query.exact or isinstance(kept, KeptBits):
-            found = kept.nearest(vector, metric, query.limit)
-        else:
-            found, by_view = kept.nearest_by(cache.views, vector, metric, query.limit)
-        rows = found.select(wanted.names).cast(wanted)
+        shown, within = None, np.inf
         if base.matching:
             shown = flat[number] if index is None else base.by_index(planned.names, query, vector, metric, beside)
+            within = shown[DISTANCE][-1].as_py() if shown.num_rows == query.limit else np.inf
+        if query.exact or isinstance(kept, KeptBits):
+            found = kept.nearest(vector, metric, query.limit, within)
+        else:
+            found, by_view = kept.nearest_by(cache.views, vector, metric, query.limit, within)
+        rows = found.select(wanted.names).cast(wanted)
+        if shown is not None:
             rows = pa.concat_tables([rows, shown.select(rows.column_names).cast(rows.schema)])
         order = np.argsort(rows[DISTANCE].to_numpy(), kind="stable")[: query.limit]
         rows = rows.take(pa.array(order))

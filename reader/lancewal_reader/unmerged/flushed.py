@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Lock
+
+import pyarrow as pa
 
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Generation, Region
-from lancewal_core.region.flushes.manifest import by_flush, read_flush
+from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush, read_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import read_parts
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import fragment_files, fragment_rows, rows_of_fragments
 from lancewal_reader.plan.strong import SnapshotRef
 
 Flushed = Sequence[tuple[Region, SnapshotRef]]
@@ -29,30 +33,69 @@ FlushedPart = tuple[str, Region, Generation]
 """The manifest of a flush, and which of its generations."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowsOfFile:
+    """Rows of a data file, one behind the other."""
+
+    file: str
+    rows: range
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    folded: Folded
+    places: Sequence[RowsOfFile]
+    """Where its rows lie, in their order; none where they were not read from there."""
+
+
 class SnapshotCache:
-    """Folded snapshots by what they are of and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it."""
+    """Folded snapshots by what they are of and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it.
+
+    A merge adopts their data files as they are: what was read of one is what the table's fragment has, deleted rows too.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._found: OrderedDict[tuple[FlushedPart, tuple[str, ...]], Folded] = OrderedDict()
+        self._found: OrderedDict[tuple[FlushedPart, tuple[str, ...]], _Snapshot] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: FlushedPart, columns: tuple[str, ...]) -> Folded | None:
         with self._lock:
             found = self._found.get((key, columns))
-            if found is not None:
-                self._found.move_to_end((key, columns))
-            return found
+            if found is None:
+                return None
+            self._found.move_to_end((key, columns))
+            return found.folded
 
-    def add(self, key: FlushedPart, columns: tuple[str, ...], folded: Folded) -> None:
+    def add(
+        self, key: FlushedPart, columns: tuple[str, ...], folded: Folded, places: Sequence[RowsOfFile] = ()
+    ) -> None:
         with self._lock:
             if (key, columns) in self._found:
                 return
-            self._found[(key, columns)] = folded
+            self._found[(key, columns)] = _Snapshot(folded, places)
             self._bytes += folded.nbytes
             while self._bytes > self._bytes_max and self._found:
-                self._bytes -= self._found.popitem(last=False)[1].nbytes
+                self._bytes -= self._found.popitem(last=False)[1].folded.nbytes
+
+    def of_file(self, file: str, rows: int, column: str) -> pa.ChunkedArray | None:
+        """A column of a data file that has so many rows, in their order; None unless all of them are remembered."""
+        with self._lock:
+            known = [snapshot for (_, columns), snapshot in self._found.items() if column in columns]
+        parts: dict[int, pa.ChunkedArray] = {}
+        for snapshot in known:
+            begin = 0
+            for place in snapshot.places:
+                if place.file == file:
+                    parts[place.rows.start] = snapshot.folded.rows[column].slice(begin, len(place.rows))
+                begin += len(place.rows)
+        chunks, next_ = [], 0
+        while next_ in parts:
+            part = parts.pop(next_)
+            chunks += part.chunks
+            next_ += len(part)
+        return pa.chunked_array(chunks) if chunks and next_ == rows else None
 
 
 def read_flushed(opened: OpenedTable, cache: SnapshotCache, refs: Flushed, projected: RowSchema) -> list[Folded]:
@@ -62,8 +105,8 @@ def read_flushed(opened: OpenedTable, cache: SnapshotCache, refs: Flushed, proje
     unknown = _by_manifest([of for of, folded in found.items() if folded is None])
     read = opened.tasks.map(lambda some: _of_flush(opened, some, projected), unknown) if unknown else []
     for some, contents in zip(unknown, read, strict=True):
-        for of, folded in zip(some, contents, strict=True):
-            cache.add(_of(*of), columns, folded)
+        for of, (folded, places) in zip(some, contents, strict=True):
+            cache.add(_of(*of), columns, folded, places)
             found[of] = folded
     return [folded for folded in (found[of] for of in refs) if folded is not None]
 
@@ -72,28 +115,37 @@ def _of(region: Region, ref: SnapshotRef) -> FlushedPart:
     return ref.key, region, ref.generation
 
 
-def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[Folded]:
-    """Parts of one flush; what of it is gone is folded from the log."""
+def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[tuple[Folded, Sequence[RowsOfFile]]]:
+    """Parts of one flush, and where their rows lie; what of it is gone is folded from the log."""
     whole = opened.contract.rows
+    places: dict[tuple[Region, Generation], Sequence[RowsOfFile]] = {}
     try:
         flush = read_flush(opened.store, refs[0][1].key)
         (parts,) = by_flush([flush.snapshot(region, ref.generation) for region, ref in refs])
         contents = read_parts(opened.store, opened.table, parts, projected.table.names, whole)
         read = {(p.region, p.generation): content for p, content in zip(parts, contents, strict=True)}
         found = [read[region, ref.generation] for region, ref in refs]
+        places = {(p.region, p.generation): _places(p) for p in parts}
     except ObjectMissing as error:
         found = [error] * len(refs)
-    folds = []
+    folds: list[tuple[Folded, Sequence[RowsOfFile]]] = []
     for (region, ref), content in zip(refs, found, strict=True):
         if isinstance(content, ObjectMissing):
-            content = _from_log(opened, region, ref, projected)
+            folds.append((_from_log(opened, region, ref, projected), ()))
         elif isinstance(content, Corrupt):
             raise content
         else:
             partials = project_rows(content.partials, whole, projected)
-            content = Folded(content.rows, content.gone, partials)
-        folds.append(content)
+            folds.append((Folded(content.rows, content.gone, partials), places[region, ref.generation]))
     return folds
+
+
+def _places(part: FlushedGeneration) -> Sequence[RowsOfFile]:
+    found = []
+    for fragment, own in rows_of_fragments(part.fragments, range(part.rows_from, part.rows_from + part.rows)):
+        (file,) = fragment_files(fragment)  # as a flush writes them
+        found.append(RowsOfFile(file, range(fragment_rows(fragment)) if own is None else own))
+    return found
 
 
 def _from_log(opened: OpenedTable, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:

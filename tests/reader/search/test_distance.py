@@ -6,6 +6,7 @@ from typing import get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from lancewal_reader.search import distance
@@ -42,13 +43,31 @@ def test_kept_vectors_give_the_nearest_of_all(
         vectors = rng.standard_normal((400, 24)) * scale + offset
         rows = rows_of(vectors, value)
         kept = KeptVectors(rows, "v")
-        for number in (8, 50):
-            query = vectors[number] + scale * 0.01
+        large = [vectors[8] * -5e37] if metric == "cosine" else []  # products are beyond float32
+        for query in (vectors[8] + scale * 0.01, vectors[50] + scale * 0.01, *large):
             for limit in (1, 9, 390, 1_000):
-                assert kept.nearest(query, metric, limit).equals(nearest(rows, "v", query, metric, limit)), (
-                    scale,
-                    limit,
-                )
+                right = nearest(rows, "v", query, metric, limit)
+                assert kept.nearest(query, metric, limit).equals(right), (scale, limit)
+                told = right["_distance"].to_pylist()
+                for within in {*told[:1], *told[len(told) // 2 :][:1], *told[-1:]}:
+                    found = kept.nearest(query, metric, limit, within)
+                    assert _up_to(within, found).equals(_up_to(within, right)), (scale, limit, within)
+
+
+def _up_to(within: float, found: pa.Table) -> pa.Table:
+    return found.filter(pc.less_equal(found["_distance"], within))
+
+
+@pytest.mark.parametrize("metric", get_args(FloatMetric))
+def test_of_most_rows_their_first_numbers_tell_that_they_are_farther_than_others(metric: FloatMetric) -> None:
+    rng = np.random.default_rng(8)
+    vectors = rng.standard_normal((20, 96))[np.arange(2_000) % 20] + 0.3 * rng.standard_normal((2_000, 96))
+    rows, query = rows_of(vectors, pa.float32()), vectors[5]
+    kept, right = KeptVectors(rows, "v"), nearest(rows, "v", query, metric, 10)
+    kept.nearest(query, metric, 10, 1.0)
+    compared = kept._compared(query, metric, right["_distance"][9].as_py() - (query @ query if metric == "l2" else 1))
+    assert np.isinf(compared).mean() > 0.8
+    assert kept.nearest(query, metric, 10, right["_distance"][9].as_py()).equals(right)
 
 
 @pytest.mark.parametrize("metric", get_args(FloatMetric))
