@@ -1,10 +1,9 @@
 """The merged table's nearest rows, those that unmerged records replace or delete hidden before anything is ranked.
 
-An index is asked for its nearest rows, hidden or not, and where few of them are hidden the others are the candidates, as many
-as if Lance had hidden those: no row is ranked by what is left of too few.  Else, and under a filter, Lance hides by row id,
-natively: in a search by an index, and in fragments that no index covers.  (Row ids are addresses only where they are not
-stable.)  An index is asked without the fragments that it does not cover only where their rows are compared here
-(``Unindexed``), and to see how many of the nearest rows are hidden.
+Lance hides by row id, natively: in a search by an index, in fragments that no index covers, and under a filter.  (Row ids are
+addresses only where they are not stable.)  Rows are never fetched in excess and dropped.  An index is asked without the
+fragments that it does not cover only where their rows are compared here (``Unindexed``), and to see how many of the nearest
+rows are hidden, which gives none.
 
 What is compared of these are the live rows but for the hidden: by Lance, which reads their vectors again for each search, or
 here, by vectors that are kept from one version to the next (``UnindexedVectors``).  Where no index is asked all rows are read
@@ -13,7 +12,6 @@ and compared here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,7 +43,9 @@ REFINE_OF = {"IVF_RQ": 5, "IVF_SQ": 5, "IVF_HNSW_SQ": 5, "IVF_FLAT": 1, "IVF_HNS
 """The same of kinds that rank by distances nearer to the right ones, or by these: as good as 20 of PQ (own measurement)."""
 REFINE_MAX = REFINE * 4**3
 FEW = 0.2
-"""Share of the rows that lie nearest by an index which may be hidden without others being asked for."""
+"""Share of the candidates that may be hidden without others being asked for."""
+NEAR_PROBES = 5
+"""Partitions in which it is looked how many they are."""
 _PLACE = "_place"
 _NONE = np.zeros(0, np.uint64)
 _Key = tuple[str, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
@@ -259,51 +259,19 @@ class Merged:
         What lies nearest may be hidden or not match, and then is found where an index's own distances differ little: unless
         few near rows are hidden, and all match, it is asked with more candidates until they show the same rows.
         """
-        near = None
-        if self.hidden_rows and self._filter is None and query.refine_factor is None:
-            near = self._near(query, vector, metric)
-        if near is not None and beside is not None:
-            shown = kept_rows(near, self._column).nearest(vector, metric, query.limit)
-            nearer = _nearer(beside, shown, query, vector, metric)
-            found = self._pinned.take(pa.array(np.concatenate([shown[ROW_ADDRESS].to_numpy(), nearer])), columns)
-            best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
-        else:
-            found = self._asked(columns, query, vector, few_hidden=near is not None, alone=beside is not None)
-            best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
-            addresses = _NONE if beside is None else _nearer(beside, best, query, vector, metric)
-            if len(addresses):
-                more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
-                both = pa.concat_tables([best.select(columns), more])
-                best = kept_rows(both, self._column).nearest(vector, metric, query.limit)
+        found = self._asked(columns, query, vector, metric, alone=beside is not None)
+        best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
+        addresses = _NONE if beside is None else _nearer(beside, best, query, vector, metric)
+        if len(addresses):
+            more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
+            both = pa.concat_tables([best.select(columns), more])
+            best = kept_rows(both, self._column).nearest(vector, metric, query.limit)
         if best.num_rows < self._wanted(query):
             return self.flat(columns, query, [vector], metric)[0]
         return best
 
-    def _near(self, query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table | None:
-        """Vectors and addresses of as many candidates as the index is asked for at first: the nearest by its own distances
-        that are not hidden.  None where more than a few of the rows that lie there are.
-
-        It is asked for all of them, hidden or not.  A mask, of which Lance makes a set of all hidden rows for each search, and
-        a search that only tells how many are hidden, would take longer than to read a few vectors more.
-        """
-        candidates = min(self.refine_first * self._wanted(query), self.rows)
-        asked = min(math.ceil(candidates / (1 - FEW)), self.rows + self.hidden_rows)
-        how = {"k": asked, "minimum_nprobes": query.nprobes or PROBES, "metric": metric}
-        kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
-        with self._reading():
-            found = self._pinned.dataset.scanner(
-                columns=[self._column, DISTANCE],
-                nearest={"column": self._column, "q": vector.astype(kind), **how},
-                fast_search=True,
-                with_row_address=True,
-            ).to_table()
-        addresses = found[ROW_ADDRESS].to_numpy()
-        at = np.minimum(np.searchsorted(self._addresses, addresses), len(self._addresses) - 1)
-        shown = np.flatnonzero(self._addresses[at] != addresses)[:candidates]
-        return found.drop_columns([DISTANCE]).take(pa.array(shown)) if len(shown) == candidates else None
-
     def _asked(
-        self, columns: Sequence[str], query: VectorQuery, vector: Vectors, *, few_hidden: bool, alone: bool
+        self, columns: Sequence[str], query: VectorQuery, vector: Vectors, metric: Metric, *, alone: bool
     ) -> pa.Table:
         """Rows that the index shows, hidden ones left out by Lance."""
         narrow = self._filter is not None and self.matching < NARROW * self.rows
@@ -314,7 +282,9 @@ class Merged:
             del asked["minimum_nprobes"]
         refine = query.refine_factor or self.refine_first
         before: list[int] | None = None
-        once = few_hidden or not (self.hidden_rows or self._filter)
+        once = not (self.hidden_rows or self._filter)
+        if self._filter is None and self.hidden_rows and query.refine_factor is None:
+            once = self._few_hidden_near(vector, min(refine * count, self.rows), metric)
         while True:
             how = {**asked, "refine_factor": min(refine, -(-self.rows // count))}
             found = self._ask(columns, vector, how, by_index_alone=alone)
@@ -323,6 +293,22 @@ class Merged:
             if settled or query.refine_factor is not None:
                 return found
             before, refine = ids, refine * 4
+
+    def _few_hidden_near(self, vector: Vectors, candidates: int, metric: Metric) -> bool:
+        """Whether of so many rows that lie nearest by the index, hidden or not, few are hidden: then as many candidates show
+        as good rows as where none is hidden."""
+        kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
+        how = {"k": candidates, "minimum_nprobes": NEAR_PROBES, "metric": metric}
+        with self._reading():
+            found = self._pinned.dataset.scanner(
+                columns=[DISTANCE],
+                nearest={"column": self._column, "q": vector.astype(kind), **how},
+                fast_search=True,
+                with_row_address=True,
+            ).to_table()
+        near = found[ROW_ADDRESS].to_numpy()
+        at = np.minimum(np.searchsorted(self._addresses, near), len(self._addresses) - 1)
+        return len(near) >= candidates and float((self._addresses[at] == near).mean()) <= FEW
 
     def _ask(
         self, columns: Iterable[str], vector: Vectors, how: dict[str, Any], *, by_index_alone: bool = False

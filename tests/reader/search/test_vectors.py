@@ -174,30 +174,6 @@ def test_every_nearest_merged_row_is_superseded(made: AllIndexes, columns: list[
         assert (found.coverage.masked_rows, found.coverage.indexed_rows > 0) == (60, True)
 
 
-def test_lance_hides_rows_where_more_than_a_few_of_the_nearest_are_hidden(
-    made: AllIndexes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of few the others are as many candidates as it would show."""
-    monkeypatch.setattr(merged, "REFINE", 4)
-    ask, asked = merged.Merged._ask, 0
-
-    def counted(*args: Any, **alone: Any) -> pa.Table:
-        nonlocal asked
-        asked += 1
-        return ask(*args, **alone)
-
-    monkeypatch.setattr(merged.Merged, "_ask", counted)
-    query = values(10, 0)["v_pq"]
-    near = list(nearest(made, "v_pq", query))
-    row = {**values(1, 1), **dict.fromkeys(VECTORS, [50.0] * WIDTH)}
-    for hidden, masked in ((near[1:3], False), (near[:9], True)):
-        made.generation(0, [Operation(Op.UPSERT, (id,), row) for id in hidden])
-        asked = 0
-        found = open_table(made.uri).search(query, limit=K, vector_column="v_pq").to_arrow()
-        holds(found, nearest(made, "v_pq", query), exact=False)
-        assert (asked > 0) == masked
-
-
 def test_unmerged_rows_are_found_that_are_a_little_nearer_than_merged_ones(
     made: AllIndexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
