@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -21,11 +20,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.spark_session import CORES, local_session
+
 if TYPE_CHECKING:
     from lancewal_flusher.tasks.merge_task import FragmentTask
     from lancewal_flusher.tasks.runner import Runner
-
-CORES = 2
 
 
 def run() -> dict[str, float]:
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     for name, default in (("rows", 20_000_000), ("keys", 2_000_000), ("fragments", 20), ("repeats", 15)):
         parser.add_argument(f"--{name}", type=int, default=default)
     chosen = parser.parse_args(arguments)
-    session = _session()  # before Lance is loaded
+    session = local_session()  # before Lance is loaded
     try:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(compare(session, folder, chosen.rows, chosen.keys, chosen.fragments, chosen.repeats)))
@@ -81,15 +80,6 @@ def compare(session: Any, folder: str, rows: int, keys: int, fragments: int, rep
     found = {f"{name}_first_s": values[0] for name, values in seconds.items()}
     found |= {f"{name}_s": statistics.median(values[1:]) for name, values in seconds.items()}
     return {name: round(value, 3) for name, value in (found | {"ratio": found["spark_s"] / found["threads_s"]}).items()}
-
-
-def _session() -> Any:
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(f"local[{CORES}]").config("spark.ui.enabled", "false")
-    return builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
 
 
 def _write(uri: str, rows: int, fragments: int) -> None:

@@ -11,7 +11,6 @@ read no others.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -21,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.elapsed import seconds
+from benchmarks.spark_session import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS, ROUNDS, ROUND_ROWS = 2_000_000, 5, 40_000
 RUNS = 9
-CORES = 2
 TWO = ("a", "b")
 
 
@@ -54,7 +53,7 @@ def _on_spark(uri: str, state: str) -> dict[str, float]:
 
 
 def main(uri: str, state: str) -> None:
-    spark = _session()
+    spark = local_session()
     spark.dataSource.register(_barest())
     try:
         print(json.dumps(_compare(spark, uri, state)))
@@ -88,16 +87,6 @@ def _compare(spark: SparkSession, uri: str, state: str) -> dict[str, float]:
         found |= {f"{state}_{name}_{side}_s": took[side] for side in sides}
         found |= {f"{state}_{name}_{side}_ratio": took[side] / took["barest"] for side in sides if side != "barest"}
     return found
-
-
-def _session() -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(f"local[{CORES}]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    return builder.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
 
 
 def _barest() -> type[Any]:

@@ -90,7 +90,8 @@ MISSED = """
   text Lance is asked for twice as many rows, with their texts, which are scored anew; that takes about twice as long as its
   own query of 1.5 to 3 ms, and plan, unmerged rows and putting both together 3 to 4 ms. Five times as long is little. A phrase
   of frequent words is the slowest: each place where an unmerged row has its rarest word is looked at, and Lance does not look
-  at those rows.
+  at those rows. The figures of `search` and `search-large` are older than points 6 to 8 of
+  [decision 0042](decisions/0042-what-searches-compare-is-kept-by-what-it-was-read-from.md), which has what these changed.
 * **Vector queries during merges** (search). Each query is the first of its state, before and behind a merge of 10,000 rows
   of 1.6 kB. Before it the vectors are read from the flush, and it is looked up where the rows lie that they replace: 20 ms,
   whatever the size of the table, as much as a query of a small one. Behind it nothing of the merged rows is read again, but

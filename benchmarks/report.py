@@ -389,8 +389,8 @@ def write_page(results: Path, page: Path) -> None:
         "`python3 dev.py bench search-large`.  `reads` takes 10 GiB; `.venv/bin/python -m benchmarks.reads` prints its",
         "figures for a tenth of the rows, in a minute, and keeps nothing.",
         "",
-        "Machines of one kind differ: that of `reads` and `search` takes 1.5 times as long for Lance's own scans and queries",
-        "as that of the others.  Ratios can be compared, times cannot.",
+        "Machines of one kind differ: that of `reads*` and `search*` takes 1.5 times as long for Lance's own scans and",
+        "queries as that of the others.  Ratios can be compared, times cannot.",
     ]
     for name, rows in ROWS.items():
         file = results / f"{name}.json"

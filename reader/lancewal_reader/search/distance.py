@@ -84,6 +84,11 @@ def nearest(rows: pa.Table, column: str, query: Vectors, metric: FloatMetric, li
     return rows.take(pa.array(order)).append_column(DISTANCE_FIELD, pa.array(shown[order]))
 
 
+def farthest(best: pa.Table, limit: int) -> float:
+    """What others must not exceed to be among the ``limit`` nearest, where these rows are the best so far, nearest first."""
+    return float(best[DISTANCE][-1].as_py()) if best.num_rows == limit else np.inf
+
+
 _FEW = 1_000
 """Rows that are compared at once as they are."""
 _ERROR = 4.0 * float(np.finfo(np.float32).eps)

@@ -27,7 +27,7 @@ from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, key_file
 from lancewal_reader.scan import batch_rows
 from lancewal_reader.search.bits import KeptRows, kept_rows
-from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD
+from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD, farthest
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 from lancewal_reader.search.texts.indexed_texts import ROW_ID, RowIds
 from lancewal_reader.unmerged.flushed import SnapshotCache
@@ -47,7 +47,6 @@ FEW = 0.2
 NEAR_PROBES = 5
 """Partitions in which it is looked how many they are."""
 _PLACE = "_place"
-_NONE = np.zeros(0, np.uint64)
 _Key = tuple[str, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 
@@ -150,12 +149,6 @@ class UnindexedVectors:
             with self._lock:
                 self._found[key] = found
         return found
-
-
-def _nearer(beside: Unindexed, best: pa.Table, query: VectorQuery, vector: Vectors, metric: Metric) -> RowIds:
-    """Addresses of rows ``beside`` that may be among the nearest, where these are the best others."""
-    within = best[DISTANCE][-1].as_py() if best.num_rows == query.limit else np.inf
-    return beside.nearest(vector, metric, query.limit, within)[0]
 
 
 def _key(fragment: Fragment, column: str) -> _Key:
@@ -261,11 +254,12 @@ class Merged:
         """
         found = self._asked(columns, query, vector, metric, alone=beside is not None)
         best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
-        addresses = _NONE if beside is None else _nearer(beside, best, query, vector, metric)
-        if len(addresses):
-            more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
-            both = pa.concat_tables([best.select(columns), more])
-            best = kept_rows(both, self._column).nearest(vector, metric, query.limit)
+        if beside is not None:
+            addresses, _ = beside.nearest(vector, metric, query.limit, farthest(best, query.limit))
+            if len(addresses):
+                more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
+                both = pa.concat_tables([best.select(columns), more])
+                best = kept_rows(both, self._column).nearest(vector, metric, query.limit)
         if best.num_rows < self._wanted(query):
             return self.flat(columns, query, [vector], metric)[0]
         return best

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from lancewal_reader.search import merged
 from lancewal_reader.search.bits import KeptBits
-from lancewal_reader.search.distance import DISTANCE, of_length_one
+from lancewal_reader.search.distance import DISTANCE, farthest, of_length_one
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import Merged, UnindexedVectors
 from lancewal_reader.search.options import Metric, VectorQuery
@@ -62,7 +62,7 @@ def vector_rows(
         shown, within = None, np.inf
         if base.matching:
             shown = flat[number] if index is None else base.by_index(planned.names, query, vector, metric, beside)
-            within = shown[DISTANCE][-1].as_py() if shown.num_rows == query.limit else np.inf
+            within = farthest(shown, query.limit)
         if query.exact or isinstance(kept, KeptBits):
             found = kept.nearest(vector, metric, query.limit, within)
         else:
