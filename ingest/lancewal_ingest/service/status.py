@@ -6,11 +6,11 @@ broker and the store nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
-from lancewal_core.ids import OwnerId
+from lancewal_core.ids import OwnerId, Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, Waiting
 from lancewal_core.process.status.report import (
@@ -43,6 +43,20 @@ class Named:
     group: str
     owner: OwnerId
     seal_age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Of all partitions, asked for once: each answer goes over all of them."""
+
+    consumed: Mapping[int, Position]
+    decoded: Mapping[int, Position]
+    highs: Mapping[int, Position]
+    stopped: Mapping[int, LancewalError]
+
+    @classmethod
+    def of(cls, worker: IngestWorker, watch: TopicWatch) -> _Seen:
+        return cls(worker.consumed, worker.decoded, watch.highs(), worker.stopped)
 
 
 class IngestStatus:
@@ -107,9 +121,10 @@ class IngestStatus:
         worker = self._worker
         memtables, refused, stopped = worker.memtables, worker.refused, worker.stopped
         known = sorted({*memtables, *worker.waiting, *stopped})
+        seen = _Seen.of(worker, self._watch)
         return [
             Figures(
-                self._facts(partition, memtables.get(partition), _lasting(refused.get(partition)), now_ms),
+                self._facts(partition, memtables.get(partition), _lasting(refused.get(partition)), now_ms, seen),
                 generations={"open": 1} if partition in memtables else {},
                 unmerged_rows=memtables[partition].rows if partition in memtables else 0,
                 unmerged_bytes=memtables[partition].nbytes if partition in memtables else 0,
@@ -119,23 +134,22 @@ class IngestStatus:
         ]
 
     def _facts(
-        self, partition: int, memtable: MemTable | None, refused: LancewalError | None, now_ms: int
+        self, partition: int, memtable: MemTable | None, refused: LancewalError | None, now_ms: int, seen: _Seen
     ) -> PartitionFacts:
-        named, worker = self._named, self._worker
-        stopped = worker.stopped.get(partition)
+        named, stopped = self._named, seen.stopped.get(partition)
         durable = None if memtable is None else int(memtable.position)
         still = self._still.waiting.get(partition)
         stands_s = 0.0 if still is None else self._still.now - still.since
         return PartitionFacts(
             named.contract.topic,
             partition,
-            kafka=None if durable is None else self._span(partition, durable, stands_s),
+            kafka=None if durable is None else self._span(partition, durable, stands_s, seen.highs.get(partition)),
             start=named.contract.start_of(partition),
             claimed=True if memtable is not None else None,
             begun=None if memtable is None or memtable.generation != 1 else _first(memtable),
             owner=named.owner if memtable is not None else None,
-            consumed=worker.consumed.get(partition),
-            decoded=worker.decoded.get(partition),
+            consumed=seen.consumed.get(partition),
+            decoded=seen.decoded.get(partition),
             durable=durable,
             changed_ms=None if still is None else now_ms - int(stands_s * 1000),
             rejections=self._metrics.records.of(partition),
@@ -144,9 +158,8 @@ class IngestStatus:
             refused=None if refused is None else _failure(refused),
         )
 
-    def _span(self, partition: int, durable: int, stands_s: float) -> KafkaSpan | None:
-        high, end = self._watch.highs().get(partition), self._watch.ends.get(partition)
-        low = self._watch.retention.lows.get(partition)
+    def _span(self, partition: int, durable: int, stands_s: float, high: Position | None) -> KafkaSpan | None:
+        end, low = self._watch.ends.get(partition), self._watch.retention.lows.get(partition)
         if high is None or end is None or low is None:
             return None
         # How old what waits is, the time for which it has been seen to wait tells at least.
