@@ -74,7 +74,7 @@ class MemorySource:
         self._listener = listener
         self._next.clear()
 
-    def poll(self, records_max: int, timeout_s: float) -> Polled:
+    def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         if self._listener is not None:
             listener, self._listener = self._listener, None
             listener.assigned(self._ours)

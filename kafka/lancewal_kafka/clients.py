@@ -66,6 +66,9 @@ _UNPACKED = 10_000
 librdkafka unpacks a whole answer before it looks whether there is room."""
 _FETCH_BYTES_MIN = 1_000
 """librdkafka allows no less, and a broker sends a batch that is larger anyway."""
+_FETCH_WAIT_MS = 25
+"""An answer of less waits a moment for more: each request names all partitions.  With 10,000 records/s of 64 partitions broker
+and two members took 1.12 cores so, and 1.27 otherwise (own measurement)."""
 _FEW_PARTITIONS = 64
 _PARTITIONS_AT_ONCE = 10
 """Of more than a few partitions an answer holds what one in so many of the others may fill, too.  With 300 of them a client
@@ -118,8 +121,11 @@ def bounded_consumer_properties(
     answer = max(_FETCH_BYTES_MIN, _of_an_answer(memory_bytes) // _UNPACKED)
     whole = answer * (1 + max(0, partitions - _FEW_PARTITIONS) // _PARTITIONS_AT_ONCE)
     one = min(whole, 2 * answer)  # a batch of producers' default size at least, or only one comes with each answer
-    sizes = {"fetch.max.bytes": whole, "max.partition.fetch.bytes": one, "message.max.bytes": answer}
-    return {**sizes, **consumer_properties(client, group, memory_bytes // 4)}
+    sizes: Properties = {"fetch.max.bytes": whole, "max.partition.fetch.bytes": one, "message.max.bytes": answer}
+    if client.keys().isdisjoint(("fetch.max.bytes", "fetch.min.bytes", "fetch.wait.max.ms")):
+        sizes |= {"fetch.min.bytes": whole // 2, "fetch.wait.max.ms": _FETCH_WAIT_MS}
+    properties = consumer_properties(client, group, memory_bytes // 4)
+    return {**properties, **{name: value for name, value in sizes.items() if name not in client}}
 
 
 def consumer_properties(client: Mapping[str, str], group: str, queue_bytes: int) -> Properties:

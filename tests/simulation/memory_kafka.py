@@ -149,7 +149,7 @@ class MemorySource:
         self._listener = listener
         self._group.members.add(self.member)
 
-    def poll(self, records_max: int, timeout_s: float) -> Polled:
+    def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         self._scheduler.switch("kafka.poll")
         self._rebalance()
         if not self._anything():

@@ -310,8 +310,8 @@ def _next_without_position(patch: pytest.MonkeyPatch) -> None:
 def _position_asked_too_late(patch: pytest.MonkeyPatch) -> None:
     poll = MemorySource.poll
 
-    def poll_twice(source: MemorySource, records_max: int, timeout_s: float) -> Polled:
-        polled = poll(source, records_max, timeout_s)
+    def poll_twice(source: MemorySource, records_max: int, timeout_s: float, gather_s: float) -> Polled:
+        polled = poll(source, records_max, timeout_s, gather_s)
         ahead = {p: Position(n.records[-1].offset + 1) for p, n in enumerate(source._topic.partitions) if n.records}
         return Polled(polled.records, {p: max(n, ahead.get(p, n)) for p, n in polled.next.items()})
 

@@ -106,7 +106,7 @@ class MemoryTopic:
     def subscribe(self, listener: Listener) -> None:
         self.listener = listener
 
-    def poll(self, records_max: int, timeout_s: float) -> Polled:
+    def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         if not self.assigned and self.listener is not None:
             self.assigned = True
             self.listener.assigned(range(self.partitions))

@@ -66,8 +66,6 @@ _JOINING_S = 5.0
 """How long leaving waits for a joining that is under way."""
 _LOOK_S = 0.05
 
-_GATHER_S = 0.005
-"""How long a poll collects further records once it has one: a slow trickle still goes on at once."""
 _NONE_YET = 0
 _NO_EPOCH = -1
 
@@ -163,14 +161,18 @@ class ConfluentSource:
         self._joining = self._properties.get("group.protocol") != "consumer"
         self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
-    def poll(self, records_max: int, timeout_s: float) -> Polled:
+    def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         self.polled_at = self._clock.monotonic()
         self._renew_if_due()
         self._explain_out_of_range()
         self._explain_unreadable()
         messages = self._consumer.consume(1, timeout_s)
         if messages and records_max > 1:
-            messages += self._consumer.consume(records_max - 1, _GATHER_S)
+            messages += self._consumer.consume(records_max - 1, 0)
+        if messages and len(messages) < records_max and gather_s:
+            # Whoever waits in the client is woken up for each partition of each answer.
+            self._clock.sleep(gather_s)
+            messages += self._consumer.consume(records_max - len(messages), 0)
         positions = self._consumer.position(self._named(self._next)) if self._next else []
         good = self._without_errors(messages)
         records: dict[int, Records] = {}

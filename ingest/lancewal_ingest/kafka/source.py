@@ -86,7 +86,8 @@ class KafkaSource(DescribedTopic, Protocol):
 
     def subscribe(self, listener: Listener) -> None: ...
 
-    def poll(self, records_max: int, timeout_s: float) -> Polled: ...
+    def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
+        """Waits for a first record, and then so long for more, unless there are as many."""
 
     def start(self, partition: int, position: Position) -> None:
         """Deliver an assigned partition's records from ``position`` on."""

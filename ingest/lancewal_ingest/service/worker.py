@@ -55,6 +55,9 @@ _DECODE_COPIES = 2
 _FLUSH_POLL_S = 0.01
 """A small generation is flushed in about that time: several wait for one another no longer."""
 
+_GATHER_S, _GATHER_S_MAX = 0.005, 0.02
+"""How long a poll collects further records once it has one."""
+
 SEGMENT_BYTES = 32 << 20
 SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
 """A part of the budget, and no more, may be rows that MemTables share: where one of them goes, memory keeps its part."""
@@ -424,7 +427,7 @@ class IngestWorker:
 
     def _poll(self, records_max: int, timeout_s: float) -> Polled:
         try:
-            return self._source.poll(records_max, timeout_s)
+            return self._source.poll(records_max, timeout_s, self._gather_s)
         except ActionNeeded as error:
             partition = error.where.get("partition")
             if not isinstance(partition, int):
@@ -440,6 +443,13 @@ class IngestWorker:
         if self._sealing.busy or len(self._flushes):
             return min(timeout_s, _FLUSH_POLL_S)
         return timeout_s
+
+    @property
+    def _gather_s(self) -> float:
+        """A slow trickle goes on at once; while no segment may be sent yet, nothing is gained by a poll for each few records,
+        and each costs some work for every partition."""
+        due_s = self._sent_at + self._linger_s - self._now()
+        return min(max(due_s, _GATHER_S), _GATHER_S_MAX)
 
     def _take(self, polled: Polled) -> None:
         now = self._now()

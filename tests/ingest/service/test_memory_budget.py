@@ -143,7 +143,7 @@ class Full(Source):
             for p in self.at
         }
 
-    def poll(self, records_max: int, timeout_s: float) -> Polled:
+    def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         delivering = [p for p in self.started if p not in self.held and p not in self.stopped]
         if not delivering:
             return Polled({}, {})
@@ -261,7 +261,7 @@ def test_behind_a_record_larger_than_a_segment_a_partition_without_records_still
     class Gap(Full):
         """The second partition has no records, but positions that end behind markers."""
 
-        def poll(self, records_max: int, timeout_s: float) -> Polled:
+        def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
             polled = super().poll(1, timeout_s)
             return Polled({p: r for p, r in polled.records.items() if p == 0}, {**polled.next, 1: Position(5)})
 
@@ -427,6 +427,16 @@ def test_the_client_s_queue_and_one_answer_fit_into_its_part(memory: int) -> Non
     for name in ("fetch.max.bytes", "max.partition.fetch.bytes", "message.max.bytes"):
         assert queue + int(found[name]) * 10_000 <= memory
     assert bounded_consumer_properties({"fetch.max.bytes": "5000000"}, "g", memory)["fetch.max.bytes"] == "5000000"
+
+
+def test_a_broker_waits_a_moment_for_half_of_an_answer_unless_a_person_says_what_it_waits_for() -> None:
+    found = bounded_consumer_properties({}, "g", 128 << 20, 300)
+    assert found["fetch.min.bytes"] == int(found["fetch.max.bytes"]) // 2
+    assert found["fetch.wait.max.ms"] == 25
+    for name in ("fetch.max.bytes", "fetch.min.bytes", "fetch.wait.max.ms"):
+        found = bounded_consumer_properties({name: "1000"}, "g", 128 << 20, 300)
+        waited_for = found.get("fetch.min.bytes", 1), found["fetch.wait.max.ms"]
+        assert waited_for == {"fetch.min.bytes": ("1000", 100), "fetch.wait.max.ms": (1, "1000")}.get(name, (1, 100))
 
 
 def test_with_many_partitions_an_answer_holds_more_but_little_more_of_one() -> None:

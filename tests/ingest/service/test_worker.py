@@ -134,11 +134,14 @@ class Source:
     asked_together: list[tuple[int, ...]] = field(default_factory=list)
     """For offsets, at once."""
     polls: int = 0
+    gathered: list[float] = field(default_factory=list)
+    """How long each poll was told to collect."""
 
     def subscribe(self, listener: Listener) -> None: ...
 
-    def poll(self, records_max: int, timeout_s: float) -> Polled:
+    def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         self.polls += 1
+        self.gathered.append(gather_s)
         polled = self.coming.pop(0) if self.coming else Polled({}, {})
         if isinstance(polled, ActionNeeded):
             raise polled
@@ -433,10 +436,10 @@ def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_be
     place.source.coming = [Polled({}, {}), together]
     poll = place.source.poll
 
-    def wait_for_records(records_max: int, timeout_s: float) -> Polled:
+    def wait_for_records(records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         if not place.source.coming:
             place.clock.sleep(timeout_s)
-        return poll(records_max, timeout_s)
+        return poll(records_max, timeout_s, gather_s)
 
     place.source.poll = wait_for_records  # type: ignore[method-assign] # a topic that has nothing to give lets time pass
     while worker.durable != dict.fromkeys(range(partitions), 3):
@@ -595,7 +598,7 @@ class Endless(Source):
         self.next = 0
         self.paused: list[bool] = [False]
 
-    def poll(self, records_max: int, timeout_s: float) -> Polled:
+    def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         if self.paused[-1] or 0 not in self.started:
             return Polled({}, {})
         polled = self.place.records(self.next, records_max)
@@ -809,6 +812,20 @@ def test_small_budgets_have_small_segments() -> None:
         limits = _limits(Settings(), MemoryPolicy(nbytes=budget))
         assert 3 * limits.segment_bytes <= budget / 2
         assert limits.segment_bytes >= min(32 << 20, budget // 10)
+
+
+def test_a_poll_collects_while_no_segment_may_be_sent_and_a_trickle_goes_on_at_once() -> None:
+    place = Place()
+    worker = place.worker(limits=WorkerLimits(linger_s=0.05, idle_position_s=1e9))
+    worker.assigned([0])
+    worker.step()
+    place.source.coming = [place.records(0, 1)]
+    worker.step()  # sends a segment
+    assert place.source.gathered == [0.005, 0.005]
+    for waited_s in (0.0, 0.04, 0.06):
+        place.clock.sleep(waited_s)
+        worker.step()
+    assert place.source.gathered[2:] == pytest.approx([0.02, 0.01, 0.005])
 
 
 def test_so_many_bytes_start_a_segment_before_it_lingered() -> None:
