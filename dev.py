@@ -223,6 +223,8 @@ def part(name: str, *arguments: str) -> list[str]:
 #: On two processors: about half of the work of the tests without servers is in these folders.
 HALF = (
     "tests/flusher",
+    "tests/fuzz",
+    "tests/ingest",
     "tests/audit",
     "tests/layering",
     "tests/benchmarks",
