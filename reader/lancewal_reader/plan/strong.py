@@ -17,7 +17,8 @@ Steps
     generation of this log whose first segment is not above that number: then nothing from there on was trimmed, and a
     segment that is absent before another, or before the end of a generation that is not OPEN, is lost: ``ObjectMissing``.
     At the same time as that index a listing of the log is asked for later segments; where it shows some, the walk goes on to
-    the last of them, and if one is absent, the index is read once more, behind the proof of that.
+    the last of them, and if one is absent, the index is read once more, behind the proof of that.  Whatever the listing shows,
+    an end that lies before a generation begins is none: all below that was there when the indexes were read.
  4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
     and has it again, in the same log).
  5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
@@ -350,6 +351,9 @@ def _prove_ends(
         if on.later is not None:
             _check_kept(context.indexes.read([keepers[log]]).get(keepers[log]), on)
             raise segment_lost(log, on.end, f"segment {on.later} of its log is there")
+        begins = max(r.first_sequence for records in above.values() for r in records if r.log == log)
+        if begins > on.end:  # which a listing that is out of date does not show
+            raise segment_lost(log, on.end, f"a generation begins in segment {begins} of its log")
     return proven
 
 

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import LogId, Sequence
+from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_ingest.regions.seal import seal_and_reanchor, to_move
+from lancewal_reader.plan.strong import PlanContext, plan_strong
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import feed, goes_on, index_of, pieces, repair
+from tests.reader.plan.test_at_least import Short
 from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import check_strong, content, repairing
 
@@ -76,6 +83,35 @@ def test_a_strong_read_names_one_that_only_some_regions_need(tmp_path: Path) -> 
     pipeline.store.delete([lost])
     with pytest.raises(ObjectMissing, match=f"{lost}.*lancewal repair segment"):
         open_table(pipeline.uri).to_arrow()
+    pipeline.close()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_where_a_generation_begins_behind_them_no_listing_is_needed_to_tell(tmp_path: Path, cached: bool) -> None:
+    """A listing that is out of date refutes no end; but what a generation begins behind was there."""
+    pipeline = Pipeline(tmp_path, partitions=2, seed=23, seal_rows=10_000)
+    (name, *_) = (f"r{n}" for n in range(99) if partition_of(encode_region_key(f"r{n}"), 2) == 1)
+    for id in range(4):
+        pipeline.upsert(name, id)
+        pipeline.ingest()
+    worker = pipeline._worker
+    empty = worker._partitions.open[0].memtable
+    (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
+    assert isinstance(moved, GenerationRecord)
+    feed(pipeline, 2)
+    behind, before = (index_of(pipeline, partition).generations[-1] for partition in (0, 1))
+    assert behind.log == before.log
+    lost = [paths.wal_segment(before.log, Sequence(before.first_sequence + n)) for n in (1, 2)]
+    assert lost[-1] < paths.wal_segment(behind.log, behind.first_sequence)
+    pipeline.store.delete(lost)
+    stale = cast("ObjectStore", Short(pipeline.store, lambda key: key.startswith(paths.log_prefix(before.log))))
+    tasks = ThreadTasks()
+    opened = OpenedTable.over(stale, pipeline.table, pipeline.contract, tasks, pipeline.clock)
+    with pytest.raises(
+        ObjectMissing, match=f"{lost[0]} is missing.*begins in segment {behind.first_sequence} of its log"
+    ):
+        plan_strong(PlanContext(*opened.parts, SegmentCache(1 << 20) if cached else None))
+    tasks.close()
     pipeline.close()
 
 
