@@ -3,7 +3,8 @@
 Guarantees
  1. Only branches that lancewal has made are dropped: a branch of a user's has no note of ours.  By its name also what a
     ``create`` has left that died before it noted anything, of which Lance knows no branch.
- 2. By itself one goes whose time is over, by the clock of who looks; and one that was begun a day ago and never made.
+ 2. By itself one goes whose time is over, by the clock of who looks; and one that was begun a day ago and never made.  One
+    that was made anew under its name stays, but for what happens between a look and the drop right behind it.
 
 A read of the snapshot that is under way meets files that are gone: ``SnapshotMissing`` or ``VersionGone``, no wrong row.
 """
@@ -37,8 +38,13 @@ def overdue(table: Table, now_ms: int) -> Sequence[str]:
 
 
 def drop_overdue(table: Table, now_ms: int) -> tuple[str, ...]:
-    """The names of those that went."""
-    return tuple(name for name in overdue(table, now_ms) if table.drop_branch(name))
+    """The names of those that went.  Each is looked at again, right before: to drop those before it takes its time."""
+    return tuple(name for name in overdue(table, now_ms) if _drop_if_over(table, name, now_ms))
+
+
+def _drop_if_over(table: Table, name: str, now_ms: int) -> bool:
+    branch = find_branch(table, name)
+    return branch is not None and _is_over(branch, now_ms) and table.drop_branch(name)
 
 
 def _is_over(branch: Branch, now_ms: int) -> bool:

@@ -151,6 +151,25 @@ def test_one_that_is_dropped_while_others_are_listed(pipeline: Pipeline, monkeyp
         pipeline.table.note_branch("one", {})
 
 
+def test_one_that_was_made_anew_while_others_are_dropped_stays(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by who makes a snapshot of the same name every night, when the one of the night before is over."""
+    for name in ("one", "two"):
+        snapshot(pipeline, name, for_ms=1000)
+    real = LanceTable.drop_branch
+
+    def drop_branch(self: LanceTable, name: str) -> bool:
+        if name == "one":
+            real(self, "two")
+            snapshot(pipeline, "two", for_ms=24 * 3600 * 1000)
+        return real(self, name)
+
+    monkeypatch.setattr(LanceTable, "drop_branch", drop_branch)
+    assert drop_overdue(pipeline.table, pipeline.clock.now_ms() + 5000) == ("one",)
+    assert [found.name for found in snapshots(pipeline.table)] == ["two"]
+
+
 def test_a_branch_of_a_user_is_no_snapshot(pipeline: Pipeline) -> None:
     lance.dataset(pipeline.uri).create_branch("mine")
     with pytest.raises(SnapshotMissing, match="is a user's"):
