@@ -1,4 +1,4 @@
-"""Ingest: from Kafka to durable rows, and to snapshots.
+"""Ingest: from Kafka to durable rows, and to flushes.
 
 Data flows through ``kafka`` (consume), ``decode`` (bytes to rows), ``append`` (rows to a durable segment), ``regions``
 (MemTables: opened, sealed, flushed); ``retention`` watches what Kafka deletes, ``operator`` has what a person decides,

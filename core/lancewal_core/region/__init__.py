@@ -1,4 +1,4 @@
-"""What is kept of one region beside its log: the index of its generations, and their snapshots.
+"""What is kept of one region beside its log: the index of its generations, and their flushes.
 
 ``index`` is the value, ``transitions`` say how it may change, ``indexes`` read and swap it, many at a call; the bytes of all
 lie in ``pages``; ``history`` has what an index left behind.

@@ -88,7 +88,7 @@ from lancewal_flusher.upkeep.compaction import Compacted
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
 
 SEALED_GRACE_S = 60.0
-"""How long an ingest may take to flush what it sealed: several times what writing a large snapshot takes."""
+"""How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
 PAUSE_S = 1.0
 PAUSE_MAX_S = 60.0
 LOOP_LIMIT_S = 1800.0

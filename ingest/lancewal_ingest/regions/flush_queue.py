@@ -1,4 +1,4 @@
-"""SEALED generations on their way to snapshots, oldest first, beside the loop.
+"""SEALED generations on their way to flushes, oldest first, beside the loop.
 
 What waits in memory is flushed together, as much at a time as one generation may hold; of a region one generation at a
 time.  So is what is only in the log: its former owner may have flushed it by now, which one look tells of all, and a log is

@@ -1,4 +1,4 @@
-"""Which version, snapshots and entries make up one read.
+"""Which version, flushes and entries make up one read.
 
 ``strong`` plans a read of now, ``at_least`` one that waits for what it must see.  ``at_point`` plans one of a point:
 ``at_version`` of a version alone, ``at_snapshot`` of a snapshot, ``at_receipt`` of a receipt, by a version that may

@@ -1,8 +1,8 @@
-"""The read plan: which table version, which snapshots and which WAL entries make up one read.
+"""The read plan: which table version, which flushes and which WAL entries make up one read.
 
 Guarantees
  1. Everything that was durable before a strong plan began is in it.
- 2. Per region the plan covers [start, cut) exactly once: the table up to W(V), snapshots behind it, WAL entries behind
+ 2. Per region the plan covers [start, cut) exactly once: the table up to W(V), flushes behind it, WAL entries behind
     those.  Nothing is skipped or joined over a gap.
  3. A plan is a pure value that pickles; it holds no rows.
 
@@ -71,7 +71,7 @@ PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRef:
-    """One snapshot, and the entries to read instead where its files are gone."""
+    """What a flush has of a generation, and the entries to read instead where its files are gone."""
 
     generation: Generation
     key: str
@@ -83,7 +83,7 @@ class SnapshotRef:
 
     @staticmethod
     def of(record: GenerationRecord) -> SnapshotRef | None:
-        """The snapshot of a generation, if it has one."""
+        """That of a generation, if it was flushed."""
         if record.snapshot is None or record.next is None or record.end_sequence is None:
             return None
         return SnapshotRef(

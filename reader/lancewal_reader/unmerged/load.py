@@ -1,4 +1,4 @@
-"""Loading the delta of a plan: snapshots and WAL entries, folded.
+"""Loading the delta of a plan: flushes and WAL entries, folded.
 
 Guarantees
  1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
