@@ -4,7 +4,8 @@ Guarantee: what is said to be reached is durable and read by every strong read t
 open generation lies in this log: a number is sent only when all before it are stored, so a segment that a listing shows has no
 gap before it but what was trimmed, or lost.  A listing that shows less only makes the look later.
 
-A look goes back from the newest segment until every region asked for was met, never behind what an earlier look has seen.
+A look goes back from the newest segment until every region asked for was met, for none behind what an earlier look that asked
+for it has seen: what was left out, since others were met before, is for whoever asks for it.
 """
 
 from __future__ import annotations
@@ -25,26 +26,29 @@ class LogTail:
         """Behind the last entry that was met of each region."""
         self._store = store
         self._log = log
-        self._next = first
+        self._first = first
+        self._looked: dict[Region, Sequence] = {}
+        """Of each that was asked for, the number up to which it is known."""
 
     def look(self, wanted: Collection[Region]) -> None:
         """Bring ``reached`` up to date for these regions; others may lie behind."""
-        after = paths.wal_segment(self._log, Sequence(self._next - 1)) if self._next else None
+        left = {region: self._looked.get(region, self._first) for region in wanted}
+        first = min(left.values(), default=self._first)
+        after = paths.wal_segment(self._log, Sequence(first - 1)) if first else None
         numbered: dict[Sequence, ObjectInfo] = {}
         for info in self._store.list(paths.log_prefix(self._log), after=after):
             found = paths.parse_wal_segment(info.key)
             if found is not None:
                 numbered[found[1]] = info
-        met: set[Region] = set()
         for number in sorted(numbered, reverse=True):
+            if not any(looked <= number for looked in left.values()):
+                break
             trailer = read_trailer(self._store, numbered[number])
             for entry in trailer.entries if isinstance(trailer, Trailer) else ():
-                met.add(entry.region)
+                left.pop(entry.region, None)
                 self.reached[entry.region] = max(entry.next, self.reached.get(entry.region, entry.next))
-            if met.issuperset(wanted):
-                break
         if numbered:
-            self._next = Sequence(max(numbered) + 1)
+            self._looked |= dict.fromkeys(wanted, Sequence(max(numbered) + 1))
 
 
 def read_trailer(store: ObjectStore, info: ObjectInfo) -> Trailer | Fence | None:

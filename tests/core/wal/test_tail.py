@@ -63,10 +63,22 @@ def test_a_look_reads_the_newest_segments_until_it_has_met_every_region() -> Non
     assert log.look(tail, NORTH, SOUTH) == ({NORTH: 8, SOUTH: 7}, [])
     log.put(NORTH)
     log.put(NORTH)
-    # One that nobody asked for may lie behind; what came since the last look is gone through where one is not met.
+    # One that nobody asked for may lie behind; what came since it was asked for is gone through where it is not met.
     assert log.look(tail, NORTH) == ({NORTH: 10, SOUTH: 7}, [8])
     log.put(NORTH)
-    assert log.look(tail, NORTH, SOUTH) == ({NORTH: 11, SOUTH: 7}, [9])
+    assert log.look(tail, NORTH, SOUTH) == ({NORTH: 11, SOUTH: 7}, [9, 8, 7])
+    assert log.look(tail, NORTH, SOUTH) == ({NORTH: 11, SOUTH: 7}, [])
+
+
+def test_what_a_look_for_others_has_left_out_is_met_by_the_next_one() -> None:
+    log = Written()
+    tail = LogTail(log.store, LOG, Sequence(0))
+    log.put(NORTH, SOUTH)
+    assert log.look(tail, NORTH, SOUTH) == ({NORTH: 1, SOUTH: 1}, [0])
+    log.put(SOUTH)
+    log.put(NORTH)
+    assert log.look(tail, NORTH) == ({NORTH: 2, SOUTH: 1}, [2])
+    assert log.look(tail, SOUTH) == ({NORTH: 2, SOUTH: 2}, [2, 1])
 
 
 def test_it_begins_where_it_is_told_to() -> None:
