@@ -38,7 +38,7 @@ class VisiblePositions:
             return {}
         now = self.clock.monotonic()
         if now - self._read_at >= INDEX_S or not self._known.keys() >= set(wanted):
-            self._known = self.indexes.read(wanted)
+            self._known = self.indexes.read({*self._known, *wanted})  # so the tails of the others' logs stay
             self._read_at = now
         newest = {r: index.newest for r, index in self._known.items() if r in wanted and index.newest is not None}
         open_ = {region: record for region, record in newest.items() if record.state is State.OPEN}

@@ -32,6 +32,7 @@ class Written:
     """A log, written as ingest does."""
 
     def __init__(self, log: LogId = LOG) -> None:
+        self.log = log
         self.store = Counting()
         self._writer = LogWriter(self.store, ManualClock(), log, OwnerId("ours"), SCHEMA.wal)
         self._at: dict[Region, int] = {}

@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import Producer
 
 from lancewal_core.errors import KafkaUnavailable, LancewalError, StoreUnavailable
-from lancewal_core.ids import OwnerId, Position, Region, TopicId
+from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
 from lancewal_demo.stack import KafkaBroker
@@ -25,6 +26,9 @@ from lancewal_flusher.service.visibility import TIMEOUT_S, Failure, Visibility
 from lancewal_flusher.service.visible_positions import INDEX_S, VisiblePositions
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.policy import SealPolicy
+from tests.core.wal.test_log import NORTH as NORTH_OF_LOG
+from tests.core.wal.test_log import SOUTH as SOUTH_OF_LOG
+from tests.core.wal.test_tail import Written
 from tests.flusher.service.test_service import samples, wait_for
 from tests.flusher.service.test_service import serving as flushing
 from tests.ingest.service.test_service import make_topic, produce, serving, settings_tree
@@ -208,6 +212,27 @@ def test_positions_are_those_of_a_strong_read_whoever_owns_the_region() -> None:
     assert check()[regions[0]] == at[0] + 6
     assert two.drain(10.0)
     assert check()[regions[0]] == at[0] + 6
+
+
+def test_a_log_that_only_others_lie_in_is_not_gone_over_again() -> None:
+    """While one is waited for, those of the others are kept where they are."""
+    logs = {region: Written(LogId(f"log-{region.partition}")) for region in (NORTH_OF_LOG, SOUTH_OF_LOG)}
+    (store, other) = (log.store for log in logs.values())
+    other.bucket = store.bucket
+    clock = ManualClock()
+    indexes = RegionIndexes(store, clock, 128)
+    for region, log in logs.items():
+        at = Claimant(OwnerId("ours"), log.log, Sequence(0))
+        indexes.swap({region: lambda _, region=region, at=at: first_claim(region, 1, Position(0), at, "w")})  # type: ignore[misc] # bound now
+        for _ in range(5):
+            log.put(region)
+    positions = VisiblePositions(store, indexes, clock)
+    assert positions.look(logs) == dict.fromkeys(logs, 5)
+    clock.sleep(INDEX_S)
+    assert positions.look([NORTH_OF_LOG]) == {NORTH_OF_LOG: 5}
+    store.read = []
+    assert positions.look(logs) == dict.fromkeys(logs, 5)
+    assert store.read == []
 
 
 @pytest.mark.kafka
