@@ -1,7 +1,7 @@
 """What the status of a table finds of one region, and the entries of unmerged generations counted from their logs.
 
-The tail of a walk counts only as for a strong read (decision 0015): where a later segment is there, or a generation reaches
-beyond, the absent segment is named, and no position is told from what lies before it.
+The tail of a walk counts only as for a strong read (decision 0015): where a later segment is there, or a generation begins or
+reaches beyond, the absent segment is named, and no position is told from what lies before it.
 
 Of WAL segments only the trailers are decoded and kept, so memory does not grow with the rows of a log.
 """
@@ -124,11 +124,18 @@ def _check_end(
     held: Held,
 ) -> None:
     """Raise where the walk has ended at a segment that was there."""
-    if walked.fence is not None or (walked.later is None if before is None else walked.end >= before):
+    begins = max(record.first_sequence for _, record in held)
+    reached = walked.fence is not None or (walked.later is None if before is None else walked.end >= before)
+    if reached and walked.end >= begins:
         return
     _, region = min((record.first_sequence, counts.region) for counts, record in held)
     index = opened.indexes.read([region]).get(region)
     if index is None or not any(r.log == walked.log and r.first_sequence <= walked.end for r in index.generations):
         raise PlanStale(f"log {walked.log} was trimmed meanwhile: look again", log=walked.log)
-    why = "a generation reaches beyond it" if walked.later is None else f"segment {walked.later} of its log is there"
+    if walked.later is not None:
+        why = f"segment {walked.later} of its log is there"
+    elif walked.end < begins:
+        why = f"a generation begins in segment {begins} of its log"
+    else:
+        why = "a generation reaches beyond it"
     raise segment_lost(walked.log, walked.end, why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +20,7 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment_cache import SegmentCache
+from lancewal_flusher.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
 from lancewal_ingest.regions.seal import seal_and_reanchor, to_move
 from lancewal_reader.plan.strong import PlanContext, plan_strong
 from lancewal_reader.point.receipt import receipt_of
@@ -86,9 +88,10 @@ def test_a_strong_read_names_one_that_only_some_regions_need(tmp_path: Path) -> 
     pipeline.close()
 
 
-@pytest.mark.parametrize("cached", [True, False])
-def test_where_a_generation_begins_behind_them_no_listing_is_needed_to_tell(tmp_path: Path, cached: bool) -> None:
-    """A listing that is out of date refutes no end; but what a generation begins behind was there."""
+@contextmanager
+def begins_behind(tmp_path: Path) -> Iterator[tuple[OpenedTable, str]]:
+    """A generation begins behind two lost segments that another needs, and listings of the log are out of date; and what is
+    said of the first of these segments."""
     pipeline = Pipeline(tmp_path, partitions=2, seed=23, seal_rows=10_000)
     (name, *_) = (f"r{n}" for n in range(99) if partition_of(encode_region_key(f"r{n}"), 2) == 1)
     for id in range(4):
@@ -107,12 +110,26 @@ def test_where_a_generation_begins_behind_them_no_listing_is_needed_to_tell(tmp_
     stale = cast("ObjectStore", Short(pipeline.store, lambda key: key.startswith(paths.log_prefix(before.log))))
     tasks = ThreadTasks()
     opened = OpenedTable.over(stale, pipeline.table, pipeline.contract, tasks, pipeline.clock)
-    with pytest.raises(
-        ObjectMissing, match=f"{lost[0]} is missing.*begins in segment {behind.first_sequence} of its log"
-    ):
-        plan_strong(PlanContext(*opened.parts, SegmentCache(1 << 20) if cached else None))
+    yield opened, f"{lost[0]} is missing.*begins in segment {behind.first_sequence} of its log"
     tasks.close()
     pipeline.close()
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_where_a_generation_begins_behind_them_no_listing_is_needed_to_tell(tmp_path: Path, cached: bool) -> None:
+    """A listing that is out of date refutes no end; but what a generation begins behind was there."""
+    with begins_behind(tmp_path) as (opened, said), pytest.raises(ObjectMissing, match=said):
+        plan_strong(PlanContext(*opened.parts, SegmentCache(1 << 20) if cached else None))
+
+
+def test_nor_does_the_status_of_a_table_need_one(tmp_path: Path) -> None:
+    with begins_behind(tmp_path) as (opened, said):
+        indexes = opened.indexes.read(opened.contract.regions)
+        held = [(UnmergedCounts(region), index.generations[-1]) for region, index in indexes.items()]
+        walked = walk_held(opened, held[0][1].log, held)
+        with pytest.raises(ObjectMissing, match=said):
+            count_entries(opened, walked, held, [])
+        assert [counts.durable for counts, _ in held] == [None, None]
 
 
 @pytest.mark.parametrize("ended", [False, True])
