@@ -21,7 +21,7 @@ from pydantic import (
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.policy import Policy
 from lancewal_core.settings.durations import duration_s
-from lancewal_core.store.address import split_address
+from lancewal_core.store.address import table_address
 from lancewal_core.words import TOPIC_FORM, is_topic
 
 
@@ -186,11 +186,9 @@ class TableSettings(Section):
     @classmethod
     def _known_scheme(cls, uri: str) -> str:
         try:
-            scheme = split_address(uri).scheme
+            table_address(uri)
         except InvalidSettings as error:
             raise ValueError(str(error)) from None
-        if scheme not in ("", "file", "s3"):
-            raise ValueError("expected a local path, file:// or s3://")
         return uri.rstrip("/") or uri
 
     @field_validator("columns")

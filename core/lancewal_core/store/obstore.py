@@ -29,7 +29,7 @@ from lancewal_core import paths
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.store.address import split_address
+from lancewal_core.store.address import split_address, table_address
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.store.refusal import what_to_set
@@ -182,16 +182,14 @@ def local_folder(uri: str) -> Path | None:
 def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> ObstoreStore:
     """The store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
 
-    ``create`` makes a missing local folder.  Raises ``InvalidSettings`` for another scheme, or user information.
+    ``create`` makes a missing local folder.  Raises ``InvalidSettings`` for an address that ``table_address`` refuses.
     """
-    parts = split_address(uri)
+    parts = table_address(uri)
     path = local_folder(uri)
     if path is not None:
         if not create and not path.is_dir():
             raise TableMissing(f"there is no table at {path}: the folder does not exist")
         return ObstoreStore(LocalStore(path, mkdir=create), str(path))
-    if parts.scheme != "s3":
-        raise InvalidSettings(f"table uri {uri!r}: expected a local path, file:// or s3://")
     client: Any = {}
     config: Any = {}
     for key, value in (options or {}).items():

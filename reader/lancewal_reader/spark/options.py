@@ -13,7 +13,7 @@ from typing import cast, get_args
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import duration_s
-from lancewal_core.store.address import split_address
+from lancewal_core.store.address import table_address
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_reader.left_out import OnConflict
 from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
@@ -89,7 +89,7 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
     keys_max = found.get("unmerged_keys_max", str(UNMERGED_KEYS_MAX)).strip()
     if not (keys_max.isascii() and keys_max.isdecimal()):
         raise InvalidInput(f"option unmerged_keys_max={keys_max!r}: expected a number of keys from 0 on")
-    split_address(found["table"])
+    table_address(found["table"])
     timeout_s = _seconds(found, "timeout_s")
     read = read_options(
         found.get("consistency", "strong").lower(),

@@ -31,7 +31,7 @@ from lancewal_core.errors import (
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.store.address import split_address
+from lancewal_core.store.address import table_address
 from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
@@ -69,7 +69,7 @@ class LanceTable:
     to, is ``BasePathsRefused`` unless its files lie in its own folder, or ``base_paths`` allows others."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse") -> None:
-        split_address(uri)
+        table_address(uri)
         self.uri = uri
         self._root = uri
         """In which all files must lie: of a branch the table's folder."""
