@@ -5,6 +5,7 @@ Rounds of requests, as counted: 7 ("open and strong read").
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, get_args
@@ -54,12 +55,12 @@ Keys: TypeAlias = Iterable[Any] | pa.Table | pa.RecordBatch
 
 
 def open_table(
-    table: str,
+    table: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, str] | None = None,
     cache_bytes_max: int = CACHE_BYTES_MAX,
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
-    scratch_dir: str | None = None,
+    scratch_dir: str | os.PathLike[str] | None = None,
     scratch_bytes_max: int = SCRATCH_BYTES_MAX,
     base_paths: BasePaths = "refuse",
     conflicts: OnConflict = "leave-out",
@@ -86,14 +87,25 @@ def open_table(
         raise InvalidInput(f"base_paths {base_paths!r} is unknown: use 'refuse' or 'allow'")
     if not is_whole(cache_bytes_max):
         raise InvalidInput(f"cache_bytes_max {cache_bytes_max!r}: expected a number of bytes from 0 on")
-    if scratch_dir is not None and not isinstance(scratch_dir, str):
-        raise InvalidInput(f"scratch_dir {scratch_dir!r}: expected the path of a local folder as text")
+    if scratch_dir is not None:
+        scratch_dir = _text_of(scratch_dir, "scratch_dir", "the path of a local folder")
     if not is_whole(scratch_bytes_max):
         raise InvalidInput(f"scratch_bytes_max {scratch_bytes_max!r}: expected a number of bytes from 0 on")
     check_keys_max(unmerged_keys_max)
+    table = _text_of(table, "table", "its address: a local path, file:// or s3://")
+    if any(not isinstance(text, str) for option in (storage_options or {}).items() for text in option):
+        raise InvalidInput("storage_options: expected texts, as in {'allow_http': 'true'}")
     opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(), SystemClock())
     reads = reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max)
     return Table(reads, VectorCache(PrivateViews(scratch_dir, scratch_bytes_max), UnindexedVectors(cache_bytes_max)))
+
+
+def _text_of(path: object, argument: str, expected: str) -> str:
+    """A path in either form that Python has."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise InvalidInput(f"{argument} {path!r}: expected {expected}, as text or a pathlib.Path")
+    return text
 
 
 def table_of(

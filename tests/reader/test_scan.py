@@ -292,6 +292,26 @@ def test_a_filter_may_have_such_names_in_texts_and_structs() -> None:
         check_filter(schema, filter)
 
 
+def test_an_address_may_be_a_path(pipeline: Pipeline, tmp_path: Path) -> None:
+    opened = open_table(Path(pipeline.uri), scratch_dir=tmp_path)
+    assert opened.uri == pipeline.uri
+    assert opened.to_arrow().num_rows == open_table(pipeline.uri).to_arrow().num_rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"table": None}, r"table None: expected its address: a local path, file:// or s3://"),
+        ({"table": b"/t"}, r"table b'/t': expected its address"),
+        ({"scratch_dir": 7}, r"scratch_dir 7: expected the path of a local folder"),
+        ({"storage_options": {"allow_http": True}}, r"storage_options: expected texts, as in"),
+    ],
+)
+def test_an_address_that_is_no_text_is_refused(arguments: dict[str, Any], text: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        open_table(**{"table": str(tmp_path), **arguments})
+
+
 def test_what_is_no_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(TableMissing, match="there is no table at"):
         open_table(str(tmp_path / "nothing"))
