@@ -125,8 +125,7 @@ class TopicInspector:
         asked = self._admin.describe_topics(
             TopicCollection([topic]), request_timeout=self._timeout_s, include_authorized_operations=True
         )[topic]
-        act = f"asking what is allowed on topic {topic}"
-        _check_right(self._answer(asked, act, topic), operation, f"topic {topic}", topic)
+        _check_right(self._answer(asked, "asking what is allowed on", topic), operation, f"topic {topic}", topic)
 
     def check_right_on_group(self, topic: str, group: str, operation: AclOperation) -> None:
         """The same of the topic's consumer group.  Of one that does not exist yet, brokers say only whether one may ask."""
@@ -135,7 +134,7 @@ class TopicInspector:
         )[group]
         what = f"consumer group {group}"
         try:
-            described = self._answer(asked, f"asking what is allowed on {what} of topic {topic}", topic)
+            described = self._answer(asked, f"asking what is allowed on {what} of", topic)
         except LancewalError as error:
             if code_of(error.__cause__) == KafkaError.GROUP_ID_NOT_FOUND:
                 return

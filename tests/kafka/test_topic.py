@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
 from lancewal_core.errors import InvalidSettings, KafkaForbidden, KafkaUnavailable, LancewalError, TopicMissing
 from lancewal_kafka import topic as topic_module
@@ -54,13 +55,13 @@ class Admin:
         self.asked = 0
         self.learned = 0
 
-    def describe_topics(self, _: object, request_timeout: float) -> dict[str, Future[Any]]:
+    def describe_topics(self, _: object, **__: object) -> dict[str, Future[Any]]:
         return {"t": self.described}
 
     def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
         return dict.fromkeys(resources, self.described)
 
-    def describe_consumer_groups(self, _: object, request_timeout: float) -> dict[str, Future[Any]]:
+    def describe_consumer_groups(self, _: object, **__: object) -> dict[str, Future[Any]]:
         return {"g": self.described}
 
     def list_offsets(self, of: dict[TopicPartition, Any], **_: object) -> dict[TopicPartition, Future[Any]]:
@@ -147,6 +148,8 @@ def test_an_error_is_the_same_whatever_was_asked(code: int, kind: type[LancewalE
     for ask in (
         lambda: inspector.identify("t"),
         lambda: inspector.configuration("t"),
+        lambda: inspector.check_right("t", AclOperation.READ),
+        lambda: inspector.check_right_on_group("t", "g", AclOperation.READ),
         lambda: inspector.members("t", "g"),
         lambda: inspector.ends("t", [1]),
     ):
@@ -156,6 +159,7 @@ def test_an_error_is_the_same_whatever_was_asked(code: int, kind: type[LancewalE
         assert type(found.value) is kind
         assert [text for text in texts if text not in str(found.value)] == []
         assert found.value.where["topic"] == "t"
+        assert "topic t topic t" not in str(found.value)
 
 
 def test_who_gets_no_answer_says_what_the_client_heard_meanwhile() -> None:
