@@ -2,15 +2,16 @@
 
 Guarantee: what is said to be reached is durable and read by every strong read that begins afterwards, as long as the region's
 open generation lies in this log: a number is sent only when all before it are stored, so a segment that a listing shows has no
-gap before it but what was trimmed, or lost.  A listing that shows less only makes the look later.
+gap before it but what was trimmed, or lost.  A listing that ends early only makes the look later; what it leaves out before
+another segment is asked for by its number.
 
-A look goes back from the newest segment until every region asked for was met, for none behind what an earlier look that asked
-for it has seen: what was left out, since others were met before, is for whoever asks for it.
+A look goes back from the newest segment until every region asked for was met, for none behind where its generation begins, or
+what an earlier look that asked for it has seen: what was left out, since others were met before, is for whoever asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from lancewal_core import paths
 from lancewal_core.ids import LogId, Position, Region, Sequence
@@ -30,25 +31,34 @@ class LogTail:
         self._looked: dict[Region, Sequence] = {}
         """Of each that was asked for, the number up to which it is known."""
 
-    def look(self, wanted: Collection[Region]) -> None:
-        """Bring ``reached`` up to date for these regions; others may lie behind."""
-        left = {region: self._looked.get(region, self._first) for region in wanted}
+    def look(self, wanted: Mapping[Region, Sequence]) -> None:
+        """Bring ``reached`` up to date for these regions, from where their open generations begin; others may lie behind."""
+        left = {region: max(begins, self._looked.get(region, self._first)) for region, begins in wanted.items()}
         first = min(left.values(), default=self._first)
         after = paths.wal_segment(self._log, Sequence(first - 1)) if first else None
-        numbered: dict[Sequence, ObjectInfo] = {}
+        numbered: dict[int, ObjectInfo] = {}
         for info in self._store.list(paths.log_prefix(self._log), after=after):
             found = paths.parse_wal_segment(info.key)
             if found is not None:
                 numbered[found[1]] = info
-        for number in sorted(numbered, reverse=True):
+        if not numbered:
+            return
+        last = max(numbered)
+        for number in range(last, first - 1, -1):
             if not any(looked <= number for looked in left.values()):
                 break
-            trailer = read_trailer(self._store, numbered[number])
+            trailer = self._trailer(Sequence(number), numbered.get(number))
             for entry in trailer.entries if isinstance(trailer, Trailer) else ():
                 left.pop(entry.region, None)
                 self.reached[entry.region] = max(entry.next, self.reached.get(entry.region, entry.next))
-        if numbered:
-            self._looked |= dict.fromkeys(wanted, Sequence(max(numbered) + 1))
+        self._looked |= dict.fromkeys(wanted, Sequence(last + 1))
+
+    def _trailer(self, number: Sequence, listed: ObjectInfo | None) -> Trailer | Fence | None:
+        if listed is not None:
+            return read_trailer(self._store, listed)
+        key = paths.wal_segment(self._log, number)
+        data = self._store.get(key)
+        return None if data is None else decode_trailer(data, key, len(data))
 
 
 def read_trailer(store: ObjectStore, info: ObjectInfo) -> Trailer | Fence | None:

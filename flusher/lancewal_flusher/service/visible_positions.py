@@ -58,7 +58,7 @@ class VisiblePositions:
             if log not in self._tails:
                 first = min(record.first_sequence for record in records.values())
                 self._tails[log] = LogTail(self.store, log, first)
-            self._tails[log].look(records)
+            self._tails[log].look({region: record.first_sequence for region, record in records.items()})
         of_others = {i.newest.log for i in self._known.values() if i.newest is not None}
         for log in self._tails.keys() - by_log.keys() - of_others:
             del self._tails[log]

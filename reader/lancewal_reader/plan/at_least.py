@@ -145,23 +145,21 @@ class _Tails:
     def look(self, regions: list[Region]) -> dict[Region, Position]:
         """How far they reach now; those that nobody has claimed are left out."""
         found: dict[Region, Position] = {}
-        by_log: dict[LogId, list[GenerationRecord]] = {}
-        open_in: dict[LogId, list[Region]] = {}
+        open_in: dict[LogId, dict[Region, Sequence]] = {}  # where the generations begin
         for region, index in self._context.indexes.read(regions).items():
             newest = index.newest
             if newest is None:
                 continue
             found[region] = newest.first if newest.next is None else newest.next
             if newest.state is State.OPEN:
-                by_log.setdefault(newest.log, []).append(newest)
-                open_in.setdefault(newest.log, []).append(region)
-        for log, records in by_log.items():
+                open_in.setdefault(newest.log, {})[region] = newest.first_sequence
+        for log, begin in open_in.items():
             if log not in self._logs:
-                first = max(self._seen.get(log, 0), min(record.first_sequence for record in records))
+                first = max(self._seen.get(log, 0), min(begin.values()))
                 self._logs[log] = LogTail(self._context.store, log, Sequence(first))
             tail = self._logs[log]
-            tail.look(open_in[log])
-            for region in open_in[log]:
+            tail.look(begin)
+            for region in begin:
                 found[region] = max(found[region], tail.reached.get(region, found[region]))
         return found
 

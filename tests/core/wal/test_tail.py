@@ -47,7 +47,7 @@ class Written:
     def look(self, tail: LogTail, *wanted: Region) -> tuple[dict[Region, Position], list[int]]:
         """What is reached, and which segments the look has read."""
         self.store.read = []
-        tail.look(wanted)
+        tail.look(dict.fromkeys(wanted, Sequence(0)))
         return dict(tail.reached), self.store.read
 
 
@@ -82,6 +82,44 @@ def test_what_a_look_for_others_has_left_out_is_met_by_the_next_one() -> None:
     assert log.look(tail, SOUTH) == ({NORTH: 2, SOUTH: 2}, [2, 1])
 
 
+@pytest.mark.parametrize("hidden", [[2], [3], [2, 3]])
+def test_a_segment_that_a_listing_leaves_out_below_another_is_asked_for_by_its_number(hidden: list[int]) -> None:
+    """It was there before the one that the listing shows; and what is lost is passed over."""
+    log = Written()
+    tail = LogTail(log.store, LOG, Sequence(0))
+    log.put(NORTH)
+    log.put(SOUTH)
+    assert log.look(tail, NORTH, SOUTH) == ({NORTH: 1, SOUTH: 1}, [1, 0])
+    log.put(SOUTH)
+    log.put(NORTH)
+    log.put(NORTH)
+    keys = [paths.wal_segment(LOG, Sequence(number)) for number in hidden]
+    listed = log.store.list
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log.store, "list", lambda *of, **named: [i for i in listed(*of, **named) if i.key not in keys])
+        tail.look(dict.fromkeys([NORTH, SOUTH], Sequence(0)))
+    assert tail.reached == {NORTH: 3, SOUTH: 2}
+    log.put(SOUTH)
+    log.put(NORTH)
+    log.store.delete([paths.wal_segment(LOG, Sequence(5))])
+    tail.look(dict.fromkeys([NORTH, SOUTH], Sequence(0)))
+    assert tail.reached == {NORTH: 4, SOUTH: 2}
+
+
+def test_of_a_generation_nothing_is_read_that_lies_before_it() -> None:
+    """Its region was followed here long ago, and came back: what lies between is of others, and perhaps trimmed."""
+    log = Written()
+    tail = LogTail(log.store, LOG, Sequence(0))
+    log.put(NORTH, SOUTH)
+    assert log.look(tail, NORTH, SOUTH) == ({NORTH: 1, SOUTH: 1}, [0])
+    for _ in range(5):
+        log.put(NORTH)
+    assert log.look(tail, NORTH) == ({NORTH: 6, SOUTH: 1}, [5])
+    log.store.read = []
+    tail.look({NORTH: Sequence(0), SOUTH: Sequence(4)})
+    assert log.store.read == [5, 4]
+
+
 def test_it_begins_where_it_is_told_to() -> None:
     log = Written()
     log.put(NORTH)
@@ -103,7 +141,7 @@ def test_a_fence_and_what_was_trimmed_are_passed_over() -> None:
     trimmed = Trimmed()
     trimmed.bucket = log.store.bucket
     tail = LogTail(trimmed, LOG, Sequence(0))
-    tail.look([NORTH])
+    tail.look({NORTH: Sequence(0)})
     assert tail.reached == {NORTH: 1}
 
 
