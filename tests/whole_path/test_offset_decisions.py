@@ -49,8 +49,10 @@ def test_rejecting_the_misrouted_record_that_stopped_a_partition(
         "topic": f"{topic_name}.dead-letters",
         "dry_run": True,
     }
+    looked = world.lancewal.succeed("offset", "reject", record, "--dry-run")
+    assert looked.startswith(f"without --dry-run: {record}: rejected (misrouted")
     said = world.lancewal.succeed("offset", "reject", record)
-    assert "rejected (misrouted" in said
+    assert said.startswith(f"{record}: rejected (misrouted")
     assert f"{topic_name}.dead-letters" in said
     ingest.stop()
     (letter,) = read_letters(world, f"{topic_name}.dead-letters", {f"{topic_name}-{wrong}-{offset}"})
@@ -166,6 +168,8 @@ def test_accepting_the_loss_of_what_retention_took(
     told = json.loads(world.lancewal.succeed("offset", "accept-loss", str(partition), "--dry-run", "-o", "json"))
     lost = [{"kind": "offsets", "first": first, "next": behind}]
     assert told == {"partition": partition, "losses": lost, "goes_on": behind, "dry_run": True}
+    looked = world.lancewal.succeed("offset", "accept-loss", str(partition), "--dry-run")
+    assert looked.startswith(f"without --dry-run: {topic_name}-{partition}: offsets {first}")
     said = world.lancewal.succeed("offset", "accept-loss", f"{topic_name}-{partition}", "--yes")
     assert f"offsets {first} to {behind - 1} are recorded as lost" in said
     ingest.stop()

@@ -41,6 +41,9 @@ app = Group(
     help="Lead a partition past offsets that stopped it; then restart the ingest process that showed it stopped."
 )
 
+_WOULD_BE = "without --dry-run: "
+"""What is found is told as what was done."""
+
 
 @app.command(name="accept-loss")
 def accept_loss(
@@ -70,7 +73,7 @@ def accept_loss(
     if output is Output.JSON:
         say_json(loss_json(place.region.partition, accepted, dry_run=dry_run))
         return
-    say(loss_text(place.name, accepted))
+    say(f"{_WOULD_BE if dry_run else ''}{loss_text(place.name, accepted)}")
     if dry_run:
         say(NOTHING_CHANGED)
 
@@ -160,7 +163,7 @@ def reject(
     whose = "they" if passed.letters == total else f"{passed.letters} of them"
     kept = f"in {letters.topic}" if passed.letters else "no dead letter"
     again = f"once the ingest process that stopped is restarted{more}"
-    say(
+    done_text = (
         f"{place.name}-{offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
         f"is {kept}, and the partition goes on behind it {again}"
         if through is None
@@ -168,6 +171,7 @@ def reject(
         f"rejected ({', '.join(f'{kind} {n}' for kind, n in sorted(passed.rejected.items()))}); "
         f"{whose} are in {letters.topic}. {passed.rows} good ones are rows. The partition goes on at {passed.goes_on} {again}"
     )
+    say(f"{_WOULD_BE if dry_run else ''}{done_text}")
     if dry_run:
         say(NOTHING_CHANGED)
 
