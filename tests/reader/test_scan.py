@@ -292,6 +292,13 @@ def test_a_filter_may_have_such_names_in_texts_and_structs() -> None:
         check_filter(schema, filter)
 
 
+def test_names_stand_in_backticks_and_texts_in_quotes_of_either_kind() -> None:
+    rows = pa.table({"unit price": [7, 8], "status": ["open", "status"]})
+    assert filter_rows(rows, "`unit price` > 7", ["status"])["status"].to_pylist() == ["status"]
+    assert filter_rows(rows, "\"status\" = 'open'", ["status"]).num_rows == 0
+    assert filter_rows(rows, 'status = "open"', ["unit price"])["unit price"].to_pylist() == [7]
+
+
 def test_an_address_may_be_a_path(pipeline: Pipeline, tmp_path: Path) -> None:
     opened = open_table(Path(pipeline.uri), scratch_dir=tmp_path)
     assert opened.uri == pipeline.uri
