@@ -147,8 +147,9 @@ class KeptVectors:
         with np.errstate(over="ignore", invalid="ignore"):
             self._matrix = _singles(self._rows[column])
             self._squares = _products(self._matrix, self._matrix)
-        self._longest = float(np.sqrt(self._squares[np.isfinite(self._squares)].max(initial=0)))
-        """Of those whose length float32 knows."""
+        squared = float(self._squares[np.isfinite(self._squares)].max(initial=0))
+        self._longest = float(np.sqrt(squared + _LEAST * self._matrix.shape[1]))
+        """At most, of those whose squares float32 holds; some of these may be lost as too small."""
         self._left_out: npt.NDArray[np.bool_] | None = None
         self._held: _ByView | None = None
         self._first = _First()

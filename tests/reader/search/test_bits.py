@@ -68,6 +68,16 @@ def test_some_rows_may_be_left_out() -> None:
     assert found(kept, query, 5) == nearest(vectors, query, 5)
 
 
+def test_none_is_shown_that_is_farther_than_others_that_are_known() -> None:
+    """One as near as these is."""
+    vectors: Rows = np.random.default_rng(8).integers(0, 256, (100, 5)).tolist()
+    kept, query = KeptBits(table_of(vectors, 5), "v"), [1, 2, 3, 4, 5]
+    right = nearest(vectors, query, 30)
+    for within in (0, right[0][0], right[9][0]):
+        rows = kept.nearest(np.array(query, np.float64), "hamming", 30, within)
+        assert rows["id"].to_pylist() == [id for apart, id in right if apart <= within]
+
+
 def test_no_rows() -> None:
     assert found(KeptBits(table_of([], 4), "v"), [0] * 4, 3) == []
     assert found(KeptBits(table_of([None, None], 4), "v"), [0] * 4, 3) == []

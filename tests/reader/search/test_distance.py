@@ -112,3 +112,26 @@ def test_rows_without_a_distance_make_no_others_be_compared(
         assert kept.nearest(query, metric, limit).equals(nearest(rows, "v", query, metric, limit))
         right = nearest(kept.rows.filter(pa.array(~out)), "v", query, metric, limit)
         assert kept.without(out).nearest(query, metric, limit).equals(right)
+
+
+def test_of_numbers_whose_squares_float32_does_not_hold_the_nearest_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are nearly as large as each other, and the query is large: products in float32 err by more than they differ."""
+    monkeypatch.setattr(distance, "_FEW", 10)
+    vectors = 1e-23 * (1 + 3e-7 * np.random.default_rng(9).standard_normal((2_000, 96)))
+    rows, query = rows_of(vectors, pa.float32()), np.tile([1e30, -1e30], 48)
+    kept = KeptVectors(rows, "v")
+    for limit in (9, 100, 500):
+        assert kept.nearest(query, "dot", limit).equals(nearest(rows, "v", query, "dot", limit))
+
+
+def test_first_numbers_tell_nothing_of_others_whose_squares_float32_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(distance, "_FEW", 10)
+    vectors = np.random.default_rng(10).uniform(-2e-23, 2e-23, (2_000, 6))
+    vectors[:, :2] = 0.0
+    rows, query = rows_of(vectors, pa.float32()), np.full(6, 1e30)
+    kept, right = KeptVectors(rows, "v"), nearest(rows, "v", query, "dot", 9)
+    last = right["_distance"][8].as_py()
+    for _ in range(2):  # the first one makes them
+        assert _up_to(last, kept.nearest(query, "dot", 9, last)).equals(right)
