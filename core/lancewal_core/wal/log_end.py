@@ -90,10 +90,9 @@ def end_log(
         segments.extend(walked.segments)
         if walked.fence is not None:
             return Walk(log, tuple(segments), walked.end, walked.fence)
-        if walked.later is not None:
-            raise segment_lost(log, walked.end, f"segment {walked.later} of its log is there")
-        if walked.end < settled:
-            raise segment_lost(log, walked.end, f"a generation begins in segment {settled} of its log")
+        lost = lost_at_end(walked, settled)
+        if lost is not None:
+            raise lost
         fence = Fence(log, walked.end, writer, clock.now_ms())
         key = paths.wal_segment(log, walked.end)
         sent_at = clock.monotonic()
@@ -113,6 +112,16 @@ def end_log(
                 start = walked.end
             case _:
                 assert_never(outcome)
+
+
+def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:
+    """The error that names the segment at which a walk has ended, where that was there: a later one is, or a generation begins
+    behind it (at ``begins``), whatever a listing shows.  None: nothing tells so."""
+    if walked.later is not None:
+        return segment_lost(walked.log, walked.end, f"segment {walked.later} of its log is there")
+    if walked.end < begins:
+        return segment_lost(walked.log, walked.end, f"a generation begins in segment {begins} of its log")
+    return None
 
 
 def segment_lost(log: LogId, sequence: Sequence, why: str) -> ObjectMissing:

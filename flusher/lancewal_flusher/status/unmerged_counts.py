@@ -19,7 +19,7 @@ from lancewal_core.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.wal.log_end import confirm_end, segment_lost
+from lancewal_core.wal.log_end import confirm_end, lost_at_end, segment_lost
 from lancewal_core.wal.segment import Trailer
 from lancewal_core.wal.walk import Walk, walk_trailers
 from lancewal_flusher.status.rejections import RejectionCounts
@@ -132,10 +132,4 @@ def _check_end(
     index = opened.indexes.read([region]).get(region)
     if index is None or not any(r.log == walked.log and r.first_sequence <= walked.end for r in index.generations):
         raise PlanStale(f"log {walked.log} was trimmed meanwhile: look again", log=walked.log)
-    if walked.later is not None:
-        why = f"segment {walked.later} of its log is there"
-    elif walked.end < begins:
-        why = f"a generation begins in segment {begins} of its log"
-    else:
-        why = "a generation reaches beyond it"
-    raise segment_lost(walked.log, walked.end, why)
+    raise lost_at_end(walked, begins) or segment_lost(walked.log, walked.end, "a generation reaches beyond it")

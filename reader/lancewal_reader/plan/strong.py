@@ -57,7 +57,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table
 from lancewal_core.table.snapshots import find_branch, snapshot_of
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce
-from lancewal_core.wal.log_end import confirm_end, segment_lost
+from lancewal_core.wal.log_end import confirm_end, lost_at_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_core.wal.walk import Walk, walk_cached, walk_trailers
@@ -326,15 +326,15 @@ def _prove_ends(
     if not walks:
         return {}
     # The region from whose first segment on the log was walked: of others the walk may have ended before they began.
-    keepers = {
-        log: min(
-            (r.first_sequence, region)
-            for region, records in above.items()
-            for r in records
-            if r.log == log and r.state in (State.OPEN, State.SEALED)
-        )[1]
-        for log in walks
-    }
+    first: dict[LogId, tuple[Sequence, Region]] = {}
+    begins: dict[LogId, Sequence] = {}
+    for region, records in above.items():
+        for record in records:
+            begins[record.log] = max(begins.get(record.log, record.first_sequence), record.first_sequence)
+            if record.state in (State.OPEN, State.SEALED):
+                begun = record.first_sequence, region
+                first[record.log] = min(first.get(record.log, begun), begun)
+    keepers = {log: first[log][1] for log in walks}
     indexes: dict[Region, RegionIndex] = {}
     proven: dict[LogId, Walk[Segment | Trailer]] = {}
 
@@ -348,12 +348,10 @@ def _prove_ends(
     for log, walked in walks.items():
         _check_kept(indexes.get(keepers[log]), walked)
         on = proven[log]
-        if on.later is not None:
+        lost = lost_at_end(on, begins[log])
+        if lost is not None:
             _check_kept(context.indexes.read([keepers[log]]).get(keepers[log]), on)
-            raise segment_lost(log, on.end, f"segment {on.later} of its log is there")
-        begins = max(r.first_sequence for records in above.values() for r in records if r.log == log)
-        if begins > on.end:  # which a listing that is out of date does not show
-            raise segment_lost(log, on.end, f"a generation begins in segment {begins} of its log")
+            raise lost
     return proven
 
 
