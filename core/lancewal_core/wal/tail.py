@@ -17,12 +17,15 @@ from lancewal_core import paths
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.wal.segment import TRAILER_HINT, Fence, Trailer, decode_trailer, trailer_length
+from lancewal_core.wal.walk import trailer_at
+
+_FIRST = Sequence(0)
 
 
 class LogTail:
-    """One log, from the segment ``first`` on."""
+    """One log, from the segment ``first`` on: what lies before it somebody has gone over."""
 
-    def __init__(self, store: ObjectStore, log: LogId, first: Sequence) -> None:
+    def __init__(self, store: ObjectStore, log: LogId, first: Sequence = _FIRST) -> None:
         self.reached: dict[Region, Position] = {}
         """Behind the last entry that was met of each region."""
         self._store = store
@@ -47,18 +50,14 @@ class LogTail:
         for number in range(last, first - 1, -1):
             if not any(looked <= number for looked in left.values()):
                 break
-            trailer = self._trailer(Sequence(number), numbered.get(number))
+            if number in numbered:
+                trailer = read_trailer(self._store, numbered[number])
+            else:
+                trailer = trailer_at(self._store, self._log, Sequence(number))
             for entry in trailer.entries if isinstance(trailer, Trailer) else ():
                 left.pop(entry.region, None)
                 self.reached[entry.region] = max(entry.next, self.reached.get(entry.region, entry.next))
         self._looked |= dict.fromkeys(wanted, Sequence(last + 1))
-
-    def _trailer(self, number: Sequence, listed: ObjectInfo | None) -> Trailer | Fence | None:
-        if listed is not None:
-            return read_trailer(self._store, listed)
-        key = paths.wal_segment(self._log, number)
-        data = self._store.get(key)
-        return None if data is None else decode_trailer(data, key, len(data))
 
 
 def read_trailer(store: ObjectStore, info: ObjectInfo) -> Trailer | Fence | None:

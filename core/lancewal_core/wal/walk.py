@@ -131,13 +131,15 @@ def walk_trailers(
 ) -> Walk[Trailer]:
     """``walk`` that decodes no rows; it begins with a listing too."""
 
-    def read(sequence: Sequence) -> Trailer | Fence | None:
-        key = paths.wal_segment(log, sequence)
-        data = store.get(key)
-        return None if data is None else decode_trailer(data, key, len(data))
-
     begin: _Begin[Trailer] = _Begin(listing=None if before is not None else partial(Listed.behind, store, log, start))
-    return _walk(tasks, log, start, before, read, begin)
+    return _walk(tasks, log, start, before, partial(trailer_at, store, log), begin)
+
+
+def trailer_at(store: ObjectStore, log: LogId, sequence: Sequence) -> Trailer | Fence | None:
+    """That of one number, asked for without a listing; None if there is none."""
+    key = paths.wal_segment(log, sequence)
+    data = store.get(key)
+    return None if data is None else decode_trailer(data, key, len(data))
 
 
 def _walk(

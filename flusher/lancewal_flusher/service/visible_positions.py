@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from lancewal_core.ids import LogId, Position, Region
+from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes
@@ -51,14 +51,13 @@ class VisiblePositions:
         }
 
     def _follow(self, open_: Mapping[Region, GenerationRecord]) -> None:
-        by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
+        by_log: dict[LogId, dict[Region, Sequence]] = {}  # where the generations begin
         for region, record in open_.items():
-            by_log.setdefault(record.log, {})[region] = record
-        for log, records in by_log.items():
+            by_log.setdefault(record.log, {})[region] = record.first_sequence
+        for log, begin in by_log.items():
             if log not in self._tails:
-                first = min(record.first_sequence for record in records.values())
-                self._tails[log] = LogTail(self.store, log, first)
-            self._tails[log].look({region: record.first_sequence for region, record in records.items()})
+                self._tails[log] = LogTail(self.store, log)
+            self._tails[log].look(begin)
         of_others = {i.newest.log for i in self._known.values() if i.newest is not None}
         for log in self._tails.keys() - by_log.keys() - of_others:
             del self._tails[log]

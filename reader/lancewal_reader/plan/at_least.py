@@ -155,8 +155,7 @@ class _Tails:
                 open_in.setdefault(newest.log, {})[region] = newest.first_sequence
         for log, begin in open_in.items():
             if log not in self._logs:
-                first = max(self._seen.get(log, 0), min(begin.values()))
-                self._logs[log] = LogTail(self._context.store, log, Sequence(first))
+                self._logs[log] = LogTail(self._context.store, log, Sequence(self._seen.get(log, 0)))
             tail = self._logs[log]
             tail.look(begin)
             for region in begin:
