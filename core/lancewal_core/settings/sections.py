@@ -184,7 +184,7 @@ class TableSettings(Section):
 
     @field_validator("uri")
     @classmethod
-    def _known_scheme(cls, uri: str) -> str:
+    def _table_address(cls, uri: str) -> str:
         try:
             table_address(uri)
         except InvalidSettings as error:

@@ -41,9 +41,6 @@ app = Group(
     help="Lead a partition past offsets that stopped it; then restart the ingest process that showed it stopped."
 )
 
-_WOULD_BE = "without --dry-run: "
-"""What is found is told as what was done."""
-
 
 @app.command(name="accept-loss")
 def accept_loss(
@@ -73,9 +70,7 @@ def accept_loss(
     if output is Output.JSON:
         say_json(loss_json(place.region.partition, accepted, dry_run=dry_run))
         return
-    say(f"{_WOULD_BE if dry_run else ''}{loss_text(place.name, accepted)}")
-    if dry_run:
-        say(NOTHING_CHANGED)
+    _say_done(loss_text(place.name, accepted), dry_run=dry_run)
 
 
 def loss_json(partition: int, accepted: Accepted, *, dry_run: bool) -> dict[str, object]:
@@ -153,27 +148,7 @@ def reject(
         done = {"partition": place.region.partition, "offset": offset, **passed_json(passed)}
         say_json({**done, "topic": letters.topic, "dry_run": dry_run})
         return
-    more = (
-        ""
-        if passed.unreadable_to is None
-        else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offset reject "
-        f"{place.name}-{passed.goes_on} --through {passed.unreadable_to - 1}`"
-    )
-    total = sum(passed.rejected.values())
-    whose = "they" if passed.letters == total else f"{passed.letters} of them"
-    kept = f"in {letters.topic}" if passed.letters else "no dead letter"
-    again = f"once the ingest process that stopped is restarted{more}"
-    done_text = (
-        f"{place.name}-{offset}: rejected ({passed.first.kind}: {passed.first.message}); it "
-        f"is {kept}, and the partition goes on behind it {again}"
-        if through is None
-        else f"{place.name}, offsets {offset} to {through}: {total} records "
-        f"rejected ({', '.join(f'{kind} {n}' for kind, n in sorted(passed.rejected.items()))}); "
-        f"{whose} are in {letters.topic}. {passed.rows} good ones are rows. The partition goes on at {passed.goes_on} {again}"
-    )
-    say(f"{_WOULD_BE if dry_run else ''}{done_text}")
-    if dry_run:
-        say(NOTHING_CHANGED)
+    _say_done(passed_text(place.name, offset, through, passed, letters.topic), dry_run=dry_run)
 
 
 def passed_json(passed: Passed) -> dict[str, object]:
@@ -185,6 +160,35 @@ def passed_json(passed: Passed) -> dict[str, object]:
         "goes_on": passed.goes_on,
         "unreadable_to": passed.unreadable_to,
     }
+
+
+def passed_text(name: str, offset: int, through: int | None, passed: Passed, letters: str) -> str:
+    """For people; ``letters`` is the topic of dead letters."""
+    more = (
+        ""
+        if passed.unreadable_to is None
+        else f". Offsets up to {passed.unreadable_to - 1} cannot be read either: `lancewal offset reject "
+        f"{name}-{passed.goes_on} --through {passed.unreadable_to - 1}`"
+    )
+    again = f"once the ingest process that stopped is restarted{more}"
+    if through is None:
+        kept = f"in {letters}" if passed.letters else "no dead letter"
+        return (
+            f"{name}-{offset}: rejected ({passed.first.kind}: {passed.first.message}); it is {kept}, and the partition goes "
+            f"on behind it {again}"
+        )
+    total = sum(passed.rejected.values())
+    kinds = ", ".join(f"{kind} {n}" for kind, n in sorted(passed.rejected.items()))
+    whose = "they" if passed.letters == total else f"{passed.letters} of them"
+    return (
+        f"{name}, offsets {offset} to {through}: {total} records rejected ({kinds}); {whose} are in {letters}. "
+        f"{passed.rows} good ones are rows. The partition goes on at {passed.goes_on} {again}"
+    )
+
+
+def _say_done(text: str, *, dry_run: bool) -> None:
+    """What was done; of a dry run, that it would be."""
+    say(f"without --dry-run: {text}\n{NOTHING_CHANGED}" if dry_run else text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,10 +169,10 @@ class ConfluentSource:
         messages = self._consumer.consume(1, timeout_s)
         if messages and records_max > 1:
             messages += self._consumer.consume(records_max - 1, 0)
-        if messages and len(messages) < records_max and gather_s:
-            # Whoever waits in the client is woken up for each partition of each answer.
-            self._clock.sleep(gather_s)
-            messages += self._consumer.consume(records_max - len(messages), 0)
+            if gather_s and len(messages) < records_max:
+                # Whoever waits in the client is woken up for each partition of each answer.
+                self._clock.sleep(gather_s)
+                messages += self._consumer.consume(records_max - len(messages), 0)
         positions = self._consumer.position(self._named(self._next)) if self._next else []
         good = self._without_errors(messages)
         records: dict[int, Records] = {}

@@ -49,14 +49,16 @@ class Named:
 class _Seen:
     """Of all partitions, asked for once: each answer goes over all of them."""
 
+    memtables: Mapping[int, MemTable]
+    refused: Mapping[int, LancewalError]
+    stopped: Mapping[int, LancewalError]
     consumed: Mapping[int, Position]
     decoded: Mapping[int, Position]
     highs: Mapping[int, Position]
-    stopped: Mapping[int, LancewalError]
 
     @classmethod
     def of(cls, worker: IngestWorker, watch: TopicWatch) -> _Seen:
-        return cls(worker.consumed, worker.decoded, watch.highs(), worker.stopped)
+        return cls(worker.memtables, worker.refused, worker.stopped, worker.consumed, worker.decoded, watch.highs())
 
 
 class IngestStatus:
@@ -118,25 +120,22 @@ class IngestStatus:
         )
 
     def _figures(self, now_ms: int) -> list[Figures]:
-        worker = self._worker
-        memtables, refused, stopped = worker.memtables, worker.refused, worker.stopped
-        known = sorted({*memtables, *worker.waiting, *stopped})
-        seen = _Seen.of(worker, self._watch)
+        seen = _Seen.of(self._worker, self._watch)
+        memtables = seen.memtables
         return [
             Figures(
-                self._facts(partition, memtables.get(partition), _lasting(refused.get(partition)), now_ms, seen),
+                self._facts(partition, seen, now_ms),
                 generations={"open": 1} if partition in memtables else {},
                 unmerged_rows=memtables[partition].rows if partition in memtables else 0,
                 unmerged_bytes=memtables[partition].nbytes if partition in memtables else 0,
                 freshness_s=self._metrics.freshness_s.get(partition),
             )
-            for partition in known
+            for partition in sorted({*memtables, *self._worker.waiting, *seen.stopped})
         ]
 
-    def _facts(
-        self, partition: int, memtable: MemTable | None, refused: LancewalError | None, now_ms: int, seen: _Seen
-    ) -> PartitionFacts:
-        named, stopped = self._named, seen.stopped.get(partition)
+    def _facts(self, partition: int, seen: _Seen, now_ms: int) -> PartitionFacts:
+        named, memtable = self._named, seen.memtables.get(partition)
+        stopped, refused = seen.stopped.get(partition), _lasting(seen.refused.get(partition))
         durable = None if memtable is None else int(memtable.position)
         still = self._still.waiting.get(partition)
         stands_s = 0.0 if still is None else self._still.now - still.since
