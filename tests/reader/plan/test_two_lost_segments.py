@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import cast
 
 import pytest
@@ -170,10 +171,12 @@ def test_no_durable_position_is_told_from_what_lies_before_them(pipeline: Pipeli
 
 
 class TrimmingStore:
-    """When its log is first asked for, the region is handed over, and the log trimmed but for its newest segment."""
+    """When its log is first asked for, the region is handed over, and the log trimmed but for its newest segment.  A walk asks
+    for several at once: the others wait for it."""
 
     def __init__(self, pipeline: Pipeline, log: LogId) -> None:
         self._pipeline = pipeline
+        self._lock = Lock()
         self._log: LogId | None = log
         self.get_range = pipeline.store.get_range
         self.put_if_absent = pipeline.store.put_if_absent
@@ -181,11 +184,12 @@ class TrimmingStore:
         self.delete = pipeline.store.delete
 
     def get(self, key: str) -> bytes | None:
-        if self._log is not None and key.startswith(paths.log_prefix(self._log)):
-            segments = sorted(info.key for info in self._pipeline.store.list(paths.log_prefix(self._log)))
-            self._log = None
-            self._pipeline.hand_over()
-            self._pipeline.store.delete(segments[:-1])
+        with self._lock:
+            if self._log is not None and key.startswith(paths.log_prefix(self._log)):
+                segments = sorted(info.key for info in self._pipeline.store.list(paths.log_prefix(self._log)))
+                self._log = None
+                self._pipeline.hand_over()
+                self._pipeline.store.delete(segments[:-1])
         return self._pipeline.store.get(key)
 
 
