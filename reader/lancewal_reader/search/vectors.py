@@ -29,6 +29,8 @@ from lancewal_reader.search.private_views import PROBES, PrivateViews
 from lancewal_reader.search.sides import Sides, State
 
 QUERY = "query_index"
+_ASKED_MAX = float(np.finfo(np.float32).max)
+"""Of a larger number an index would be asked as of an infinity: such a query is compared with every row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,16 @@ def vector_rows(
     pinned = state.pinned
     base = Merged(pinned, sides.hidden, lambda: sides.mask(pinned), query.column, state.wanted.filter)
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
+    vectors = [of_length_one(vector) if metric == "cosine" else vector for vector in query.vectors]
+    each = query.exact or bool(np.abs(vectors).max() > _ASKED_MAX)
     few = base.matching <= merged.FLAT_ROWS_MAX
-    index = None if query.exact or few or base.index is None or base.index.metric != metric else base.index
+    index = None if each or few or base.index is None or base.index.metric != metric else base.index
     planned, kept = state.schema, sides.vectors(query.column)
     schema = _schema(planned, columns, query.many)
     by_view = 0
     beside = None
     if index is not None and state.wanted.filter is None and state.plan.branch is None:
         beside = sides.unindexed(cache.unindexed, state, query.column, index.covered)
-    vectors = [of_length_one(vector) if metric == "cosine" else vector for vector in query.vectors]
     flat = base.flat(planned.names, query, vectors, metric) if index is None and base.matching else []
     parts = []
     wanted = pa.schema([*planned.remove_metadata(), pa.field(DISTANCE, pa.float32())])
@@ -63,7 +66,7 @@ def vector_rows(
         if base.matching:
             shown = flat[number] if index is None else base.by_index(planned.names, query, vector, metric, beside)
             within = farthest(shown, query.limit)
-        if query.exact or isinstance(kept, KeptBits):
+        if each or isinstance(kept, KeptBits):
             found = kept.nearest(vector, metric, query.limit, within)
         else:
             found, by_view = kept.nearest_by(cache.views, vector, metric, query.limit, within)
