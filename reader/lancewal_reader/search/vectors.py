@@ -69,7 +69,8 @@ def vector_rows(
         if each or isinstance(kept, KeptBits):
             found = kept.nearest(vector, metric, query.limit, within)
         else:
-            found, by_view = kept.nearest_by(cache.views, vector, metric, query.limit, within)
+            found, chosen = kept.nearest_by(cache.views, vector, metric, query.limit, within)
+            by_view = max(by_view, chosen)
         rows = found.select(wanted.names).cast(wanted)
         if shown is not None:
             rows = pa.concat_tables([rows, shown.select(rows.column_names).cast(rows.schema)])

@@ -81,6 +81,16 @@ def views(scratch: Path) -> list[Path]:
     return sorted(scratch.glob("lancewal-view-*")) if scratch.exists() else []
 
 
+def test_of_many_queries_one_whose_candidates_it_chose_is_enough_to_say_so(made: Vectors, tmp_path: Path) -> None:
+    """Also where rows were compared for the last: to a vector of zeros no row has a cosine."""
+    opened = open_table(made.uri, scratch_dir=str(tmp_path / "scratch"))
+    made.put(range(200))
+    for queries in ([[1.0] * WIDTH] * 4, [[1.0] * WIDTH, [0.0] * WIDTH], [[0.0] * WIDTH]):
+        found = opened.search(queries, metric="cosine", limit=K)
+        assert found.to_arrow().num_rows == K * sum(map(any, queries))
+        assert (found.coverage.approximate or "").startswith(OWN) == (queries[0] != [0.0] * WIDTH)
+
+
 def test_one_is_made_once_it_pays_and_carried_on(made: Vectors, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     opened = open_table(made.uri, scratch_dir=str(scratch))
