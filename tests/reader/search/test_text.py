@@ -405,6 +405,27 @@ def test_words_are_those_of_the_index(tmp_path: Path) -> None:
         made.close()
 
 
+def test_what_must_not_be_there_leaves_out_no_more_where_words_stand_at_one_place(tmp_path: Path) -> None:
+    """As all parts of a text do to the index by parts of three letters: to it any of them is a phrase, and all words."""
+    made = AllIndexes(tmp_path, stable_row_ids=False)
+    texts = ["hello world", "hell of a world", "yellow world", "world"]
+    for id, text in enumerate(texts):
+        made.generation(0, [Operation(Op.UPSERT, (id,), {"text": text})])
+    made.round()
+    made.dataset.create_scalar_index("text", "INVERTED", with_position=True, base_tokenizer="ngram", stem=False)
+    for id, text in enumerate(texts, 10):
+        made.generation(0, [Operation(Op.UPSERT, (id,), {"text": text})], flush=False)
+    opened = open_table(made.uri)
+    unwanted: list[TextQuery] = [Phrase("hello"), Match("hello", operator="and"), Boolean(must=[Phrase("hello")])]
+    for clause in unwanted:
+        found = opened.search(text=Boolean(must=[Match("world")], must_not=[clause]), text_columns=["text"])
+        assert sorted(found.to_arrow()["id"].to_pylist()) == [1, 2, 3, 11, 12, 13], clause
+        assert found.coverage.indexed_rows == 4
+    found = opened.search(text=Boolean(must=[Match("world")], must_not=[Match("hel")]), text_columns=["text"])
+    assert sorted(found.to_arrow()["id"].to_pylist()) == [2, 3, 12, 13]
+    made.close()
+
+
 def test_a_search_at_a_receipt_is_the_same_search(made: Texts) -> None:
     scatter(made, flush=True)
     opened = open_table(made.uri)

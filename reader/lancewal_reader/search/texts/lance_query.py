@@ -18,7 +18,9 @@ from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Near,
 def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
     """What to ask an index for: it shows all rows that ``query`` finds, by no lower scores.
 
-    Without ``positions`` a phrase is sought by all its words; what lowers a score is left out.
+    Without ``positions`` a phrase is sought by all its words; what lowers a score is left out.  So is what must not be there,
+    but for any of some words: where several stand at one place, as all parts of a word do by which it is sought, any of them
+    is to Lance the phrase, and all words.
     """
     match query:
         case Near():
@@ -29,12 +31,12 @@ def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
             return shown_by_index(positive, positions)
         case Boolean(must, should, must_not):
             needed, other = (tuple(shown_by_index(q, positions) for q in some) for some in (must, should))
-            return Boolean(needed, other, tuple(q for q in must_not if positions or not _has_phrase(q)))
+            return Boolean(needed, other, tuple(q for q in must_not if _of_any_word(q)))
     return query
 
 
-def _has_phrase(query: TextQuery) -> bool:
-    return any(isinstance(leaf, Phrase) for leaf in leaves(query))
+def _of_any_word(query: TextQuery) -> bool:
+    return all(not isinstance(leaf, Phrase) and leaf.operator == "or" for leaf in leaves(query))
 
 
 def lance_query(query: TextQuery) -> FullTextQuery:
