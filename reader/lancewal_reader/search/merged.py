@@ -270,7 +270,8 @@ class Merged:
         """Rows that the index shows, hidden ones left out by Lance."""
         narrow = self._filter is not None and self.matching < NARROW * self.rows
         count = self._wanted(query)
-        asked: dict[str, Any] = {"k": count, "minimum_nprobes": query.nprobes or PROBES}
+        # Where no row that the index has is left, Lance compares all: by ``l2``, were it not told.
+        asked: dict[str, Any] = {"k": count, "metric": metric, "minimum_nprobes": query.nprobes or PROBES}
         if narrow:
             asked["search_effort"] = 1.0
             del asked["minimum_nprobes"]

@@ -272,6 +272,30 @@ def test_by_cosine_the_length_of_the_query_does_not_count(tmp_path: Path, merged
     table.close()
 
 
+@pytest.mark.parametrize("metric", get_args(FloatMetric))
+def test_an_index_none_of_whose_rows_is_left_is_no_reason_to_rank_by_another_metric(
+    tmp_path: Path, metric: FloatMetric
+) -> None:
+    """As after a compaction, until the index is extended: Lance then compares all rows, by ``l2`` if it is not told."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 4))])
+    table, rng = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",)), np.random.default_rng(6)
+    stored = (rng.standard_normal((200, 4)) * rng.uniform(0.1, 9, (200, 1))).astype(np.float32).astype(np.float64)
+    rows = [Operation(Op.UPSERT, (id,), {"v": vector}) for id, vector in enumerate(stored.tolist())]
+    table.generation(0, rows)
+    table.round()
+    table.dataset.create_index("v", "IVF_FLAT", num_partitions=2, metric=metric)
+    table.generation(0, rows)
+    table.round()
+    query = [1.0, 0.5, -0.2, 0.1]
+    right = distances(metric, stored, np.array(query))
+    for cache, filter in product((0, 1 << 20), (None, "id < 150")):
+        found = open_table(table.uri, cache_bytes_max=cache).search(query, limit=K, columns=["id"], filter=filter)
+        assert found.coverage.indexed_rows == 0
+        best = np.argsort(right if filter is None else right[:150])[:K]
+        assert found.to_arrow()["id"].to_pylist() == best.tolist(), (cache, filter)
+    table.close()
+
+
 @pytest.mark.parametrize("merged_rows", [True, False], ids=["by an index", "by a view"])
 def test_a_query_beyond_float32_is_compared_with_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged_rows: bool
