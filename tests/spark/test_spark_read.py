@@ -205,6 +205,26 @@ def test_wrong_options_are_named(spark: LocalSpark, pipeline: Pipeline, options:
     assert said[1:] == [" SQLSTATE: 38000"]  # no traceback
 
 
+def test_a_table_of_sparks_own_is_refused_and_a_view_is_named(spark: LocalSpark, pipeline: Pipeline) -> None:
+    """Spark gives the options of a table in its catalog to no read of a Python source: none of these could ever work."""
+    options = f"OPTIONS (table '{pipeline.uri}')"
+    with_columns = f"CREATE TABLE no_view (id BIGINT, region STRING) USING lancewal {options}"
+    spark.session.sql(with_columns)  # Spark asks nobody
+    try:
+        for sql in (
+            f"CREATE TABLE never_made USING lancewal {options}",
+            "SELECT id FROM no_view",
+        ):
+            with pytest.raises(AnalysisException, match=r"use a temporary view: lancewal\.spark\.view\(") as caught:
+                spark.session.sql(sql).collect()
+            said = str(caught.value).strip().splitlines()
+            assert "lancewal_core.errors.InvalidInput: " in said[0]
+            assert said[1:] == [" SQLSTATE: 38000"], sql
+        assert not spark.session.catalog.tableExists("never_made")
+    finally:
+        spark.session.sql("DROP TABLE no_view")
+
+
 def test_errors_of_a_plan_are_one_line(spark: LocalSpark, pipeline: Pipeline) -> None:
     plans: list[tuple[str, Callable[[], object]]] = [
         ("TableMissing: there is no table at", lambda: spark.read(f"{pipeline.uri}-none")),

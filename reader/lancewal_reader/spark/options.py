@@ -41,6 +41,12 @@ _POINTS = {"versionasof": "version:", "timestampasof": "timestamp:"}
 """What users of other formats know: ``at`` by a version, or a time."""
 _SPARKS = {"limit": "use limit() of the DataFrame: a source would read so many rows in each task"}
 """What other surfaces have, and what to use here."""
+_OF_A_CATALOG = "provider"
+"""What Spark adds to the options of ``CREATE TABLE`` as it asks for the columns, beside ``owner`` and others."""
+_VIEW = (
+    "use a temporary view: lancewal.spark.view(spark, ADDRESS, NAME), or in SQL CREATE OR REPLACE TEMPORARY VIEW NAME USING "
+    "lancewal OPTIONS (table 'ADDRESS')"
+)
 _CREDENTIAL = re.compile(
     r"secret|password|passwd|token|credential|access.?key|account.?key|private.?key|^aws|^azure|sas"
 )
@@ -62,6 +68,11 @@ class SparkOptions:
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:
     """Raise ``InvalidInput`` for an option that is unknown, missing, given twice or malformed."""
+    if _OF_A_CATALOG in map(_plain, options):
+        raise InvalidInput(
+            "CREATE TABLE ... USING lancewal makes a table that cannot be read: Spark keeps its options, and gives them to no "
+            f"read of a Python source. Instead {_VIEW}"
+        )
     found: dict[str, str] = {}
     for given, value in options.items():
         plain = _plain(given)
@@ -79,7 +90,9 @@ def parse_options(options: Mapping[str, str]) -> SparkOptions:
             raise InvalidInput(f"options {other}: give one of them")
         found[name] = value
     if not found.get("table"):
-        raise InvalidInput(f"option 'table' is missing: {OPTIONS['table']}")
+        # Spark 4.0 to 4.3 give no option at all where a table of their catalog is read or written.
+        lost = "" if options else f". A table made by CREATE TABLE has lost it in Spark: {_VIEW}"
+        raise InvalidInput(f"option 'table' is missing: {OPTIONS['table']}{lost}")
     base_paths = found.get("base_paths", "refuse").lower()
     if base_paths not in ("refuse", "allow"):
         raise InvalidInput(f"option base_paths={found['base_paths']!r} is unknown: use 'refuse' or 'allow'")

@@ -117,6 +117,13 @@ def test_options_ignore_case_and_know_an_alias() -> None:
         ),
         ({"table": "/t", "max_staleness_s": "5s", "at": "version:7"}, "max_staleness_s cannot be asked for as well"),
         ({"table": "/t", "base__paths_": "no"}, "use 'refuse' or 'allow'"),
+        # As Spark 4.0 to 4.3 give them for CREATE TABLE x USING lancewal OPTIONS (table '/t'), and for a read of such a table.
+        (
+            {"owner": "ann", "option.table": "/t", "provider": "lancewal", "table": "/t"},
+            r"^CREATE TABLE .*cannot be read.*use a temporary view: lancewal\.spark\.view\(spark, ADDRESS, NAME\)",
+        ),
+        ({"Provider": "lancewal", "path": "file:/t"}, "^CREATE TABLE .*use a temporary view"),
+        ({}, r"made by CREATE TABLE has lost it.*use a temporary view: lancewal\.spark\.view\("),
         ({"table": "/t", "conflicts": "leave_out"}, "use 'leave-out' or 'fail'"),
     ],
 )
