@@ -100,9 +100,9 @@ class RegionKeyCodec:
     def encode(self, values: Sequence[object]) -> bytes:
         """The encoding of one key: str, int, bool, date, bytes.  ``InvalidInput`` for a wrong count, type or range."""
         if len(values) != len(self._columns):
+            got = "1 value" if len(values) == 1 else f"{len(values)} values"
             raise InvalidInput(
-                f"the region key has {len(self._columns)} columns ({', '.join(c.name for c in self._columns)}), "
-                f"got {len(values)} values; pass one value for each"
+                f"the region key takes one value for each column of {[c.name for c in self._columns]}; got {got}"
             )
         for column, value in zip(self._columns, values, strict=True):
             if not column.accepts(value):

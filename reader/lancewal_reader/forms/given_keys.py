@@ -95,7 +95,8 @@ def _columns(names: Sequence[str], keys: object, said: str) -> list[list[object]
         else:
             rows.append([key])
         if len(rows[-1]) != len(names):
-            raise InvalidInput(f"{said}: {key!r} has {len(rows[-1])} values, its columns are {names}")
+            count = "1 value" if len(rows[-1]) == 1 else f"{len(rows[-1])} values"
+            raise InvalidInput(f"{said}: {key!r} has {count}; expected one for each column of {names}")
     return [[row[n] for row in rows] for n in range(len(names))]
 
 

@@ -222,8 +222,12 @@ def test_encode_refuses_values_of_another_type_or_range(type_: pa.DataType, valu
 
 
 def test_encode_refuses_a_wrong_number_of_values() -> None:
-    with pytest.raises(InvalidInput, match="2 columns"):
+    with pytest.raises(
+        InvalidInput, match=r"^the region key takes one value for each column of \['a', 'b'\]; got 1 value$"
+    ):
         RegionKeyCodec(pa.schema([("a", pa.string()), ("b", pa.string())])).encode(["x"])
+    with pytest.raises(InvalidInput, match=r"column of \['a'\]; got 2 values$"):
+        RegionKeyCodec(pa.schema([("a", pa.string())])).encode(["x", "y"])
 
 
 def test_encode_batch_refuses_other_columns() -> None:
