@@ -29,7 +29,13 @@ def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
 
 def check_declared(table: TableSettings) -> None:
     """``InvalidSchema`` for what no table can be.  What is not set is none of it: it may stand in the contract by now, or be
-    that of a table which is to be attached."""
+    that of a table which is to be attached.  A region key that is written out without a column is, unless ``format.key`` is
+    ``bytes``."""
+    if "region_key" in table.model_fields_set and not table.region_key and table.format.key == "canonical":
+        raise InvalidSchema(
+            "table.region_key is empty: name the columns that producers key by. Leave it out where the table's contract has "
+            "them; where producers key by other bytes, set table.format.key to bytes"
+        )
     if table.columns and table.primary_key:
         rows = RowSchema(declared_columns(table), table.primary_key, table.region_key)
         check_row_schema(rows)

@@ -240,6 +240,11 @@ def test_config_check_reports_every_problem(installation: Installation, tmp_path
             "format.key is bytes",
         ),
         (
+            "table: {columns: {id: int64}, primary_key: [id], region_key: []}",
+            "table.region_key is empty: name the columns",
+        ),
+        ("table: {region_key: []}", "table.region_key is empty: name the columns"),
+        (
             "table: {columns: {id: int64}, primary_key: [id], ttl_column: at, ttl_s: 1d}",
             "table.ttl_column: column 'at'",
         ),
@@ -253,6 +258,23 @@ def test_config_check_finds_what_needs_neither_store_nor_kafka(tmp_path: Path, c
             patch.delenv(name)
         with pytest.raises((InvalidSchema, InvalidSettings), match=re.escape(says)):
             check(None if content is None else file)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "{columns: {id: int64}, primary_key: [id]}",  # the contract may have it by now
+        "{columns: {id: int64}, primary_key: [id], region_key: [], format: {key: bytes}}",
+        "{region_key: [], format: {key: bytes}}",
+    ],
+)
+def test_config_check_takes_a_region_key_that_may_be_left_out(tmp_path: Path, table: str) -> None:
+    file = tmp_path / "lancewal.yaml"
+    file.write_text(f"table: {table}")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("LANCEWAL_")]:
+            patch.delenv(name)
+        check(file)
 
 
 def test_config_show_masks_secrets_and_can_be_read_again(installation: Installation, tmp_path: Path) -> None:
