@@ -49,8 +49,9 @@ def command(
     """Show how far every partition has come, from Kafka to a reader, and name the first step that does not move.
 
     Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
-    running ingest has stopped it, only its log, `/readyz` and `/status` know), or something that strong reads need and that
-    is lost or damaged. A topic without records, an operator's pause, and rows that wait for their seal or merge are none.
+    running ingest has stopped it, only its log, `/readyz` and `/status` know), one of whose newest records none became a row,
+    however many older ones did, or something that strong reads need and that is lost or damaged. A topic without records,
+    an operator's pause, and rows that wait for their seal or merge are none.
     What it has not looked at, and what cannot be known from here, it says.  With PARTITION, problems of other partitions do
     not count; those of the table as a whole do, as what strong reads need does.
 
@@ -77,6 +78,8 @@ def command(
         say_json(asdict(status))
     else:
         say(status_text(status))
+        if status.problems:
+            say(_why_1(len(status.problems)), err=True)
     if status.problems:
         raise typer.Exit(1)
 
@@ -134,6 +137,11 @@ def status_text(status: TableStatus) -> str:
     if status.unknown:
         lines += ["", f"not known from here: {'; '.join(map(one_line, status.unknown))}"]
     return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in status.problems)])
+
+
+def _why_1(problems: int) -> str:
+    of = "the problem above: it wants" if problems == 1 else f"the {problems} problems above: each wants"
+    return f"exit code 1, for {of} a person"
 
 
 def _diagnosis(found: Diagnosis) -> list[str]:

@@ -760,12 +760,43 @@ def test_the_command_gives_json_and_aligned_text(kafka: KafkaBroker, settings: S
     assert json.loads(done.stdout)["partitions"][0]["durable"] == 1_004
     text = CliRunner().invoke(app, ["-t", settings.table.uri], env=environ).stdout
     assert text.strip() == status_text(status_of(settings, settings.table.uri)).strip()
+    assert CliRunner().invoke(app, ["-t", settings.table.uri], env=environ).stderr == ""
     lines = text.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("partition"))
     title, first = lines[at], lines[at + 1]
     assert first[: title.index("durable") + len("durable")].endswith(" 1004")
     assert first[title.index("owner") :] == "host-a"
     assert first[title.index("generations") :].startswith("1 open")
+
+
+def test_exit_code_1_of_a_few_bad_records_behind_many_good_ones_says_what_it_is_for(
+    settings: Settings, contract: Contract, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    zero = contract.regions[0]
+    ingest.claim(zero, 0)
+    ingest.append(p0=1_000)
+    ingest.seal(zero, 1)
+    ingest.flush(zero, 1)
+    ingest.reject(0, {1_001: "type", 1_002: "type"}, next_=1_003)
+
+    def asked(*arguments: str) -> tuple[int, str, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("LANCEWAL_KAFKA__BOOTSTRAP_SERVERS", raising=False)
+            code = run(["status", *arguments, "-t", settings.table.uri])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    code, text, said = asked()
+    assert code == 1
+    assert "none of the newest 2 records became a row" in text
+    assert "Older ones are not counted" in text
+    assert "no problem any more once a newer record becomes a row" in text
+    assert said == "exit code 1, for the problem above: it wants a person\n"
+    code, text, said = asked("-o", "json")
+    assert (code, len(json.loads(text)["problems"]), said) == (1, 1, "")
+    ingest.append(p0=1)
+    assert asked()[::2] == (0, "")
 
 
 def test_the_command_shows_and_judges_the_partitions_that_are_named(

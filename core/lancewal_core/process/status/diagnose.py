@@ -224,13 +224,18 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     found = it.rejections
     if found.records == 0 or found.rows > 0:
         return None
+    example = f"{it.topic}-{it.partition}-{found.offset}"
+    if found.records == 1:
+        seen = f"the newest record became no row, for the reason {found.kind}: {example}"
+    else:
+        reason = f"the commonest reason is {found.kind}, as at {example}"
+        seen = f"none of the newest {found.records} records became a row; {reason}"
     return _found(
         causes.ALL_REJECTED,
         State.PROBLEM,
-        f"none of the newest {found.records} records became a row; the commonest reason is {found.kind}, as at "
-        f"{it.topic}-{it.partition}-{found.offset}",
+        f"{seen}. Older ones are not counted: what is produced now becomes no row",
         "The dead-letter topic has them, each with its reason in __connect.errors.exception.message. Correct the producer, "
-        "or the table's columns and format, and send them again",
+        "or the table's columns and format, and send them again: it is no problem any more once a newer record becomes a row",
     )
 
 

@@ -143,7 +143,14 @@ CASES: dict[str, Case] = {
         State.PROBLEM,
         TABLE,
         replace(DONE, rejections=Rejections(12, 0, "not_json", 77)),
-        "12 records became a row; the commonest reason is not_json, as at orders-3-77",
+        "12 records became a row; the commonest reason is not_json, as at orders-3-77. Older ones are not counted",
+    ),
+    "the only newest record is rejected": Case(
+        causes.ALL_REJECTED,
+        State.PROBLEM,
+        TABLE,
+        replace(DONE, rejections=Rejections(1, 0, "not_json", 77)),
+        "the newest record became no row, for the reason not_json: orders-3-77. Older ones are not counted",
     ),
     "the store takes nothing": Case(
         causes.NOT_STORED,
