@@ -33,7 +33,7 @@ from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.unmerged.completed import complete_rows
 from lancewal_reader.unmerged.load import DeltaContext, load
 from lancewal_reader.unmerged.loaded import Loaded
-from lancewal_reader.unmerged.portions import records_in
+from lancewal_reader.unmerged.portions import has_more_than
 
 BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
@@ -120,7 +120,7 @@ def _hidden(
     if known is not None:
         return known
     rows = sum(fragment.live_rows for fragment in pinned.fragments())
-    if records_in(plan.deltas) > rows // _LOOKED_UP_ONE_OF or not lookup.at_hand(
+    if has_more_than(rows // _LOOKED_UP_ONE_OF, plan.deltas) or not lookup.at_hand(
         pinned, context.contract.rows.primary_key
     ):
         return None

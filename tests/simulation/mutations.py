@@ -67,7 +67,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.regions.seal import to_seal
 from lancewal_ingest.service.worker import IngestWorker
-from lancewal_reader.plan.log_entries import LogEntries
+from lancewal_reader.plan.log_entries import LogEntries, Run
 from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.plan.strong import OnBranch, plan_strong
 from tests.simulation.memory_kafka import MemorySource
@@ -169,6 +169,9 @@ def _a_seal_ends_where_the_log_ends_by_then(patch: pytest.MonkeyPatch) -> None:
 class _Joins(int):
     """A position that no check finds out of place."""
 
+    def __eq__(self, other: object) -> bool:
+        return True
+
     def __ne__(self, other: object) -> bool:
         return False
 
@@ -179,8 +182,9 @@ def _join_over_a_gap(patch: pytest.MonkeyPatch) -> None:
     of_generation = LogEntries.of_generation
 
     def joined(self: LogEntries, region: Any, record: Any) -> Any:
-        found = of_generation(self, region, record)
-        return [replace(ref, first=Position(_Joins(ref.first)), next=Position(_Joins(ref.next))) for ref in found]
+        refs, _ = of_generation(self, region, record)
+        joining = [replace(ref, first=Position(_Joins(ref.first)), next=Position(_Joins(ref.next))) for ref in refs]
+        return Run(joining, chained=True)
 
     patch.setattr(LogEntries, "of_generation", joined)
 

@@ -276,7 +276,7 @@ def _sources(parts: Seq[_Part], logs: Mapping[LogId, LogEntries]) -> list[Source
             sources.append(snapshot)
             continue
         position = part.record.first
-        for ref in logs[part.record.log].of_generation(part.region, part.record):
+        for ref in logs[part.record.log].of_generation(part.region, part.record).refs:
             if ref.first >= part.end:
                 break
             if ref.first != position:

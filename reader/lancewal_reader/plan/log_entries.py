@@ -1,19 +1,27 @@
 """The entries of logs by region: a log is gone over once for all its regions, and by the plans of an open table once at all.
 
 A later plan goes over the segments that the one before has not met, and lets go of those before its own once they are most.
+What it asks of those that were met is found by halving: a log of hundreds of regions has hundreds of thousands of entries.
+
+Rests on: a log's entries of a region ascend, in their segments as in their positions (``wal.entry.is_chain``).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 from threading import Lock
+from typing import NamedTuple, TypeAlias
 
 from lancewal_core import paths
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
+
+SegmentPlace: TypeAlias = tuple[LogId, Sequence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +35,42 @@ class EntryRef:
     rows: int
 
     @property
+    def segment(self) -> SegmentPlace:
+        """What tells segments apart, for less than a key costs."""
+        return self.log, self.sequence
+
+    @property
     def key(self) -> str:
         return paths.wal_segment(self.log, self.sequence)
+
+
+_SEQUENCE, _FIRST = attrgetter("sequence"), attrgetter("first")
+
+
+class Run(NamedTuple):
+    """Entries of one region in order."""
+
+    refs: list[EntryRef]
+    chained: bool
+    """Each goes on where the one before it ends."""
+
+
+@dataclass(slots=True)
+class _Entries:
+    """Of one region; only ever longer."""
+
+    refs: list[EntryRef] = field(default_factory=list)
+    breaks: list[int] = field(default_factory=list)
+    """Places of those that do not go on where the one before them ends."""
+
+    def append(self, ref: EntryRef) -> None:
+        if self.refs and self.refs[-1].next != ref.first:
+            self.breaks.append(len(self.refs))
+        self.refs.append(ref)
+
+    def between(self, begin: int, end: int) -> Run:
+        broken = bisect_right(self.breaks, begin) < bisect_left(self.breaks, end)
+        return Run(self.refs[begin:end], not broken)
 
 
 class LogEntries:
@@ -38,27 +80,31 @@ class LogEntries:
         """``known``: of another walk of this log; what both have is not gone over again."""
         self.walked = walked
         begin = walked.segments[0].sequence if walked.segments else walked.end
-        self._of: dict[Region, list[EntryRef]] = {}
+        self._of: dict[Region, _Entries] = {}
         self._begin, self._end = begin, begin
         if known is not None and known._reaches(begin) and begin - known._begin <= len(walked.segments):
             self._of, self._begin, self._end = known._of, known._begin, known._end
         for segment in walked.segments[max(0, self._end - begin) :]:
             for entry in segment.entries:
-                ref = EntryRef(walked.log, segment.sequence, entry.first, entry.next, entry.row_count)
-                self._of.setdefault(entry.region, []).append(ref)
+                found = self._of.get(entry.region)
+                if found is None:
+                    found = self._of[entry.region] = _Entries()
+                found.append(EntryRef(walked.log, segment.sequence, entry.first, entry.next, entry.row_count))
         self._end = max(self._end, walked.end)
 
     def _reaches(self, begin: Sequence) -> bool:
         return self._begin <= begin <= self._end
 
-    def of_generation(self, region: Region, record: GenerationRecord) -> list[EntryRef]:
-        """In order."""
+    def of_generation(self, region: Region, record: GenerationRecord) -> Run:
+        found = self._of.get(region)
+        if found is None:
+            return Run([], True)
         end = self.walked.end if record.end_sequence is None else min(self.walked.end, record.end_sequence)
-        return [
-            ref
-            for ref in self._of.get(region, ())
-            if record.first_sequence <= ref.sequence < end and ref.first >= record.first
-        ]
+        begin = max(
+            bisect_left(found.refs, record.first_sequence, key=_SEQUENCE),
+            bisect_left(found.refs, record.first, key=_FIRST),
+        )
+        return found.between(begin, bisect_left(found.refs, end, key=_SEQUENCE))
 
 
 class KnownEntries:

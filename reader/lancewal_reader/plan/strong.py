@@ -294,14 +294,12 @@ def _region_delta(
             sources.append(snapshot)
             position = snapshot.next
             continue
-        for ref in logs[record.log].of_generation(region, record):
-            if ref.first != position:  # Step 4
-                raise PlanStale(
-                    f"region {region.name}: log {record.log} continues at {ref.first}, expected {position}",
-                    region=region.name,
-                )
-            sources.append(ref)
-            position = ref.next
+        refs, chained = logs[record.log].of_generation(region, record)
+        if refs and not (chained and refs[0].first == position):  # Step 4
+            raise _gap(region, record, refs)
+        if refs:
+            sources += refs
+            position = refs[-1].next
         if record.next is not None and position != record.next:
             walked = logs[record.log].walked
             if walked.fence is None and record.end_sequence is not None and walked.end < record.end_sequence:
@@ -315,6 +313,17 @@ def _region_delta(
     if position is None:
         position = index.generations[0].first if index.generations else Position(0)
     return RegionDelta(region, tuple(sources), position)
+
+
+def _gap(region: Region, record: GenerationRecord, refs: Seq[EntryRef]) -> PlanStale:
+    expected = record.first
+    for ref in refs:
+        if ref.first != expected:
+            break
+        expected = ref.next
+    return PlanStale(
+        f"region {region.name}: log {record.log} continues at {ref.first}, expected {expected}", region=region.name
+    )
 
 
 def _prove_ends(

@@ -8,13 +8,16 @@ that is more than the whole delta, or can be read no more, all is.  Not gone on 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from threading import Lock
 
 import pyarrow as pa
 
+from lancewal_core.ids import Region
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows
@@ -24,6 +27,7 @@ from lancewal_reader.plan.strong import RegionDelta, SnapshotRef
 from lancewal_reader.unmerged.flushed import Flushed
 from lancewal_reader.unmerged.portions import records_in
 
+_FIRST, _NEXT = attrgetter("first"), attrgetter("next")
 _Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
 
 
@@ -158,10 +162,10 @@ def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[Region
             left.append(before)
             behind.append(delta)
             continue
-        divided = [source for source in delta.sources if source.first < before.cut < source.next]
-        if not all(isinstance(source, SnapshotRef) for source in divided):
+        # Sources ascend: one at most is divided by the cut.
+        sources = delta.sources[bisect_right(delta.sources, before.cut, key=_NEXT) :]
+        if sources and sources[0].first < before.cut and not isinstance(sources[0], SnapshotRef):
             return None
-        sources = tuple(source for source in delta.sources if source.next > before.cut)
         behind.append(RegionDelta(delta.region, sources, delta.cut))
     if left and not _is_less([*left, *behind], deltas):
         return None
@@ -174,9 +178,10 @@ def _is_less(read: Sequence[RegionDelta], anew: Sequence[RegionDelta]) -> bool:
 
 def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:
     """Snapshots that begin before the cuts of ``known`` and are not in it."""
-    return [
-        (delta.region, source)
-        for delta, before in zip(deltas, known, strict=True)
-        for source in delta.sources
-        if isinstance(source, SnapshotRef) and source.first < before.cut and source not in before.sources
-    ]
+    made: list[tuple[Region, SnapshotRef]] = []
+    for delta, before in zip(deltas, known, strict=True):
+        sources = delta.sources[: bisect_left(delta.sources, before.cut, key=_FIRST)]
+        if sources != before.sources[: len(sources)]:  # mostly they are the very same
+            new = (s for s in sources if isinstance(s, SnapshotRef) and s not in before.sources)
+            made += ((delta.region, source) for source in new)
+    return made

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from graphlib import TopologicalSorter
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias
 
 from lancewal_core.errors import InvalidInput, TooManyUnmerged
 from lancewal_core.ids import Generation, Region
 from lancewal_core.store.json_object import is_whole
-from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import RegionDelta, Source
 
 UNMERGED_KEYS_MAX = 10_000_000
@@ -27,7 +27,7 @@ PORTION_RECORDS = 1_000_000
 """Records that are folded at once at most, or as many as there are keys already: each portion goes over these."""
 
 Groups: TypeAlias = Sequence[Sequence[RegionDelta]]
-_Object: TypeAlias = str | tuple[Region, Generation]
+_Object: TypeAlias = SegmentPlace | tuple[Region, Generation]
 
 
 def records_of(source: Source) -> int:
@@ -37,6 +37,12 @@ def records_of(source: Source) -> int:
 
 def records_in(deltas: Iterable[RegionDelta]) -> int:
     return sum(records_of(source) for delta in deltas for source in delta.sources)
+
+
+def has_more_than(records: int, deltas: Iterable[RegionDelta]) -> bool:
+    """At the cost of as many sources as have so many records."""
+    sums = accumulate(records_of(source) for delta in deltas for source in delta.sources)
+    return any(count > records for count in sums)
 
 
 class Portions:
@@ -52,7 +58,7 @@ class Portions:
 
     def __iter__(self) -> Iterator[Groups]:
         deltas = [delta for group in self._groups for delta in group]
-        if records_in(deltas) <= PORTION_RECORDS:
+        if not has_more_than(PORTION_RECORDS, deltas):
             yield self._groups
             return
         records: dict[_Object, int] = {}
@@ -98,7 +104,7 @@ def check_keys(count: int, keys_max: int) -> None:
 
 def _object(region: Region, source: Source) -> _Object:
     """What is read for it at once: a segment serves several regions, a snapshot one generation of one."""
-    return source.key if isinstance(source, EntryRef) else (region, source.generation)
+    return source.segment if isinstance(source, EntryRef) else (region, source.generation)
 
 
 def _in_order(deltas: Sequence[RegionDelta]) -> Iterator[_Object]:

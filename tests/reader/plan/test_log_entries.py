@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Any
 
 from hypothesis import given, settings
@@ -32,14 +33,15 @@ class Segments:
         return self.held
 
 
-def log_of(presence: list[list[bool]], looks: list[Sequence]) -> Walk[Any]:
-    """Segment by segment, which regions have an entry of one record."""
+def log_of(presence: list[list[int]], looks: list[Sequence]) -> Walk[Any]:
+    """Segment by segment, which regions have an entry of one record: 1, or 2 where one record before it is in none."""
     at = dict.fromkeys(REGIONS, 0)
     segments = []
     for number, present in enumerate(presence, 3):
         held = []
         for region, there in zip(REGIONS, present, strict=True):
             if there:
+                at[region] += there - 1
                 held.append(EntryHeader(region, Position(at[region]), Position(at[region] + 1), 1, 1, None, (), 10))
                 at[region] += 1
         segments.append(Segments(Sequence(number), tuple(held), looks))
@@ -64,13 +66,13 @@ def generation(first: int, first_sequence: int, end_sequence: int | None) -> Gen
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.lists(st.booleans(), min_size=5, max_size=5), max_size=12),
+    st.lists(st.lists(st.integers(0, 2), min_size=5, max_size=5), max_size=12),
     st.integers(0, 8),
     st.integers(0, 16),
     st.none() | st.integers(0, 16),
 )
 def test_what_a_look_through_all_segments_finds(
-    presence: list[list[bool]], first: int, first_sequence: int, end_sequence: int | None
+    presence: list[list[int]], first: int, first_sequence: int, end_sequence: int | None
 ) -> None:
     looks: list[Sequence] = []
     entries = LogEntries(log_of(presence, looks))
@@ -78,22 +80,25 @@ def test_what_a_look_through_all_segments_finds(
     found = {region: entries.of_generation(region, record) for region in REGIONS}
     assert looks == [Sequence(number) for number in range(3, 3 + len(presence))]
     for column, region in enumerate(REGIONS):
-        there = [number for number, present in enumerate(presence, 3) if present[column]]
+        nexts = list(accumulate(present[column] for present in presence))
         expected = [
-            (number, position)
-            for position, number in enumerate(there)
-            if position >= first and number >= first_sequence and (end_sequence is None or number < end_sequence)
+            (number, next_ - 1)
+            for number, present, next_ in zip(range(3, 15), presence, nexts, strict=False)
+            if present[column] and next_ > first and number >= first_sequence
+            if end_sequence is None or number < end_sequence
         ]
-        assert [(ref.sequence, ref.first) for ref in found[region]] == expected
+        assert [(ref.sequence, ref.first) for ref in found[region].refs] == expected
+        firsts = [position for _, position in expected]
+        assert found[region].chained == all(later == earlier + 1 for earlier, later in pairwise(firsts))
 
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=12),
+    st.lists(st.lists(st.integers(0, 2), min_size=5, max_size=5), min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=8),
 )
 def test_plans_that_follow_one_another_find_what_each_finds_alone(
-    presence: list[list[bool]], looks_at: list[tuple[int, int]]
+    presence: list[list[int]], looks_at: list[tuple[int, int]]
 ) -> None:
     """Whichever part of the log each has walked, also less than the one before."""
     looks: list[Sequence] = []
