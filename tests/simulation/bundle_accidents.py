@@ -55,7 +55,7 @@ def segment_is_replaced_behind_its_bundle() -> None:
     key, segment = _segment(stage, a, 2)
     (entry,) = segment.entries
     (gone,) = entry.rows.column("k").to_pylist()
-    other = replace(segment, entries=(replace(entry, rows=entry.rows.slice(0, 0)),), writer="a-person")
+    other = replace(segment, entries=(replace(entry, held=entry.rows.slice(0, 0)),), writer="a-person")
     _replace(stage, key, encode_segment(other, stage.contract.rows.wal))
     shown = stage.reader("r").table.to_arrow(["k"])["k"].to_pylist()
     require(gone not in shown, "a row that no segment has is shown:", gone)
@@ -119,7 +119,7 @@ def bundle_has_other_rows_under_another_tag() -> None:
             copy,
             etag="another",
             segment=replace(
-                copy.segment, entries=tuple(replace(e, rows=e.rows.slice(0, 0)) for e in copy.segment.entries)
+                copy.segment, entries=tuple(replace(e, held=e.rows.slice(0, 0)) for e in copy.segment.entries)
             ),
         )
         for copy in bundle.copies

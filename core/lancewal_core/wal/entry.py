@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, Region
+from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.words import NoWord, word
 
@@ -31,7 +32,7 @@ class RejectedOffset:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """The records of one region in one segment: all of ``[first, next)``."""
 
@@ -40,26 +41,38 @@ class Entry:
     """Also the entry's id."""
     next: Position
     contract_version: int
-    rows: pa.RecordBatch
-    """A WAL batch (``rows.RowSchema.wal``); zero rows still move the position."""
+    held: pa.RecordBatch | RowRange
+    """A WAL batch (``rows.RowSchema.wal``), or a part of one; zero rows still move the position."""
     rejected: tuple[RejectedOffset, ...]
     """Ascending offsets."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entry) and self._values() == other._values() and self.rows.equals(other.rows)
+
+    def _values(self) -> tuple[object, ...]:
+        return self.region, self.first, self.next, self.contract_version, self.rejected
+
+    @property
+    def range(self) -> RowRange:
+        """Where its rows lie."""
+        return self.held if isinstance(self.held, RowRange) else RowRange.whole(self.held)
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """Made anew each time it is asked for, where it is part of a batch."""
+        return self.range.rows
+
     @property
     def row_count(self) -> int:
-        return int(self.rows.num_rows)
+        return self.held.row_count if isinstance(self.held, RowRange) else int(self.held.num_rows)
 
 
 def kept_bytes(entries: Iterable[Entry]) -> int:
-    """What they keep in memory.  Entries that share a record batch keep all of it: it is counted once, not each of their
+    """What their rows keep in memory.  Entries that share a record batch keep all of it: it is counted once, not each of their
     parts, which takes longer than decoding them."""
-    batches: dict[int, int] = {}
-    for entry in entries:
-        if entry.row_count:
-            address = entry.rows.column(OFFSET).buffers()[1].address
-            if address not in batches:
-                batches[address] = int(entry.rows.get_total_buffer_size())
-    return sum(batches.values())
+    batches = {id(held.batch): held.batch for held in (entry.range for entry in entries) if held.row_count}
+    by_address = {batch.column(OFFSET).buffers()[1].address: batch for batch in batches.values()}  # slices of one, too
+    return sum(int(batch.get_total_buffer_size()) for batch in by_address.values())
 
 
 def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> bool:

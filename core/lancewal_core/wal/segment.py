@@ -43,6 +43,7 @@ from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.own_rows import own_rows
 from lancewal_core.rows.record_times import RecordTimes, times_of_parts
+from lancewal_core.rows.row_range import RowRange, joined
 from lancewal_core.rows.schema import SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
@@ -188,10 +189,11 @@ def encode_body(
     """
     shares = list(shares)
     entries = [entry for share in shares for entry in share]
-    for entry in entries:
-        if not entry.rows.schema.equals(schema):
+    for entry in {id(entry.range.batch): entry for entry in entries}.values():
+        found = entry.range.batch.schema
+        if not found.equals(schema):
             raise InvalidSchema(
-                f"rows of region {entry.region.name} have the schema {entry.rows.schema}, not the contract's {schema}",
+                f"rows of region {entry.region.name} have the schema {found}, not the contract's {schema}",
                 region=entry.region.name,
             )
     body, ends, times = _write_stream(numbered, schema, shares)
@@ -231,7 +233,7 @@ def _write_stream(
     ends, times = list[int](), list[RecordTimes | None]()
     with pa.ipc.new_stream(sink, described, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for share in shares:
-            rows = share[0].rows if len(share) == 1 else pa.concat_batches([entry.rows for entry in share])
+            rows = joined((entry.range for entry in share), schema)
             check_rows(rows, share)
             times += times_of_parts(rows, [entry.row_count for entry in share])
             writer.write_batch(rows)
@@ -527,10 +529,10 @@ def decode_batch(
     entries, at = [], 0
     for entry, want in zip(header.entries, wanted, strict=True):
         if want:
-            own = rows.slice(at, entry.row_count)
+            held = RowRange(rows, at, entry.row_count)
             if 2 * wanted_rows < rows.num_rows:
-                own = own_rows(own)
-            entries.append(Entry(entry.region, entry.first, entry.next, entry.contract_version, own, entry.rejected))
+                held = RowRange.whole(own_rows(held.rows))
+            entries.append(Entry(entry.region, entry.first, entry.next, entry.contract_version, held, entry.rejected))
         at += entry.row_count
     return entries
 

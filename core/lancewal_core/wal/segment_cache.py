@@ -12,6 +12,9 @@ from lancewal_core.wal.segment import Fence, Segment, decode_segment
 _LOGS_KNOWN = 1_000
 """Logs of which a cache knows how they grow."""
 
+_SEGMENT_BYTES, _ENTRY_BYTES = 1_000, 400
+"""Python's objects of a segment and of an entry, in memory: an entry that shares a batch often has fewer bytes of rows."""
+
 
 class SegmentCache:
     """Decoded segments by object key; immutable objects, so what was read stays true.  ``bytes_max`` bounds it."""
@@ -40,8 +43,9 @@ class SegmentCache:
         return None if found is None else found[0]
 
     def add(self, key: str, segment: Segment, nbytes: int | None = None) -> None:
-        """``nbytes``: its share, where it keeps memory that others keep too."""
-        nbytes = 1000 + (kept_bytes(segment.entries) if nbytes is None else nbytes)
+        """``nbytes``: the share of its rows, where they keep memory that others keep too."""
+        nbytes = kept_bytes(segment.entries) if nbytes is None else nbytes
+        nbytes += _SEGMENT_BYTES + _ENTRY_BYTES * len(segment.entries)
         with self._lock:
             if key in self._segments:
                 return

@@ -92,7 +92,7 @@ def _cut(entry: Entry, next_: Position) -> Entry | None:
     if next_ == entry.first:
         return None
     rows, rejected = below(next_, entry.rows, entry.rejected)
-    return replace(entry, next=next_, rows=rows, rejected=rejected)
+    return replace(entry, next=next_, held=rows, rejected=rejected)
 
 
 class AppendJob:

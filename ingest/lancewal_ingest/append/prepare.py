@@ -22,6 +22,7 @@ import pyarrow as pa
 from lancewal_core.errors import BadRecord, LancewalError, Misrouted
 from lancewal_core.ids import Position, Region
 from lancewal_core.rows.region_key import RegionKeyCodec
+from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import MISROUTED, Contract
 from lancewal_core.table.drain import Drain
@@ -146,9 +147,9 @@ class Preparer:
         """Where each record is a row of its partition, and nothing is drained: no entry needs a look of its own."""
         nbytes = (weights * (rows.get_total_buffer_size() / max(int(weights.sum()), 1))).astype(np.int64).tolist()
         version = self._contract.version
-        parts = map(Part, repeat(rows), accumulate(counts, initial=0), counts, nbytes)
+        parts = map(Part, map(RowRange, repeat(rows), accumulate(counts, initial=0), counts), nbytes)
         return [
-            Together(Outcome(Entry(c.region, c.first, c.next, version, part.rows, ()), (), None), part)
+            Together(Outcome(Entry(c.region, c.first, c.next, version, part.range, ()), (), None), part)
             for c, part in zip(group, parts, strict=True)
         ]
 

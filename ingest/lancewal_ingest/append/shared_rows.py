@@ -13,23 +13,18 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from lancewal_core.rows.row_range import RowRange, slices
+
 
 class Part(NamedTuple):
-    """Some rows of a batch, one behind the other."""
+    """Some rows of a batch."""
 
-    batch: pa.RecordBatch
-    begin: int
-    row_count: int
+    range: RowRange
     nbytes: int
     """Its share of the batch, in memory."""
-
-    @property
-    def rows(self) -> pa.RecordBatch:
-        """As a slice of the batch."""
-        return self.batch.slice(self.begin, self.row_count)
 
 
 def own_rows_of(parts: Sequence[Part]) -> pa.RecordBatch:
     """A copy of these rows, of one part at least, in their order."""
-    slices = [part.rows for part in parts]
-    return pa.concat_batches([*slices, slices[0].slice(0, 0)])  # of one batch alone it is no copy
+    found = slices(part.range for part in parts)
+    return pa.concat_batches([*found, found[0].slice(0, 0)])  # of one batch alone it is no copy

@@ -138,7 +138,7 @@ def reject(
             _write(context, owner, region, kafka.offsets, entry, offset)
         kinds.update(listed.kind for listed in entry.rejected)
         sent += len(rejected)
-        rows += entry.rows.num_rows
+        rows += entry.row_count
         at = entry.next
     return Passed(first, kinds, sent, rows, at, unreadable_to if unreadable_to > at else None)
 

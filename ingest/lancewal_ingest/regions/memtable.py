@@ -43,7 +43,7 @@ class MemTable:
         self.entries.append(entry.first)
         self.position = entry.next
         self.last_entry_at = now
-        count = shared.row_count if shared is not None else entry.rows.num_rows
+        count = entry.row_count
         if not count:
             return
         self.rows += count
@@ -52,8 +52,9 @@ class MemTable:
             self.nbytes += shared.nbytes
         else:
             own([self])
-            self.batches.append(entry.rows)
-            self.nbytes += entry.rows.get_total_buffer_size()  # ``nbytes`` takes a hundred times as long
+            rows = entry.rows
+            self.batches.append(rows)
+            self.nbytes += rows.get_total_buffer_size()  # ``nbytes`` takes a hundred times as long
 
 
 def own(memtables: Iterable[MemTable]) -> None:

@@ -76,13 +76,14 @@ class IngestMetrics(ServiceMetrics):
     def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
         self.records.add(entry, frozenset(ignored), self._clock.monotonic())
         partition = str(entry.region.partition)
-        self._shown.rows.labels(partition).inc(entry.rows.num_rows)
+        self._shown.rows.labels(partition).inc(entry.row_count)
         for passed in ignored:
             self._shown.records_ignored.labels(partition, passed.kind).inc()
         for rejected in set(entry.rejected).difference(ignored):
             self._shown.dead_letters.labels(partition, rejected.kind).inc()
-        if entry.rows.num_rows:
-            newest = entry.rows.column(TIMESTAMP)[-1].value
+        if entry.row_count:
+            lie = entry.range
+            newest = lie.batch.column(TIMESTAMP)[lie.end - 1].value
             self._shown.durable_timestamp_seconds.labels(partition).set(newest / 1000)
             self._shown.append_latency_seconds.observe(max(0.0, (self._clock.now_ms() - newest) / 1000))
 

@@ -31,13 +31,13 @@ class RecentRecords:
 
     def add(self, entry: Entry, ignored: Collection[RejectedOffset], now: float) -> None:
         rejections = [rejected for rejected in entry.rejected if rejected not in ignored]
-        if not entry.rows.num_rows and not rejections:
+        if not entry.row_count and not rejections:
             return
         before, bucket = self._buckets.get(entry.region.partition, (None, _Bucket(now)))
         if now - bucket.began >= BUCKET_S:
             before, bucket = bucket if now - bucket.began < 2 * BUCKET_S else None, _Bucket(now)
         self._buckets[entry.region.partition] = (before, bucket)
-        bucket.rows += entry.rows.num_rows
+        bucket.rows += entry.row_count
         for rejected in rejections:
             bucket.kinds[rejected.kind] += 1
             bucket.examples[rejected.kind] = rejected.offset

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import PlanStale
 from lancewal_core.ids import Position, Region
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import project_rows
+from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
@@ -19,7 +19,7 @@ from lancewal_reader.plan.log_entries import EntryRef
 
 Wanted = Mapping[str, Sequence[tuple[Region, EntryRef]]]
 """Entries by the key of the segment that holds them."""
-Rows = dict[tuple[Region, Position], pa.RecordBatch]
+Rows = dict[tuple[Region, Position], RowRange]
 """By the region and first position of an entry."""
 
 
@@ -30,7 +30,7 @@ def remembered(opened: OpenedTable, cache: SegmentCache, wanted: Wanted) -> Rows
     if unknown:
         read = opened.tasks.map(lambda key: read_segment(opened.store, key, cache), unknown)
         segments.update(zip(unknown, read, strict=True))
-    return {place: rows for key, refs in wanted.items() for place, rows in _entries(key, segments[key], refs).items()}
+    return {place: lie for key, refs in wanted.items() for place, lie in _entries(key, segments[key], refs).items()}
 
 
 def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
@@ -44,10 +44,13 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
         data = opened.store.get(key)
         segment = None if data is None else decode_segment(data, key, {region for region, _ in refs})
         found = _entries(key, segment, refs)
-        return {place: project_rows(rows, opened.contract.rows, projected) for place, rows in found.items()}
+        return {
+            place: RowRange.whole(project_rows(lie.rows, opened.contract.rows, projected))
+            for place, lie in found.items()
+        }
 
     read = opened.tasks.map(of_segment, list(wanted)) if wanted else []
-    return {place: rows for segment in read for place, rows in segment.items()}
+    return {place: lie for segment in read for place, lie in segment.items()}
 
 
 def _entries(key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]) -> Rows:
@@ -60,6 +63,9 @@ def _entries(key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[R
     return {(region, ref.first): _below(by_place[region, ref.first], ref.next) for region, ref in wanted}
 
 
-def _below(entry: Entry, next_: Position) -> pa.RecordBatch:
+def _below(entry: Entry, next_: Position) -> RowRange:
     """Rows of an entry below a position: the cut of a receipt may divide it."""
-    return entry.rows if entry.next <= next_ else entry.rows.filter(pc.less(entry.rows[OFFSET], next_))
+    if entry.next <= next_:
+        return entry.range
+    rows = entry.rows
+    return RowRange.whole(rows.filter(pc.less(rows[OFFSET], next_)))

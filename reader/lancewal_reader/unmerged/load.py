@@ -19,6 +19,7 @@ import pyarrow as pa
 from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Region
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.rows import row_range
 from lancewal_core.rows.fold import Folded, divide, extend, fold_onto, side_by_side
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project, project_rows
@@ -28,7 +29,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.hidden import HiddenRows
-from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
 from lancewal_reader.unmerged.entries import reduced, remembered
 from lancewal_reader.unmerged.flushed import SnapshotCache, read_flushed, repaired
@@ -179,11 +180,12 @@ def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) 
     deltas = [delta for group in groups for delta in group]
     refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, SnapshotRef)]
     parts = read_flushed(context, context.snapshots, refs, projected)
-    wanted: dict[str, list[tuple[Region, EntryRef]]] = {}
+    of_segments: dict[SegmentPlace, list[tuple[Region, EntryRef]]] = {}
     for delta in deltas:
         for source in delta.sources:
             if isinstance(source, EntryRef) and source.rows:
-                wanted.setdefault(source.key, []).append((delta.region, source))
+                of_segments.setdefault(source.segment, []).append((delta.region, source))
+    wanted = {entries[0][1].key: entries for entries in of_segments.values()}
     whole = context.contract.rows
     if context.segments is not None:
         rows, schema = remembered(context, context.segments, wanted), whole.wal
@@ -192,13 +194,11 @@ def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) 
 
     def folded(some: Sequence[RegionDelta]) -> Folded:
         regions = {delta.region for delta in some}
-        batches = [
-            rows[delta.region, source.first]
-            for delta in some
-            for source in delta.sources
-            if isinstance(source, EntryRef) and source.rows
+        # In each region's order; between regions there is none to keep, since no two of them share a key (``canonical``).
+        of_regions = [
+            [rows[delta.region, s.first] for s in delta.sources if isinstance(s, EntryRef) and s.rows] for delta in some
         ]
-        operations = pa.Table.from_batches(batches, schema)
+        operations = pa.Table.from_batches(row_range.side_by_side(of_regions), schema)
         if schema is not projected.wal:
             operations = project_rows(operations, whole, projected)
         mine = [part for (region, _), part in zip(refs, parts, strict=True) if region in regions]

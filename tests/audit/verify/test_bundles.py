@@ -20,7 +20,7 @@ def without_rows(bundle: Bundle) -> Bundle:
             copy,
             segment=replace(
                 copy.segment,
-                entries=tuple(replace(entry, rows=entry.rows.slice(0, 0)) for entry in copy.segment.entries),
+                entries=tuple(replace(entry, held=entry.rows.slice(0, 0)) for entry in copy.segment.entries),
             ),
         )
         for copy in bundle.copies

@@ -332,7 +332,7 @@ def test_a_segment_with_another_value(made: Made, copy: str) -> None:
         changed = [{**row, "count": 4711} if i == 1 else row for i, row in enumerate(rows.to_pylist())]
         return pa.RecordBatch.from_pylist(changed, rows.schema)
 
-    key, entry = rewrite(copy, lambda entry: replace(entry, rows=other(entry.rows)), made.lost_partition)
+    key, entry = rewrite(copy, lambda entry: replace(entry, held=other(entry.rows)), made.lost_partition)
     (found,) = (f for f in verify(made, copy).findings if f.kind == "wal_differs")
     assert (found.partition, found.offset) == (entry.region.partition, entry.rows["_offset"][1].as_py())
     assert found.object == key
@@ -340,7 +340,7 @@ def test_a_segment_with_another_value(made: Made, copy: str) -> None:
 
 
 def test_a_segment_that_lacks_a_record(made: Made, copy: str) -> None:
-    key, entry = rewrite(copy, lambda entry: replace(entry, rows=entry.rows.slice(1)), made.lost_partition)
+    key, entry = rewrite(copy, lambda entry: replace(entry, held=entry.rows.slice(1)), made.lost_partition)
     (found,) = (f for f in verify(made, copy).findings if f.kind == "wal_lacks")
     assert (found.partition, found.offset, found.object) == (
         entry.region.partition, entry.rows["_offset"][0].as_py(), key,

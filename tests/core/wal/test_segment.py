@@ -20,7 +20,7 @@ from lancewal_core.ids import LogId, Position, Region, Sequence, TopicId
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import Op, RowSchema
-from lancewal_core.wal.entry import Entry, RejectedOffset
+from lancewal_core.wal.entry import Entry, RejectedOffset, kept_bytes
 from lancewal_core.wal.segment import (
     FOOTER_SIZE,
     SHARED_ROWS_MAX,
@@ -171,6 +171,15 @@ def test_entries_share_batches_of_bounded_size(sizes: list[int]) -> None:
         alone = decode_segment(data, KEY, [wanted.region])
         assert isinstance(alone, Segment)
         assert alone.entries == (wanted,)
+
+
+def test_entries_that_share_a_batch_are_no_batches_themselves() -> None:
+    """A slice takes some kilobytes, however few its rows."""
+    read = decode_segment(encode_segment(small_entries(256, 2), ROWS.wal), KEY)
+    assert isinstance(read, Segment)
+    (batch,) = {id(entry.range.batch): entry.range.batch for entry in read.entries}.values()
+    assert [(entry.range.begin, entry.range.row_count) for entry in read.entries] == [(2 * n, 2) for n in range(256)]
+    assert kept_bytes(read.entries) == batch.get_total_buffer_size()
 
 
 def test_an_entry_keeps_no_other_regions_rows_in_memory() -> None:
@@ -470,7 +479,7 @@ def one(changed: Entry) -> Segment:
         one(replace(NORTHERN, contract_version=0)),
         one(replace(NORTHERN, rejected=(RejectedOffset(99, "x"),))),
         one(replace(NORTHERN, rejected=(RejectedOffset(104, "x"), RejectedOffset(103, "x")))),
-        one(replace(NORTHERN, rows=batch([]), next=Position(100))),
+        one(replace(NORTHERN, held=batch([]), next=Position(100))),
         replace(two_entries(), entries=two_entries().entries[:1] * 2),
         replace(two_entries(), log=LogId("..")),
         replace(two_entries(), sequence=Sequence(-1)),
@@ -485,12 +494,12 @@ def test_a_null_in_a_column_that_has_none_is_not_written() -> None:
     rows = batch([100, 101])
     rows = rows.set_column(0, ROWS.wal.field("id"), pa.array([1, None], pa.int64()))
     with pytest.raises(InvalidInput, match="nulls in 'id'"):
-        encode_segment(one(replace(NORTHERN, rows=rows)), ROWS.wal)
+        encode_segment(one(replace(NORTHERN, held=rows)), ROWS.wal)
 
 
 def test_rows_of_another_schema_are_not_written() -> None:
     with pytest.raises(InvalidSchema, match="not the contract's"):
-        encode_segment(one(replace(NORTHERN, rows=batch([100]).drop_columns(["name"]))), ROWS.wal)
+        encode_segment(one(replace(NORTHERN, held=batch([100]).drop_columns(["name"]))), ROWS.wal)
     with pytest.raises(InvalidSchema, match="ends with the columns"):
         encode_segment(two_entries(), ROWS.table)
     coded = pa.schema([("tags", pa.list_(pa.dictionary(pa.int8(), pa.string()))), *ROWS.wal])

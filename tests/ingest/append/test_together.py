@@ -123,7 +123,7 @@ def test_what_memtables_share_is_counted_by_its_parts() -> None:
             for n, (one, p) in enumerate(zip(records, regions, strict=True))
         ]
     )
-    (whole,) = {shared.batch.get_total_buffer_size() for _, shared in found if shared is not None}
+    (whole,) = {shared.range.batch.get_total_buffer_size() for _, shared in found if shared is not None}
     assert whole - len(found) <= sum(shared.nbytes for _, shared in found if shared is not None) <= whole
 
 
