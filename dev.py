@@ -231,6 +231,10 @@ HALF = (
     "tests/demo",
     "tests/deploy",
     "tests/security",
+    "tests/watch",
+    "tests/ops",
+    "tests/interop",
+    "tests/golden",
 )
 OTHER_HALF = tuple(f"--ignore={folder}" for folder in HALF)
 
