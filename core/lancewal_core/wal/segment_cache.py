@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from threading import Lock
 
 from lancewal_core.ids import LogId
@@ -12,20 +13,40 @@ from lancewal_core.wal.segment import Fence, Segment, decode_segment
 _LOGS_KNOWN = 1_000
 """Logs of which a cache knows how they grow."""
 
-_SEGMENT_BYTES, _ENTRY_BYTES = 1_000, 400
+_SEGMENT_BYTES, _ENTRY_BYTES = 1_000, 300
 """Python's objects of a segment and of an entry, in memory: an entry that shares a batch often has fewer bytes of rows."""
 
 
+@dataclass(slots=True)
+class _Kept:
+    segment: Segment
+    nbytes: int
+    plan: int
+    """The last that it was asked for in."""
+
+
 class SegmentCache:
-    """Decoded segments by object key; immutable objects, so what was read stays true.  ``bytes_max`` bounds it."""
+    """Decoded segments by object key; immutable objects, so what was read stays true.  ``bytes_max`` bounds it.
+
+    Plans go over the same segments again and again, from the first on: were the oldest let go of for each new one, all would
+    be read again each time as soon as one has no room.  So what is here stays while plans ask for it, and what has no room is
+    read each time; what two plans have not asked for is let go of.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._segments: dict[str, tuple[Segment, int]] = {}
-        """Each with the bytes that it keeps."""
+        self._segments: dict[str, _Kept] = {}
         self._grown: dict[LogId, int] = {}
+        self._plan = 0
+        self._looked_through = 0
+        """The plan in which room was last looked for."""
         self._lock = Lock()
+
+    def next_plan(self) -> None:
+        """Another one begins; several may be under way."""
+        with self._lock:
+            self._plan += 1
 
     def grown(self, log: LogId) -> int:
         """How many segments the last walk of this log found behind those that are here."""
@@ -40,7 +61,10 @@ class SegmentCache:
 
     def get(self, key: str) -> Segment | None:
         found = self._segments.get(key)
-        return None if found is None else found[0]
+        if found is None:
+            return None
+        found.plan = self._plan
+        return found.segment
 
     def add(self, key: str, segment: Segment, nbytes: int | None = None) -> None:
         """``nbytes``: the share of its rows, where they keep memory that others keep too."""
@@ -49,11 +73,18 @@ class SegmentCache:
         with self._lock:
             if key in self._segments:
                 return
-            self._segments[key] = (segment, nbytes)
-            self._bytes += nbytes
-            while self._bytes > self._bytes_max and len(self._segments) > 1:
-                _, oldest = self._segments.pop(next(iter(self._segments)))
-                self._bytes -= oldest
+            if self._bytes + nbytes > self._bytes_max:
+                self._make_room()
+            if self._bytes + nbytes <= self._bytes_max:
+                self._segments[key] = _Kept(segment, nbytes, self._plan)
+                self._bytes += nbytes
+
+    def _make_room(self) -> None:
+        if self._looked_through == self._plan:
+            return
+        self._looked_through = self._plan
+        for key in [key for key, kept in self._segments.items() if kept.plan < self._plan - 1]:
+            self._bytes -= self._segments.pop(key).nbytes
 
 
 def read_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Fence | None:

@@ -187,6 +187,8 @@ def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
     for attempt in range(PLANS_MAX):
         if attempt:
             context.clock.sleep(PAUSE_S * attempt)
+        if context.cache is not None:
+            context.cache.next_plan()
         try:
             return once()
         except ContractChanged:

@@ -181,7 +181,7 @@ def test_what_was_read_by_a_bundle_is_remembered(log: Log) -> None:
     assert len(kept) == 6  # of four bundles a batch each, and of the first two segments
     entries = sum(len(s.entries) for s in walked.segments)
     rows = sum(rows.get_total_buffer_size() for rows in kept.values())
-    assert 30 * 1000 <= cache._bytes - 400 * entries <= 40 * 1000 + rows
+    assert 30 * 1000 <= cache._bytes - 300 * entries <= 40 * 1000 + rows
 
 
 def test_a_bundle_that_has_more_bytes_than_what_is_wanted_of_it_is_not_asked_for(

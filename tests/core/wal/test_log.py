@@ -475,11 +475,37 @@ def test_a_cached_walk_reads_only_what_is_new(store: ScriptedStore, writer: LogW
     assert walk_cached(store, TASKS, LOG, Sequence(0), cache).fence == put
 
 
-def test_a_small_cache_keeps_the_newest(store: ScriptedStore, writer: LogWriter) -> None:
-    cache = SegmentCache(2500)
+def segments_kept(cache: SegmentCache) -> list[int]:
+    return [n for n in range(20) if cache.get(key(n)) is not None]
+
+
+def test_what_has_no_room_in_a_cache_is_read_by_each_plan_and_nothing_else(
+    store: ScriptedStore, writer: LogWriter
+) -> None:
+    """A plan goes over a log from its first segment on: were that let go of for the last, the next would read all again."""
     fill(writer, 6)
-    assert len(walk_cached(store, TASKS, LOG, Sequence(0), cache).segments) == 6
-    assert [n for n in range(6) if cache.get(key(n)) is not None] in ([4, 5], [5])
+    one = SegmentCache(1 << 20)
+    walk_cached(store, TASKS, LOG, Sequence(0), one)
+    cache = SegmentCache(one._bytes // 2)
+    for _ in range(3):
+        store.calls.clear()
+        cache.next_plan()
+        assert walk_cached(store, TASKS, LOG, Sequence(0), cache) == walk(store.plain, TASKS, LOG, Sequence(0))
+        assert segments_kept(cache) == [0, 1, 2]
+    assert all(k >= key(3) for _, k in store.calls)
+
+
+def test_what_two_plans_have_not_asked_for_makes_room(store: ScriptedStore, writer: LogWriter) -> None:
+    fill(writer, 3)
+    cache = SegmentCache(1 << 20)
+    walk_cached(store, TASKS, LOG, Sequence(0), cache)
+    cache = SegmentCache(cache._bytes + 100)
+    for start, kept in ((0, [0, 1, 2]), (2, [0, 1, 2]), (2, [2, 3]), (2, [2, 3, 4])):
+        cache.next_plan()
+        walk_cached(store, TASKS, LOG, Sequence(start), cache)
+        assert [n for n in range(20) if key(n) in cache._segments] == kept
+        if start:
+            fill(writer, 1)
 
 
 def test_a_batch_that_entries_share_is_counted_once(store: ScriptedStore, writer: LogWriter) -> None:
@@ -490,11 +516,11 @@ def test_a_batch_that_entries_share_is_counted_once(store: ScriptedStore, writer
     (segment,) = walk_cached(store, TASKS, LOG, Sequence(0), cache).segments
     sizes = {e.rows.column(OFFSET).buffers()[1].address: e.rows.get_total_buffer_size() for e in segment.entries}
     assert (len(segment.entries), len(sizes)) == (50, 1)
-    assert cache._bytes == 1000 + 50 * 400 + sum(sizes.values())
-    small = SegmentCache(cache._bytes - 1)
-    small.add(key(0), segment)
-    small.add(key(1), segment)
-    assert (small.get(key(0)), small.get(key(1)), small._bytes) == (None, segment, cache._bytes)
+    assert cache._bytes == 1000 + 50 * 300 + sum(sizes.values())
+    for nbytes, expected in ((cache._bytes - 1, None), (cache._bytes, segment)):
+        small = SegmentCache(nbytes)
+        small.add(key(0), segment)
+        assert small.get(key(0)) == expected
 
 
 # -- ending ------------------------------------------------------------------------------------------------------
