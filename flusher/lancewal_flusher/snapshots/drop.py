@@ -3,8 +3,9 @@
 Guarantees
  1. Only branches that lancewal has made are dropped: a branch of a user's has no note of ours.  By its name also what a
     ``create`` has left that died before it noted anything, of which Lance knows no branch.
- 2. By itself one goes whose time is over, by the clock of who looks; and one that was begun a day ago and never made.  One
-    that was made anew under its name stays, but for what happens between a look and the drop right behind it.
+ 2. By itself one goes whose time is over, by the clock of who looks; one that was begun a day ago and never made; and one of
+    several that were to be made together, where another cannot be.  One that was made anew under its name stays, but for what
+    happens between a look and the drop right behind it.
 
 A read of the snapshot that is under way meets files that are gone: ``SnapshotMissing`` or ``VersionGone``, no wrong row.
 """
@@ -15,7 +16,15 @@ from collections.abc import Sequence
 
 from lancewal_core.errors import Corrupt, InvalidInput, SnapshotMissing
 from lancewal_core.table.protocol import Branch, Table
-from lancewal_core.table.snapshots import begun_ms, check_name, find_branch, is_ours, snapshot_of, snapshots_there
+from lancewal_core.table.snapshots import (
+    Snapshot,
+    begun_ms,
+    check_name,
+    find_branch,
+    is_ours,
+    snapshot_of,
+    snapshots_there,
+)
 
 BEGUN_MAX_MS = 24 * 3600 * 1000
 
@@ -30,6 +39,12 @@ def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
         return
     if look_only or not table.drop_branch(name):
         raise SnapshotMissing(f"there is no snapshot {name!r}: {snapshots_there(table)}", snapshot=name)
+
+
+def drop_made(table: Table, made: Snapshot) -> bool:
+    """Whether it was still there; another one of its name stays."""
+    branch = find_branch(table, made.name)
+    return branch is not None and branch.notes == made.notes() and table.drop_branch(made.name)
 
 
 def overdue(table: Table, now_ms: int) -> Sequence[str]:

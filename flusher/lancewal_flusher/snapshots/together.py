@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from lancewal_core.errors import InvalidInput, LancewalError
 from lancewal_core.store.place import same_place
 from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.snapshots.drop import drop_made
 from lancewal_flusher.snapshots.make import Made, make_snapshot
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def make_together(
         for context, reads in opened:
             made.append(make_snapshot(context, reads, name, wanted, for_ms))
     except BaseException:
-        for context, _ in opened[: len(made)]:
+        for (context, _), done in zip(opened, made, strict=False):
             with suppress(LancewalError):
-                context.table.drop_branch(name)
+                drop_made(context.table, done.snapshot)
         raise
     return made
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import lance
 import pytest
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.table.snapshots import snapshots
+from lancewal_core.table.snapshots import Snapshot, snapshots
+from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.snapshots import together
-from lancewal_flusher.snapshots.make import make_snapshot
+from lancewal_flusher.snapshots.drop import drop_snapshot
+from lancewal_flusher.snapshots.make import Made, make_snapshot
 from lancewal_flusher.snapshots.together import Opened, make_together
 from lancewal_reader.point.at import point_of
 from lancewal_reader.point.receipt import Receipt
@@ -65,6 +68,25 @@ def test_if_one_cannot_be_made_none_is_left(two: list[Pipeline]) -> None:
         make_together(tables, "eom")
     assert snapshots(two[0].table) == []
     assert [found.name for found in snapshots(two[1].table)] == ["eom"]
+
+
+def test_what_somebody_else_made_meanwhile_of_that_name_is_left(
+    two: list[Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = opened(two)
+    make_snapshot(*tables[1], "eom")
+    others: list[Snapshot] = []
+
+    def make(context: FlusherContext, *wanted: Any) -> Made:
+        if context is tables[1][0]:
+            drop_snapshot(two[0].table, "eom")
+            others.append(make_snapshot(*tables[0], "eom", for_ms=86_400_000).snapshot)
+        return make_snapshot(context, *wanted)
+
+    monkeypatch.setattr(together, "make_snapshot", make)
+    with pytest.raises(InvalidInput, match="there is a snapshot eom already"):
+        make_together(tables, "eom")
+    assert snapshots(two[0].table) == others != []
 
 
 def test_tables_of_other_topics_share_no_positions(two: list[Pipeline], tmp_path: Path) -> None:
