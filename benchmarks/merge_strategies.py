@@ -1,7 +1,9 @@
 """What a merge decides for each share of changed rows, whether it says before what it costs, and how long it takes.
 
 A sweep over 5, 25 and 50 % of the rows of a table in fragments of 250 k, each run on tables of its own: updates of whole
-rows, and patches of one column of seven.  Beside it ``merge_insert`` of the same rows, which takes part of the columns too.
+rows, and patches of one column of seven.  Beside it ``merge_insert`` of the same rows; of patches, which are part of the
+columns, in both of its write modes, ``rewrite_rows`` (what it chooses itself here) and ``rewrite_columns``, each on a table
+of its own.
 Predicted and counted are the bytes of data files, deletion vectors and the key index, with the compaction that follows
 where *rewrite* is chosen.  Tables are compared with the model.
 
@@ -18,15 +20,17 @@ import shutil
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
 
 import lance
 import pyarrow as pa
 
-from benchmarks.keyed_rows import Base
+from benchmarks.keyed_rows import KEY, Base, check
 from benchmarks.merge_runs import Pair
-from benchmarks.upserted_table import UpsertedTable
+from benchmarks.upserted_table import UpsertedTable, copy_table
 from benchmarks.workplace import workplace
 from benchmarks.write_amplification import Written
 from lancewal_flusher.tasks.cost import FragmentChange, Strategy, costs, least
@@ -40,6 +44,8 @@ WORN_ALONE = CompactionLimits(fragments_min=1_000_000)
 """Bundling small fragments has its own time."""
 
 Batch = Callable[[Pair, int], pa.Table]
+WriteMode = Literal["rewrite_rows", "rewrite_columns"]
+"""Of ``merge_insert``."""
 
 
 def run() -> dict[str, float]:
@@ -53,8 +59,13 @@ def run() -> dict[str, float]:
                 for n in range(RUNS):
                     folder = place.folder / f"{kind}-{percent}-{n}"
                     pair = Pair.of(base, folder, 100 * percent + n)
-                    found.add(pair, batch(pair, ROWS * percent // 100), first=n % 2 == 0)
+                    peers: dict[WriteMode, Path] = {"rewrite_rows": pair.peer.path}
+                    if kind == "patches":
+                        peers["rewrite_columns"] = copy_table(pair.peer.path, folder / "rewrite-columns")
+                    found.add(pair.ours, peers, batch(pair, ROWS * percent // 100), first=n % 2 == 0)
                     pair.check()
+                    for path in peers.values():
+                        check(path, pair.upserts.model)
                     pair.ours.close()
                     shutil.rmtree(folder)
                 result |= found.figures(f"{kind}_{percent}_percent")
@@ -84,16 +95,18 @@ class _Measured:
     cpu_s: list[float] = field(default_factory=list)
     """CPU time of the merge and the compaction behind it, and what was said."""
     cpu_predicted_s: list[float] = field(default_factory=list)
-    peer_s: list[float] = field(default_factory=list)
+    peers_s: dict[WriteMode, list[float]] = field(default_factory=dict)
+    """Of ``merge_insert``, by its write mode."""
     strategies: Counter[Strategy] = field(default_factory=Counter)
 
-    def add(self, pair: Pair, rows: pa.Table, *, first: bool) -> None:
-        """One run; ours ``first`` or the peer."""
-        if not first:
-            self.peer_s.append(_merge_insert(pair, rows))
-        self._ours(pair.ours, rows)
+    def add(self, ours: UpsertedTable, peers: Mapping[WriteMode, Path], rows: pa.Table, *, first: bool) -> None:
+        """One run; ours ``first`` or ``merge_insert``, into a table for each of its write modes."""
         if first:
-            self.peer_s.append(_merge_insert(pair, rows))
+            self._ours(ours, rows)
+        for mode, path in peers.items():
+            self.peers_s.setdefault(mode, []).append(_merge_insert(path, mode, rows))
+        if not first:
+            self._ours(ours, rows)
 
     def _ours(self, table: UpsertedTable, rows: pa.Table) -> None:
         table.seal(rows)
@@ -119,11 +132,12 @@ class _Measured:
     def figures(self, name: str) -> dict[str, float]:
         """Medians, and predictions over them."""
         median = statistics.median
+        peers = {mode: median(seconds) for mode, seconds in self.peers_s.items()}
         return {
-            f"{name}_from_flushed_times_faster": median(self.peer_s) / median(self.merge_s),
+            f"{name}_from_flushed_times_faster": min(peers.values()) / median(self.merge_s),
             f"{name}_from_flushed_ms": median(self.merge_s) * 1e3,
             f"{name}_with_compaction_ms": median(self.all_s) * 1e3,
-            f"{name}_merge_insert_ms": median(self.peer_s) * 1e3,
+            **{f"{name}_merge_insert_{mode}_ms": took * 1e3 for mode, took in peers.items()},
             f"{name}_mib_written": median(self.nbytes) / 2**20,
             f"{name}_bytes_predicted_ratio": median(self.predicted_bytes) / median(self.nbytes),
             f"{name}_time_predicted_ratio": median(self.merge_predicted_s) / median(self.merge_s),
@@ -134,11 +148,14 @@ class _Measured:
         }
 
 
-def _merge_insert(pair: Pair, rows: pa.Table) -> float:
+def _merge_insert(path: Path, mode: WriteMode, rows: pa.Table) -> float:
+    """Seconds."""
+    dataset = lance.dataset(str(path))
+    upsert = dataset.merge_insert(KEY).when_matched_update_all()
+    if set(rows.column_names) == set(dataset.schema.names):
+        upsert = upsert.when_not_matched_insert_all()
     start = time.perf_counter()
-    if set(rows.column_names) == set(lance.dataset(str(pair.peer.path)).schema.names):
-        return pair.peer.merge(rows)
-    lance.dataset(str(pair.peer.path)).merge_insert("id").when_matched_update_all().use_index(False).execute(rows)
+    upsert.use_index(False).write_mode(mode).execute(rows)
     return time.perf_counter() - start
 
 

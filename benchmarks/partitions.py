@@ -7,7 +7,11 @@ So each poll, and each segment, is of all partitions; of a backlog Kafka asks le
 dividing the list costs is the product's and is measured; that the client takes messages off its queue, and that ingest asks
 it for the position of each partition, is not.
 
-Each number of partitions runs in a process of its own, since memory is measured.  ``BENCHMARK_PARTITIONS``, as ``1,512``,
+The rate is measured twice: with a service's default settings, where what is polled beside a segment goes together into the
+next one, and with a segment of each poll, as rows come that leave time between polls.  Numbers of partitions take turns,
+``ROUNDS`` times, since machines are faster at one time than at another; ratios are of medians.
+
+Each runs in processes of its own, since memory is measured.  ``BENCHMARK_PARTITIONS``, as ``1,512``,
 measures other numbers.
 """
 
@@ -19,6 +23,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
+from itertools import product
 from pathlib import Path
 
 from prometheus_client import generate_latest
@@ -41,22 +47,48 @@ SEGMENT_ROWS = 10_000
 SEGMENTS = 40
 KEYS = 1_000_000
 RUNS = 5
+ROUNDS = 5
+WARM_ROWS, SERVED_ROWS, SMALL_ROWS = 30_000, 240_000, 80_000
 MIB = 1 << 20
 
 
 def run() -> dict[str, float]:
-    figures: dict[str, float] = {}
-    for partitions in partition_counts(PARTITIONS):
-        command = [sys.executable, "-m", "benchmarks.partitions", str(partitions)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        for name, value in json.loads(done.stdout.splitlines()[-1]).items():
-            figures[f"{name}_{partitions}"] = value
-            print(f"{partitions} partitions, {name}: {value:.2f}", flush=True)
-    for partitions in sorted(PARTITIONS)[1:]:
-        if {f"rows_per_s_{partitions}", "rows_per_s_1"} <= figures.keys():
-            ratio = figures[f"rows_per_s_{partitions}"] / figures["rows_per_s_1"]
-            figures[f"rate_ratio_{partitions}"] = ratio
-            print(f"{partitions} partitions, rate over that of one: {ratio:.2f}", flush=True)
+    counts = partition_counts(PARTITIONS)
+    rates: dict[str, list[float]] = defaultdict(list)
+    for _, partitions in product(range(ROUNDS), counts):
+        for name, value in _child("rates", partitions).items():
+            rates[f"{name}_{partitions}"].append(value)
+    figures = {name: statistics.median(found) for name, found in rates.items()}
+    for partitions in counts:
+        figures |= {f"{name}_{partitions}": value for name, value in _child("other", partitions).items()}
+    for partitions, kind in product(sorted(PARTITIONS)[1:], ("", "small_")):
+        of_one, of_these = (f"{kind}rows_per_s_{count}" for count in (1, partitions))
+        if {of_one, of_these} <= figures.keys():
+            figures[f"{kind}rate_ratio_{partitions}"] = figures[of_these] / figures[of_one]
+    for name, value in figures.items():
+        print(f"{name}: {value:.2f}", flush=True)
+    return figures
+
+
+def _child(what: str, partitions: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.partitions", what, str(partitions)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def rates(partitions: int, folder: Path) -> dict[str, float]:
+    """Of ingest with default settings, but that no MemTable is sealed; and with a segment of each poll."""
+    look_at_new_objects_rarely()  # as the service does
+    figures = {}
+    for name, as_served, rows in (("rows_per_s", True, SERVED_ROWS), ("small_rows_per_s", False, SMALL_ROWS)):
+        address = Address(str(folder / name))
+        source = MemorySource("benchmark-id", partitions)
+        contract = create(address, "benchmark", "benchmark-id", partitions)
+        ingest = MemoryIngest(address, contract, source, 1 << 30, SEGMENT_ROWS, as_served=as_served)
+        ingest.feed([])
+        _, figures[name] = (_rate(ingest, list(upserts(count, KEYS, 1))) for count in (WARM_ROWS, rows))
+        ingest.worker.drain(300)
     return figures
 
 
@@ -70,7 +102,8 @@ def measure(partitions: int, folder: Path) -> dict[str, float]:
     look_at_new_objects_rarely()  # as the service does
     opened = seconds(lambda: ingest.feed([]))
     figures = {"open_s": opened, "open_mib": (_resident() - before) / MIB}
-    figures["rows_per_s"] = statistics.median(_rates(ingest, messages))
+    for at in range(0, len(messages), SEGMENT_ROWS):
+        ingest.feed(messages[at : at + SEGMENT_ROWS])
     table = open_table(address.uri)
     table.receipt()
     plans = []
@@ -99,15 +132,12 @@ def _rebalance(ingest: MemoryIngest, partitions: int) -> None:
     ingest.feed([])
 
 
-def _rates(ingest: MemoryIngest, messages: list[Message]) -> list[float]:
-    step = len(messages) // RUNS
-    rates = []
-    for at in range(0, len(messages), step):
-        for message in messages[at : at + step]:
-            ingest.source.append(message)
-        ingest.source.fetch(SEGMENT_ROWS)
-        rates.append(step / seconds(lambda: ingest.feed([], turn_s=0.1)))
-    return rates
+def _rate(ingest: MemoryIngest, messages: list[Message]) -> float:
+    """Rows a second."""
+    for message in messages:
+        ingest.source.append(message)
+    ingest.source.fetch(SEGMENT_ROWS)
+    return len(messages) / seconds(lambda: ingest.feed([], turn_s=0.1))
 
 
 def _scrape(partitions: int, *, per_partition: bool) -> int:
@@ -127,6 +157,9 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+MEASURES = {"rates": rates, "other": measure}
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="lancewal-benchmark-") as place:
-        print(json.dumps(measure(int(sys.argv[1]), Path(place))))
+        print(json.dumps(MEASURES[sys.argv[1]](int(sys.argv[2]), Path(place))))

@@ -48,6 +48,11 @@ MISSED = """
   2.5 M 1.6 s, where that of 23 November took 67 ms and 1.2 s; the code of then, measured beside it on the later machine,
   takes 112 to 115 ms and 1.7 s. So the aims of 2 from the MemTable are kept on the one and missed on the other. So it is
   with ingest: 0.65 of the floor there, 0.60 here, for the code of then as well.
+* **Patches, against `merge_insert` that rewrites columns** (merge-strategies). Both write the patched column of all rows anew,
+  and neither anything else of size, so there is little to be had: 0.97 to 1.16. `merge_insert` chooses `rewrite_rows` here by
+  itself, which takes 2.4 to 2.9 times as long as ours. The machine of 27 November took 1.9 to 2.8 times as long as that of
+  23 November, from which the costs of `lancewal_flusher.tasks.cost` are: that is why less time is predicted than taken. What
+  they decide follows from ratios.
 * **A store 30 ms away** (distance). What waits for one another costs 30 ms each. Opening a table of which all is merged
   and reading it is eight requests one behind the other, 0.26 s by themselves: listing and reading the contract, listing
   the page of states, asking for the number behind the newest, reading the newest (in this order: what is seen to be there
@@ -59,19 +64,27 @@ MISSED = """
   What two members that start, or end, take besides is Kafka's group: partitions are dealt out to the first alone and then
   to both, and with the first group of a broker it makes its topic of offsets. A start is 0.6 s of imports of each, two
   joinings of half a second at most, as heartbeats bring them, and two claims of 256 partitions one after the other.
-* **64 partitions at 10,000 rows/s on two cores** (steady). Broker, two members, flusher, producer and reader share two
-  cores and leave a tenth of them idle: the broker alone takes two thirds of one. An eighth of the partitions is sealed at a
-  time, flushed and merged, which is every six seconds, and fragments are compacted meanwhile: while that computes, a few
-  reads take 1 to 2 s instead of 0.25, and what they show is as old. Most rows are seen after half a second.
-* **Ingest of many partitions** (partitions). Each poll and each segment is of all partitions, 20 rows of each of 512.
-  Processor time of a segment of 10,000 rows, the least of sixty in one thread, beside other programs: 26 ms of one
-  partition, 35 of 64, 57 to 63 of 512; since Python's collector no longer looks at what is on its way, 50 to 53 (rates
-  above: before that). That is 45 us of each of 512 beside what its rows take. Measured one by one: 8 to 9 us are the copy
-  by which a MemTable keeps no rows of other regions in memory, made of sixteen segments at once (ordered by one `take` of
-  all regions it took 4 to 6 us, but of 64 partitions longer than now); 5 us its slice of the batch that was decoded, of
-  eleven columns, made and freed; 3 to 5 us to join these slices into the record batches of a segment. The rest is some
-  seventy calls of Python's functions a region and segment, in poll, weights, entry, header, checks and seal, none of which
-  stands out. In threads a segment takes longer than that: the loop and two decoders share Python's one lock.
+* **10,000 rows/s into many partitions on two cores** (steady). Broker, two members, flusher, producer and reader share two
+  cores: of 64 partitions the broker takes half of one, and the members together as much; of 512 three quarters each. An
+  eighth of the partitions is sealed at a time, flushed and merged, and fragments are compacted meanwhile: while that
+  computes, reads wait, and what they show is as old. These figures swing with the machine: 64 partitions gave 553 and
+  2,383 ms on that of 26 November, 448 to 510 and 888 to 1,013 in short runs on that of 27 November, and the figures above
+  there in a long one.
+* **512 partitions at 10,000 rows/s on two cores** (steady). All is stored and merged, but a reader that is left less than
+  half a core does not catch up: each segment has an entry of each of 256 partitions, some 3,400 entries of three rows a
+  second, and what is not merged yet is more than a million rows. A read that finds them anew takes 70 us of CPU for each
+  entry, of which Python's collector of cycles, looking at what was made, is a third to a half: so its rows are as old as it
+  takes. On a local folder with nothing beside it, plans of as many partitions take 37 ms warm and 1.2 s cold (partitions).
+* **Ingest of many partitions** (partitions). Each poll and each segment is of all partitions, some 20 rows of each of 512 in a
+  poll of 10,000. With default settings what is polled beside a segment goes together into the next one, up to 60,000 rows
+  where it lags: a region and segment then costs a sixth for each row. A segment of each poll, as rows come that leave time
+  between polls, is the row below it. A region and segment took some 45 us of Python beside what its rows take (least of
+  sixty segments, one thread). Nine of these were slices of the batch that was decoded, made, freed and joined: its rows are
+  a place in that batch now, and what lies side by side is joined as one. 8 to 9 us are the copy by which a MemTable keeps no
+  rows of other regions in memory, made of sixteen segments at once (ordered by one `take` of all regions it took 4 to 6 us,
+  but of 64 partitions longer than now). The rest is some seventy calls of Python's functions, in poll, weights, entry,
+  header, checks and seal, none of which stands out. In threads a segment takes longer than that: the loop and two decoders
+  share Python's one lock.
 * **Strong reads with unmerged keys, counts** (reads). Rows that are hidden cost a pass over all columns, be they one of a
   hundred or ten: quiet runs on two machines gave 1.11 and 1.21 for 1 %, 1.25 and 1.21 for 10 %. A count that is asked again
   takes 1 to 2 ms; the first behind new records folds their keys, and looks them up in the key index, which is two

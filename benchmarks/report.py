@@ -38,10 +38,12 @@ def _merge_rows(text: str, name: str, from_flushed: str, from_memtable: str) -> 
 def _strategy_rows(kind: str, percent: int) -> list[_Row]:
     """What ``merge_strategies`` measures."""
     name = f"{kind}_{percent}_percent"
-    text = f"{percent} % of the rows " + ("updated" if kind == "updates" else "patched in one column of seven")
+    patches = kind == "patches"
+    text = f"{percent} % of the rows " + ("patched in one column of seven" if patches else "updated")
+    peer = "the faster write_mode of merge_insert" if patches else "merge_insert"
+    modes = ("rewrite_rows", "rewrite_columns") if patches else ("rewrite_rows",)
     return [
-        (f"{text}: merge_insert over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster", "above 1",
-         ".2f"),
+        (f"{text}: {peer} over ours, from FLUSHED to committed", f"{name}_from_flushed_times_faster", "above 1", ".2f"),
         ("fragments: hidden rows alone", f"{name}_fragments_hide", "-", ".0f"),
         ("fragments: written anew right behind", f"{name}_fragments_rewrite", "-", ".0f"),
         ("fragments: columns in place", f"{name}_fragments_columns", "-", ".0f"),
@@ -52,7 +54,7 @@ def _strategy_rows(kind: str, percent: int) -> list[_Row]:
         ("written, compaction right behind included, MiB", f"{name}_mib_written", "-", ",.1f"),
         ("FLUSHED to committed, ms", f"{name}_from_flushed_ms", "-", ",.0f"),
         ("the same and the compaction right behind, ms", f"{name}_with_compaction_ms", "-", ",.0f"),
-        ("merge_insert, ms", f"{name}_merge_insert_ms", "-", ",.0f"),
+        *((f"merge_insert, write_mode {mode}, ms", f"{name}_merge_insert_{mode}_ms", "-", ",.0f") for mode in modes),
     ]  # fmt: skip
 
 
@@ -108,8 +110,13 @@ def _distance_rows() -> Iterator[_Row]:
 
 
 def _steady_rows() -> Iterator[_Row]:
-    for partitions, (requests, p50, p99) in {4: ("40", "450", "800"), 64: ("45", "500", "900")}.items():
+    for partitions, (requests, p50, p99) in {
+        4: ("40", "450", "800"),
+        64: ("45", "500", "900"),
+        512: ("60", "700", "1,500"),
+    }.items():
         said = f"{partitions} partitions:"
+        yield f"{said} rows a second", f"rows_per_s_{partitions}", "-", ",.0f"
         yield f"{said} requests a second", f"requests_{partitions}", _at_most(requests), ".1f"
         yield f"{said} the same as `lancewal estimate` expects it", f"expected_requests_{partitions}", "-", ".1f"
         yield f"{said} segments a second", f"wal_puts_{partitions}", _at_most("20"), ".1f"
@@ -134,7 +141,9 @@ def _partitions_rows() -> Iterator[_Row]:
         aim = {1: "-", 64: "at least 0.95", 512: "at least 0.85"}.get(count, "-")
         if count > 1:
             yield f"{said}ingest over that of one partition", f"rate_ratio{key}", aim, ".2f"
+            yield f"{said}the same with a segment of each poll of 10,000", f"small_rate_ratio{key}", "-", ".2f"
         yield f"{said}ingest, rows/s", f"rows_per_s{key}", "-", ",.0f"
+        yield f"{said}the same with a segment of each poll of 10,000", f"small_rows_per_s{key}", "-", ",.0f"
         yield (
             f"{said}warm strong plan, ms",
             f"warm_plan_ms{key}",

@@ -1,8 +1,8 @@
 """All services at 10,000 rows/s, at a store 30 ms away: what they ask of it a second, and how soon a row is seen.
 
 Broker, two ingest services and a flusher are processes as production runs them, with default settings; this process produces.
-Its client waits 50 ms for more rows of a partition: with 5 ms nearly every row of 64 partitions is a request of its own, some
-thousand a second, which take most of a core of the broker, and rows that wait for the broker are no fresher.
+Its client waits 50 ms for more rows of a partition, of hundreds of them 200: with 5 ms nearly every row of 64 partitions is a
+batch of its own, some thousand a second, which take most of a core of the broker, and rows that wait for it are no fresher.
 The store is the small S3 of ``tests.support``.  Rows are upserts of the base table's keys, one after another in an order of
 chance, so that a key comes again after five seconds only.
 
@@ -47,7 +47,9 @@ from lancewal_flusher.define.create import create_table
 from tests.support.small_s3.child import SmallS3Process
 from tests.support.small_s3.requests import StoreRequest, by_kind, of_the_protocol
 
-PARTITIONS = (4, 64)
+PARTITIONS = (4, 64, 512)
+BROKER = ("-Xmx1g", "-XX:+UseSerialGC")
+"""It runs for minutes: Java compiles what is called often, as a broker in production does."""
 RATE = 10_000
 MEMBERS = 2
 WARM_S, COUNTED_S, READ_S = 30.0, 150.0, 40.0
@@ -55,7 +57,8 @@ ROW_BYTES = 150.0
 PIECE_S = 0.01
 QUEUED_MAX = 50_000
 """Rows that wait in the producer: half of what its client lets wait."""
-PRODUCER_LINGER_MS = 50
+PRODUCER_LINGER_MS, PRODUCER_LINGER_MANY_MS, MANY = 50, 200, 100
+"""Of few partitions, and of so many and more."""
 LISTINGS = "listings of the log by garbage rounds"
 METHODS = {"put": ("PUT", "POST"), "get": ("GET", "HEAD"), "list": ("LIST",), "delete": ("DELETE",)}
 
@@ -79,7 +82,7 @@ def _measure(folder: Path, partitions: int) -> dict[str, float]:
     topics = {topic: partitions, f"{topic}.dead-letters": 1}
     with ExitStack() as stack:
         store = stack.enter_context(SmallS3Process(0.0, folder / "s3.log"))
-        broker = stack.enter_context(KafkaBroker(folder / "kafka", topics=topics))
+        broker = stack.enter_context(KafkaBroker(folder / "kafka", topics=topics, jvm_options=BROKER))
         servers, uri = broker.bootstrap_servers, f"s3://bucket/{FOLDER}"
         config.write_text(
             f"""
@@ -101,7 +104,8 @@ http: {{ingest_port: 0, flusher_port: 0}}
         ]
         try:
             time.sleep(15)  # imports and the first joining of the group
-            with _producing(servers, topic) as produced:
+            linger_ms = PRODUCER_LINGER_MS if partitions < MANY else PRODUCER_LINGER_MANY_MS
+            with _producing(servers, topic, linger_ms) as produced:
                 time.sleep(WARM_S)
                 store.take()
                 began, before = time.monotonic(), produced()
@@ -148,11 +152,11 @@ def _freshness(uri: str, store: SmallS3Process) -> dict[str, float]:
 
 
 @contextmanager
-def _producing(servers: str, topic: str) -> Iterator[Callable[[], int]]:
+def _producing(servers: str, topic: str, linger_ms: int) -> Iterator[Callable[[], int]]:
     """At ``RATE``, beside what is done inside ``with``; tells how many rows were produced so far."""
     over, produced = threading.Event(), [0]
     with ThreadPoolExecutor(1) as pool:
-        producing = pool.submit(_produce, servers, topic, over, produced)
+        producing = pool.submit(_produce, servers, topic, linger_ms, over, produced)
         try:
             yield lambda: produced[0]
         finally:
@@ -160,11 +164,9 @@ def _producing(servers: str, topic: str) -> Iterator[Callable[[], int]]:
             producing.result()
 
 
-def _produce(servers: str, topic: str, over: threading.Event, produced: list[int]) -> None:
+def _produce(servers: str, topic: str, linger_ms: int, over: threading.Event, produced: list[int]) -> None:
     """What the broker does not take, as in its first seconds, waits here, and is produced later as fast as it goes."""
-    producer = Producer(
-        {"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": PRODUCER_LINGER_MS}
-    )
+    producer = Producer({"bootstrap.servers": servers, "partitioner": "murmur2_random", "linger.ms": linger_ms})
     ids = np.random.default_rng(3).permutation(BASE_ROWS).tolist()
     piece = int(RATE * PIECE_S)
     began, n = time.monotonic(), 0

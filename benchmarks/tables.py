@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -22,7 +23,7 @@ from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
-from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from tests.support.silent_observer import SilentObserver
 
@@ -60,15 +61,20 @@ class MemoryIngest:
         seal_rows: int,
         segment_rows: int,
         tasks: Tasks | None = None,
+        *,
+        as_served: bool = False,
     ) -> None:
+        """``as_served``: segments grow as with a service's default settings, and ``segment_rows`` is what a poll brings."""
         opened = OpenedTable.over(
             address.store(), address.table(), contract, tasks or ThreadTasks(workers=4), SystemClock()
         )
         context = IngestContext(*opened.parts, lambda: uuid.uuid4().hex)
+        limits = WorkerLimits(poll_records=segment_rows)
         self.source = source
         self.worker = IngestWorker(
             context, self.source, _NoDeadLetters(), Preparer(contract), OwnerId("benchmark"), SilentObserver(),
-            SealPolicy(rows=seal_rows), None, WorkerLimits(poll_records=segment_rows, segment_rows=segment_rows, linger_s=0.0),
+            SealPolicy(rows=seal_rows), MemoryPolicy(memtables_ratio=1.0) if as_served else None,
+            limits if as_served else replace(limits, segment_rows=segment_rows, linger_s=0.0),
         )  # fmt: skip
         self.worker.subscribe()
 
