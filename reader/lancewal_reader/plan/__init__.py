@@ -8,5 +8,5 @@
 
 ``hidden`` are the merged rows that what is unmerged in a plan supersedes, kept for the next one.
 
-May import: point.
+May import: point, python_collector.
 """

@@ -63,6 +63,7 @@ from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_core.wal.walk import Walk, walk_cached, walk_trailers
 from lancewal_reader.plan.log_entries import EntryRef, KnownEntries, LogEntries
 from lancewal_reader.plan.open_versions import OpenVersions
+from lancewal_reader.python_collector import many_objects_made
 
 T = TypeVar("T")
 PLANS_MAX = 20
@@ -180,6 +181,7 @@ def plan_strong(context: PlanContext) -> ReadPlan:
     return looked_again(context, lambda: _plan_once(context), "no consistent plan")
 
 
+@many_objects_made()
 def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
     """What ``once`` gives, tried again where something has moved meanwhile, but for the contract; ``PlanRetriesExhausted``
     says that it ``failed``."""

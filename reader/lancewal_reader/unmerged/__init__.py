@@ -4,5 +4,5 @@
 ``flushed``, and ``entries`` of the log.  What was ``loaded`` is kept for the next plan, which often goes on from it.
 ``completed`` are rows of which the table has the other columns.
 
-May import: left_out, plan.
+May import: left_out, plan, python_collector.
 """

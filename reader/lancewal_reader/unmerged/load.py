@@ -31,6 +31,7 @@ from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
+from lancewal_reader.python_collector import many_objects_made
 from lancewal_reader.unmerged.entries import reduced, remembered
 from lancewal_reader.unmerged.flushed import SnapshotCache, read_flushed, repaired
 from lancewal_reader.unmerged.loaded import Begun, Loaded, LoadedCache
@@ -124,6 +125,7 @@ def folding_of(contract: Contract, on_conflict: OnConflict = "leave-out") -> Fol
     return {"canonical": Folding(), "bytes": SideBySide(on_conflict)}[contract.key_format]
 
 
+@many_objects_made()
 def load(
     context: DeltaContext,
     deltas: Sequence[RegionDelta],
