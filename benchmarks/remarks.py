@@ -73,8 +73,9 @@ MISSED = """
 * **512 partitions at 10,000 rows/s on two cores** (steady). All is stored and merged, but a reader that is left less than
   half a core does not catch up: each segment has an entry of each of 256 partitions, some 3,400 entries of three rows a
   second, and what is not merged yet is more than a million rows. A read that finds them anew takes 70 us of CPU for each
-  entry, of which Python's collector of cycles, looking at what was made, is a third to a half: so its rows are as old as it
-  takes. On a local folder with nothing beside it, plans of as many partitions take 37 ms warm and 1.2 s cold (partitions).
+  entry: so its rows are as old as it takes.  (More than a third of these 70 was Python's collector of cycles, looking at what
+  was made, which it no longer does meanwhile; the figures above are from before that.)  On a local folder with nothing beside
+  it, plans of as many partitions take 37 ms warm and 1.2 s cold (partitions).
 * **Ingest of many partitions** (partitions). Each poll and each segment is of all partitions, some 20 rows of each of 512 in a
   poll of 10,000. With default settings what is polled beside a segment goes together into the next one, up to 60,000 rows
   where it lags: a region and segment then costs a sixth for each row. A segment of each poll, as rows come that leave time
@@ -103,7 +104,7 @@ MISSED = """
   text Lance is asked for twice as many rows, with their texts, which are scored anew; that takes about twice as long as its
   own query of 1.5 to 3 ms, and plan, unmerged rows and putting both together 3 to 4 ms. Five times as long is little. A phrase
   of frequent words is the slowest: each place where an unmerged row has its rarest word is looked at, and Lance does not look
-  at those rows. The figures of `search` and `search-large` are older than points 6 to 8 of
+  at those rows. The figures of `search-large` are older than points 6 to 8 of
   [decision 0042](decisions/0042-what-searches-compare-is-kept-by-what-it-was-read-from.md), which has what these changed.
 * **Vector queries during merges** (search). Each query is the first of its state, before and behind a merge of 10,000 rows
   of 1.6 kB. Before it the vectors are read from the flush, and it is looked up where the rows lie that they replace: 20 ms,
