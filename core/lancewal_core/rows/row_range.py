@@ -7,14 +7,10 @@ together.  Whoever has a range keeps its whole batch in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from graphlib import CycleError, TopologicalSorter
-from operator import attrgetter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import pyarrow as pa
-
-_BEGIN = attrgetter("begin")
 
 
 class RowRange(NamedTuple):
@@ -59,32 +55,3 @@ def joined(ranges: Iterable[RowRange], schema: pa.Schema) -> pa.RecordBatch:
     if len(found) == 1:
         return found[0]
     return pa.concat_batches(found) if found else pa.RecordBatch.from_pylist([], schema=schema)
-
-
-def side_by_side(sequences: Sequence[Sequence[RowRange]]) -> list[pa.RecordBatch]:
-    """All rows, those of each sequence in its order, and in few slices: batch by batch, each behind those that a sequence has
-    before it.  Where two sequences have two batches in different orders, one sequence behind the other."""
-    held: dict[int, list[RowRange]] = {}
-    order: TopologicalSorter[int] = TopologicalSorter()
-    known: set[tuple[int, int]] = set()
-    for ranges in sequences:
-        before: RowRange | None = None
-        for one in ranges:
-            here = id(one.batch)
-            if before is None or before.batch is not one.batch:
-                if here not in held:
-                    held[here] = []
-                    order.add(here)
-                follows = None if before is None else (here, id(before.batch))
-                if follows is not None and follows not in known:
-                    known.add(follows)
-                    order.add(*follows)
-            elif one.begin < before.end:
-                return slices(one for ranges in sequences for one in ranges)
-            held[here].append(one)
-            before = one
-    try:
-        batches = [*order.static_order()]
-    except CycleError:
-        return slices(one for ranges in sequences for one in ranges)
-    return [found for here in batches for found in slices(sorted(held[here], key=_BEGIN))]

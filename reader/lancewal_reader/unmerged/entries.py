@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError
+from itertools import chain, pairwise
+from operator import attrgetter
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import PlanStale
 from lancewal_core.ids import Position, Region
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import project_rows
-from lancewal_core.rows.row_range import RowRange
+from lancewal_core.rows.row_range import RowRange, slices
 from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
 from lancewal_core.wal.segment_cache import SegmentCache, read_segment
 from lancewal_reader.plan.log_entries import EntryRef
+from lancewal_reader.unmerged.one_order import one_order
 
 Wanted = Mapping[str, Sequence[tuple[Region, EntryRef]]]
 """Entries by the key of the segment that holds them."""
 Rows = dict[tuple[Region, Position], RowRange]
 """By the region and first position of an entry."""
+_BEGIN = attrgetter("begin")
 
 
 def remembered(opened: OpenedTable, cache: SegmentCache, wanted: Wanted) -> Rows:
@@ -69,3 +75,19 @@ def _below(entry: Entry, next_: Position) -> RowRange:
         return entry.range
     rows = entry.rows
     return RowRange.whole(rows.filter(pc.less(rows[OFFSET], next_)))
+
+
+def few_slices(sequences: Sequence[Sequence[RowRange]]) -> list[pa.RecordBatch]:
+    """All rows, those of each sequence in its order, batch by batch: what lies side by side in one is one slice.  Where
+    sequences have batches, or one has rows of a batch, in different orders: one sequence behind the other."""
+    held: dict[int, list[RowRange]] = {}
+    for one in chain.from_iterable(sequences):
+        held.setdefault(id(one.batch), []).append(one)
+    pairs = chain.from_iterable(map(pairwise, sequences))
+    if any(one.batch is before.batch and one.begin < before.end for before, one in pairs):
+        return slices(chain.from_iterable(sequences))
+    try:
+        batches = one_order((id(one.batch) for one in ranges) for ranges in sequences)
+    except CycleError:
+        return slices(chain.from_iterable(sequences))
+    return [found for batch in batches for found in slices(sorted(held[batch], key=_BEGIN))]

@@ -19,7 +19,6 @@ import pyarrow as pa
 from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
 from lancewal_core.ids import Region
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.rows import row_range
 from lancewal_core.rows.fold import Folded, divide, extend, fold_onto, side_by_side
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project, project_rows
@@ -32,7 +31,7 @@ from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
 from lancewal_reader.python_collector import many_objects_made
-from lancewal_reader.unmerged.entries import reduced, remembered
+from lancewal_reader.unmerged.entries import few_slices, reduced, remembered
 from lancewal_reader.unmerged.flushed import SnapshotCache, read_flushed, repaired
 from lancewal_reader.unmerged.loaded import Begun, Loaded, LoadedCache
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
@@ -200,7 +199,7 @@ def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) 
         of_regions = [
             [rows[delta.region, s.first] for s in delta.sources if isinstance(s, EntryRef) and s.rows] for delta in some
         ]
-        operations = pa.Table.from_batches(row_range.side_by_side(of_regions), schema)
+        operations = pa.Table.from_batches(few_slices(of_regions), schema)
         if schema is not projected.wal:
             operations = project_rows(operations, whole, projected)
         mine = [part for (region, _), part in zip(refs, parts, strict=True) if region in regions]

@@ -11,8 +11,7 @@ Guarantees
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from graphlib import TopologicalSorter
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TypeAlias
 
 from lancewal_core.errors import InvalidInput, TooManyUnmerged
@@ -20,6 +19,7 @@ from lancewal_core.ids import Generation, Region
 from lancewal_core.store.json_object import is_whole
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import RegionDelta, Source
+from lancewal_reader.unmerged.one_order import one_order
 
 UNMERGED_KEYS_MAX = 10_000_000
 """Keys of which a read holds its unmerged rows in memory; more of them are refused."""
@@ -35,14 +35,17 @@ def records_of(source: Source) -> int:
     return source.rows if isinstance(source, EntryRef) else source.next - source.first
 
 
+def _of_each(deltas: Iterable[RegionDelta]) -> Iterator[int]:
+    return (records_of(source) for delta in deltas for source in delta.sources)
+
+
 def records_in(deltas: Iterable[RegionDelta]) -> int:
-    return sum(records_of(source) for delta in deltas for source in delta.sources)
+    return sum(_of_each(deltas))
 
 
 def has_more_than(records: int, deltas: Iterable[RegionDelta]) -> bool:
     """At the cost of as many sources as have so many records."""
-    sums = accumulate(records_of(source) for delta in deltas for source in delta.sources)
-    return any(count > records for count in sums)
+    return any(count > records for count in accumulate(_of_each(deltas)))
 
 
 class Portions:
@@ -107,17 +110,9 @@ def _object(region: Region, source: Source) -> _Object:
     return source.segment if isinstance(source, EntryRef) else (region, source.generation)
 
 
-def _in_order(deltas: Sequence[RegionDelta]) -> Iterator[_Object]:
+def _in_order(deltas: Sequence[RegionDelta]) -> list[_Object]:
     """Each object behind those with earlier records of one of its regions.
 
     There is such an order, that in which they were written: a region's next record is written when all before are durable.
     """
-    order: TopologicalSorter[_Object] = TopologicalSorter()
-    for delta in deltas:
-        objects = [_object(delta.region, source) for source in delta.sources]
-        for found in objects[:1]:
-            order.add(found)
-        for before, found in pairwise(objects):
-            if found != before:
-                order.add(found, before)
-    return iter(order.static_order())
+    return one_order((_object(delta.region, source) for source in delta.sources) for delta in deltas)

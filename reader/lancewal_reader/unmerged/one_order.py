@@ -1,0 +1,28 @@
+"""One order for what several sequences have in an order of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from graphlib import TopologicalSorter
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
+
+
+def one_order(sequences: Iterable[Iterable[T]]) -> list[T]:
+    """Each item once, behind those that a sequence has before it; ``graphlib.CycleError`` where there is no such order.
+
+    An item that follows upon itself counts once.
+    """
+    order: TopologicalSorter[T] = TopologicalSorter()
+    known: set[tuple[T, T]] = set()
+    for items in sequences:
+        before: T | None = None
+        for item in items:
+            if before is None:
+                order.add(item)
+            elif item != before and (before, item) not in known:
+                known.add((before, item))
+                order.add(item, before)
+            before = item
+    return [*order.static_order()]
