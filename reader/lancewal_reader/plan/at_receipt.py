@@ -223,6 +223,7 @@ def _check_given_up(context: PlanContext, region: Region, merged: Position, cut:
 
 def _walk_logs(context: PlanContext, parts: Seq[_Part]) -> dict[LogId, Walk[Segment | Trailer]]:
     """Each log once, for all its regions."""
+    context.begin_walks()
     by_log: dict[LogId, list[_Part]] = {}
     for part in parts:
         by_log.setdefault(part.record.log, []).append(part)

@@ -168,6 +168,11 @@ class PlanContext(OpenedTable):
     entries: KnownEntries = field(default_factory=KnownEntries)
     """Those of logs that plans have walked last."""
 
+    def begin_walks(self) -> None:
+        """Those of another plan."""
+        if self.cache is not None:
+            self.cache.next_plan()
+
 
 def plan_eventual(context: PlanContext) -> ReadPlan:
     """The newest table version alone."""
@@ -189,8 +194,6 @@ def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
     for attempt in range(PLANS_MAX):
         if attempt:
             context.clock.sleep(PAUSE_S * attempt)
-        if context.cache is not None:
-            context.cache.next_plan()
         try:
             return once()
         except ContractChanged:
@@ -263,6 +266,7 @@ def check_contract(context: PlanContext) -> None:
 def _walk_logs(
     context: PlanContext, held: Mapping[Region, Seq[GenerationRecord]]
 ) -> dict[LogId, Walk[Segment | Trailer]]:
+    context.begin_walks()
     starts: dict[LogId, Sequence] = {}
     for records in held.values():
         for record in records:
