@@ -63,8 +63,7 @@ def run() -> dict[str, float]:
                     if kind == "patches":
                         peers["rewrite_columns"] = copy_table(pair.peer.path, folder / "rewrite-columns")
                     found.add(pair.ours, peers, batch(pair, ROWS * percent // 100), first=n % 2 == 0)
-                    pair.check()
-                    for path in peers.values():
+                    for path in (pair.ours.path, *peers.values()):
                         check(path, pair.upserts.model)
                     pair.ours.close()
                     shutil.rmtree(folder)

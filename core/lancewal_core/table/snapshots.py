@@ -154,6 +154,12 @@ def find_branch(table: Table, name: str) -> Branch | None:
     return next((branch for branch in table.branches() if branch.name == name), None)
 
 
+def has_notes(table: Table, name: str, notes: Mapping[str, str]) -> bool:
+    """Whether the branch of that name is the one of which this was noted, and nothing since: names are given again."""
+    branch = find_branch(table, name)
+    return branch is not None and branch.notes == notes
+
+
 def check_name(name: str) -> str:
     """``name``; ``InvalidInput`` where no snapshot may be called so: it is part of a path, and of Lance's names."""
     plain = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)

@@ -21,6 +21,7 @@ from lancewal_core.table.snapshots import (
     begun_ms,
     check_name,
     find_branch,
+    has_notes,
     is_ours,
     snapshot_of,
     snapshots_there,
@@ -43,8 +44,7 @@ def drop_snapshot(table: Table, name: str, *, look_only: bool = False) -> None:
 
 def drop_made(table: Table, made: Snapshot) -> bool:
     """Whether it was still there; another one of its name stays."""
-    branch = find_branch(table, made.name)
-    return branch is not None and branch.notes == made.notes() and table.drop_branch(made.name)
+    return has_notes(table, made.name, made.notes()) and table.drop_branch(made.name)
 
 
 def overdue(table: Table, now_ms: int) -> Sequence[str]:

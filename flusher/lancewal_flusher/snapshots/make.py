@@ -51,7 +51,16 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import Committed, PinnedTable, TableCommit
-from lancewal_core.table.snapshots import NOTE, Snapshot, begun, check_name, check_until, find_branch, is_ours
+from lancewal_core.table.snapshots import (
+    NOTE,
+    Snapshot,
+    begun,
+    check_name,
+    check_until,
+    find_branch,
+    has_notes,
+    is_ours,
+)
 from lancewal_flusher.commit.send import hide
 from lancewal_flusher.context import FlusherContext
 
@@ -120,7 +129,7 @@ def make_snapshot(
         left = left_out_of(planned.schema)
         counts = left.waiting, left.unmerged, left.partitions
         made = Snapshot(name, found.version, version, str(planned.receipt), now, until, *counts)
-        if not _is_mine(context, name, mark):
+        if not has_notes(context.table, name, mark):
             raise _dropped(name)
         context.table.note_branch(name, made.notes())
         return Made(made, found.rows.num_rows, sum(len(rows) for rows in found.hidden.values()))
@@ -171,12 +180,6 @@ def _unmerged(
     return _Unmerged(plan.version, live(keys) if keys.num_rows else {}, rows)
 
 
-def _is_mine(context: FlusherContext, name: str, mark: Mapping[str, str]) -> bool:
-    """Whether the branch of that name is the one that was begun here, by what is noted of it."""
-    branch = find_branch(context.table, name)
-    return branch is not None and branch.notes == mark
-
-
 def _dropped(name: str) -> SnapshotMissing:
     return SnapshotMissing(f"snapshot {name} was dropped while it was made: make it again", snapshot=name)
 
@@ -190,7 +193,7 @@ def _branch(
         raise _taken(name, ours=True)
     maker = context.new_id()
     mark = begun(context.clock.now_ms(), maker)
-    if not _is_mine(context, name, {}):
+    if not has_notes(context.table, name, {}):
         raise _dropped(name)
     try:
         context.table.note_branch(name, mark)
@@ -198,7 +201,7 @@ def _branch(
         # Step 4
         context.table.at(found.version)
     except LancewalError:
-        if _is_mine(context, name, mark) or _is_mine(context, name, {}):
+        if has_notes(context.table, name, mark) or has_notes(context.table, name, {}):
             context.table.drop_branch(name)
         raise
     return version, mark
