@@ -28,6 +28,7 @@ from lancewal_core.cli.output import say
 from lancewal_core.cli.unused_imports import without_pandas
 from lancewal_core.errors import BUG, ActionNeeded, LancewalError
 from lancewal_core.process import failpoints
+from lancewal_core.process.stop_signals import end_process
 
 GROUP = "lancewal.commands"
 _DISTRIBUTION = "lancewal"
@@ -163,7 +164,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """The console script."""
     without_pandas()
-    sys.exit(run(sys.argv[1:]))
+    end_process(run(sys.argv[1:]))
 
 
 if __name__ == "__main__":

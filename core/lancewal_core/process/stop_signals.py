@@ -7,6 +7,10 @@ Guarantees
     what comes behind the loop hangs: Python waits for threads before it ends.
  3. What ends so ends as a crash does, behind one log line.  Whatever was under way is left as a crash leaves it: the
     protocols are safe against one at any point, so nothing is lost or done twice; the next process finds more to do.
+ 4. Also where a library holds the interpreter itself, or the interpreter's own end hangs, so that no thread of Python runs
+    any more: ``HELD_S`` later, with exit code 1, and what every thread was doing then on stderr.
+ 5. ``end_process``: a process that was told to stop, and has done what is left to do, ends at once.  The libraries of its
+    store, its broker and its table have threads of their own, which the interpreter's end takes apart under them.
 
 A signal's handler in Python runs in the main thread alone, between two steps of it, and so not while that waits in a
 library.  The number of the signal is therefore also written into a pipe, by the interpreter's handler in C, and a thread
@@ -15,17 +19,26 @@ reads it there.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from lancewal_core.errors import MAY_PASS
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HELD_S = 5.0
+"""How long a thread of Python may not come to run when the time is over."""
+
+_STDERR = 2
+
+_told = threading.Event()
 
 
 @contextmanager
@@ -37,6 +50,7 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     def stop(number: int, _: object) -> None:
         nonlocal told
         told = True
+        _told.set()
         signal.signal(number, signal.SIG_DFL)
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
@@ -61,6 +75,7 @@ def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
             ready, _, _ = select.select([reading], [], [], 0.2)
             if ready and any(number in _SIGNALS for number in os.read(reading, 64)):
                 # Not ended by ``over``: what comes behind the block may hang as well.
+                faulthandler.dump_traceback_later(seconds + HELD_S, exit=True, file=_STDERR)
                 time.sleep(seconds)
                 late()
                 os._exit(MAY_PASS)
@@ -73,6 +88,16 @@ def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(before)
         over.set()
+
+
+def end_process(code: int) -> NoReturn:
+    """Guarantee 5, where a signal has come to ``stop_signals``; else as ``sys.exit``."""
+    if _told.is_set():
+        with suppress(OSError):  # nobody reads it any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def returned_in_time(call: Callable[[], None], timeout_s: float) -> bool:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import IO
 
 import pytest
@@ -19,19 +20,28 @@ SETTING_S = 0.5
 PATIENCE_S = 120.0
 """Until a process that does not end fails the test."""
 PROGRAM = """
-import concurrent.futures, sys, threading, time
-from lancewal_core.process.stop_signals import end_in_time, returned_in_time, stop_signals
+import atexit, concurrent.futures, ctypes, sys, threading, time
+from lancewal_core.process import stop_signals as rules
+from lancewal_core.process.stop_signals import end_in_time, end_process, returned_in_time, stop_signals
 
-with end_in_time({seconds}, lambda: print("late", flush=True)), stop_signals() as stopping:
+with end_in_time({seconds}, lambda: {late}), stop_signals() as stopping:
     {body}
 print("behind", flush=True)
 {behind}
 """
 
 
-def program(body: str, behind: str = "", seconds: float = SETTING_S) -> subprocess.Popen[str]:
-    text = PROGRAM.format(seconds=seconds, body=body, behind=behind)
-    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def program(
+    body: str, behind: str = "", seconds: float = SETTING_S, late: str = 'print("late", flush=True)'
+) -> Iterator[subprocess.Popen[str]]:
+    text = PROGRAM.format(seconds=seconds, body=body, behind=behind, late=late)
+    command = [sys.executable, "-c", text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def line(process: subprocess.Popen[str]) -> str:
@@ -43,7 +53,7 @@ def line(process: subprocess.Popen[str]) -> str:
 @pytest.mark.parametrize(
     "body",
     [
-        "import ctypes; print('hangs', flush=True); lib = ctypes.CDLL(None); [lib.sleep(1000) for _ in range(9)]",
+        "print('hangs', flush=True); lib = ctypes.CDLL(None); [lib.sleep(1000) for _ in range(9)]",
         "threading.Thread(target=time.sleep, args=(1000,)).start(); print('hangs', flush=True)\n"
         "    while not stopping(): time.sleep(0.01)",
         "pool = concurrent.futures.ThreadPoolExecutor(1); pool.submit(time.sleep, 1000); print('hangs', flush=True)\n"
@@ -69,6 +79,29 @@ def test_an_end_in_time_is_left_alone() -> None:
         process.terminate()
         assert process.wait(PATIENCE_S) == 0
         assert (process.stdout.read() if process.stdout else "") == "behind\n"
+
+
+def test_it_ends_where_no_thread_of_python_comes_to_run_and_says_where_all_stood() -> None:
+    # What says that it is late holds the interpreter, and everything else with it.
+    body = "rules.HELD_S = 0.5; print('runs', flush=True); time.sleep(1000)"
+    with program(body, seconds=0.01, late="ctypes.PyDLL(None).sleep(1000)") as process:
+        assert line(process) == "runs"
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 1
+        assert "in watch" in (process.stderr.read() if process.stderr else "")
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_who_was_told_to_stop_does_not_wait_for_the_interpreters_end(told: bool) -> None:
+    body = f"print('runs', flush=True)\n    while not stopping() and {told}: time.sleep(0.01)"
+    behind = "print('ends'); atexit.register(print, 'taken apart'); end_process(7)"
+    with program(body, behind, seconds=PATIENCE_S) as process:
+        assert line(process) == "runs"
+        if told:
+            process.terminate()
+        assert process.wait(PATIENCE_S) == 7
+        said = process.stdout.read() if process.stdout else ""
+        assert said == "behind\nends\n" + ("" if told else "taken apart\n")
 
 
 def test_without_a_signal_nothing_is_ended() -> None:
