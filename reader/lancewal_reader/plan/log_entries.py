@@ -74,32 +74,34 @@ class _Entries:
 
 
 class LogEntries:
-    """Those of one walk, perhaps of others too: of these none is told."""
+    """Those of one walk, perhaps of others too: of these none is told.  It outlasts the plan, and keeps no rows: those of
+    what was walked are for a ``SegmentCache`` alone to keep."""
 
     def __init__(self, walked: Walk[Segment | Trailer], known: LogEntries | None = None) -> None:
         """``known``: of another walk of this log; what both have is not gone over again."""
-        self.walked = walked
+        self.end = walked.end
+        self.fenced = walked.fence is not None
         begin = walked.segments[0].sequence if walked.segments else walked.end
         self._of: dict[Region, _Entries] = {}
-        self._begin, self._end = begin, begin
+        self._begin, self._known_end = begin, begin
         if known is not None and known._reaches(begin) and begin - known._begin <= len(walked.segments):
-            self._of, self._begin, self._end = known._of, known._begin, known._end
-        for segment in walked.segments[max(0, self._end - begin) :]:
+            self._of, self._begin, self._known_end = known._of, known._begin, known._known_end
+        for segment in walked.segments[max(0, self._known_end - begin) :]:
             for entry in segment.entries:
                 found = self._of.get(entry.region)
                 if found is None:
                     found = self._of[entry.region] = _Entries()
                 found.append(EntryRef(walked.log, segment.sequence, entry.first, entry.next, entry.row_count))
-        self._end = max(self._end, walked.end)
+        self._known_end = max(self._known_end, walked.end)
 
     def _reaches(self, begin: Sequence) -> bool:
-        return self._begin <= begin <= self._end
+        return self._begin <= begin <= self._known_end
 
     def of_generation(self, region: Region, record: GenerationRecord) -> Run:
         found = self._of.get(region)
         if found is None:
             return Run([], True)
-        end = self.walked.end if record.end_sequence is None else min(self.walked.end, record.end_sequence)
+        end = self.end if record.end_sequence is None else min(self.end, record.end_sequence)
         begin = max(
             bisect_left(found.refs, record.first_sequence, key=_SEQUENCE),
             bisect_left(found.refs, record.first, key=_FIRST),

@@ -309,10 +309,10 @@ def _region_delta(
             sources += refs
             position = refs[-1].next
         if record.next is not None and position != record.next:
-            walked = logs[record.log].walked
-            if walked.fence is None and record.end_sequence is not None and walked.end < record.end_sequence:
+            log = logs[record.log]
+            if not log.fenced and record.end_sequence is not None and log.end < record.end_sequence:
                 raise segment_lost(
-                    record.log, walked.end, f"generation {record.generation} of region {region.name} reaches beyond it"
+                    record.log, log.end, f"generation {record.generation} of region {region.name} reaches beyond it"
                 )
             raise PlanStale(
                 f"region {region.name}: generation {record.generation} ends at {record.next}, its log at {position}",

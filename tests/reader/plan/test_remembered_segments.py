@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
@@ -11,6 +12,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import PlanContext, plan_strong
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -49,5 +51,21 @@ def test_segments_that_are_merged_make_room_for_new_ones(tmp_path: Path, at_rece
     for _ in range(2):
         plan(cache)
     assert set(cache._segments) == unmerged(pipeline)
+    tasks.close()
+    pipeline.close()
+
+
+def test_rows_that_have_no_room_last_no_longer_than_their_plan(tmp_path: Path) -> None:
+    pipeline, tasks = Pipeline(tmp_path, partitions=1, seal_rows=10_000, batch=12), ThreadTasks()
+    for number in range(100):
+        pipeline.upsert("r", 1, s=f"{number:0100000}")
+    pipeline.ingest()
+    pipeline.settle()
+    opened = OpenedTable.over(pipeline.store, pipeline.table, pipeline.contract, tasks, pipeline.clock)
+    context = PlanContext(*opened.parts, SegmentCache(0))
+    before = pa.total_allocated_bytes()
+    plan = plan_strong(context)
+    assert sum(source.rows for source in plan.deltas[0].sources if isinstance(source, EntryRef)) == 100
+    assert pa.total_allocated_bytes() - before < 1_000_000, "of ten"
     tasks.close()
     pipeline.close()
