@@ -57,13 +57,15 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class _Entries:
-    """Of one region; only ever longer."""
+    """Of one region; only ever longer, also where a plan is interrupted in the midst of it (Ctrl-C, an alarm)."""
 
     refs: list[EntryRef] = field(default_factory=list)
     breaks: list[int] = field(default_factory=list)
     """Places of those that do not go on where the one before them ends."""
 
     def append(self, ref: EntryRef) -> None:
+        if self.refs and self.refs[-1].sequence >= ref.sequence:
+            return  # a plan that was interrupted has met it
         if self.refs and self.refs[-1].next != ref.first:
             self.breaks.append(len(self.refs))
         self.refs.append(ref)

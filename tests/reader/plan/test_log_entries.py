@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,3 +122,33 @@ def test_what_was_gone_over_is_not_gone_over_again() -> None:
     for end in (6, 8, 10):
         known.of({LOG: Walk(LOG, whole.segments[:end], Sequence(3 + end), None)})
     assert looks == [Sequence(number) for number in range(3, 13)]
+
+
+class Interrupted:
+    """A segment in the midst of which somebody presses Ctrl-C, once."""
+
+    def __init__(self, segment: Segments) -> None:
+        self.sequence, self._segment, self._pressed = segment.sequence, segment, False
+
+    @property
+    def entries(self) -> Iterator[EntryHeader]:
+        for number, entry in enumerate(self._segment.held):
+            if number == 2 and not self._pressed:
+                self._pressed = True
+                raise KeyboardInterrupt
+            yield entry
+
+
+def test_after_a_plan_that_was_interrupted_each_entry_is_there_once() -> None:
+    whole = log_of([[1] * 5] * 6, [])
+    known = KnownEntries()
+    known.of({LOG: Walk(LOG, whole.segments[:3], Sequence(6), None)})
+    interrupted: Walk[Any] = Walk(
+        LOG, (*whole.segments[:4], Interrupted(whole.segments[4]), *whole.segments[5:]), whole.end, None
+    )
+    with pytest.raises(KeyboardInterrupt):
+        known.of({LOG: interrupted})
+    found, alone = known.of({LOG: interrupted})[LOG], LogEntries(whole)
+    record = generation(0, 3, None)
+    for region in REGIONS:
+        assert found.of_generation(region, record) == alone.of_generation(region, record)
