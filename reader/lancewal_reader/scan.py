@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
 import numpy as np
@@ -78,29 +78,31 @@ def scan_plan(
     filter: str | None,
     lookup: Lookup | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of the plan.  The delta is loaded at once, before the first batch.  ``lookup`` finds the rows that it hides."""
+    """All rows of the plan.  The delta is loaded at once, before the first batch, and held until the last.
+
+    ``lookup`` finds the rows that it hides."""
     whole, scan = context.contract.rows, partial(pinned.scan, filter=filter)
     if not any(delta.sources for delta in plan.deltas):
         yield from base_batches(context.tasks, scan, None, whole, columns)
         return
-    projected = loaded_columns(whole, columns, filter)
 
-    conflicts = plan.in_force.conflicts
-
-    def unmerged(projected: RowSchema) -> Loaded:
-        return load(context, plan.deltas, projected, conflicts)
+    @cache
+    def unmerged() -> Loaded:
+        """Once: among what is remembered other reads may take its place meanwhile, and a merge the place of its objects."""
+        return load(context, plan.deltas, loaded_columns(whole, columns, filter), plan.in_force.conflicts)
 
     def mask() -> KeySet:
-        return unmerged(projected).mask
+        return unmerged().mask
 
     hidden = None if lookup is None else _hidden(context, pinned, plan, mask, lookup)
     if hidden is not None:
+        unmerged()
         yield from base_batches(
             context.tasks, partial(pinned.scan_without, without=hidden, filter=filter), None, whole, columns
         )
     else:
         yield from base_batches(context.tasks, scan, mask, whole, columns)
-    rows = delta_rows(pinned, whole, unmerged, columns, filter)
+    rows = delta_rows(pinned, whole, lambda _: unmerged(), columns, filter)
     yield from rows.to_batches(max_chunksize=batch_rows(rows.schema))
 
 

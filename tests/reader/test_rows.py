@@ -90,6 +90,39 @@ def test_rows_that_are_used_again_are_the_same(tmp_path: Path, monkeypatch: pyte
     pipeline.close()
 
 
+@pytest.mark.parametrize("by_address", [False, True])
+def test_a_stream_goes_on_when_what_was_unmerged_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_address: bool
+) -> None:
+    """Merged and collected, with other states read meanwhile.  ``by_address``: what it hides was found by another read."""
+    monkeypatch.setattr(scan_module, "_LOOKED_UP_ONE_OF", 0.001 if by_address else 1_000_000)
+    pipeline = Pipeline(tmp_path, seed=4, seal_rows=25, batch=15, grace_s=0, history_window_s=0)
+    pipeline.produce(60)
+    pipeline.merge_all()
+    pipeline.produce(40)
+    pipeline.ingest()
+    table, expected = open_table(pipeline.uri, cache_bytes_max=0), dict(pipeline.oracle)
+    if by_address:
+        for _ in range(2):
+            table.to_arrow(["s"])
+    rows = table.scan()
+    stream = rows.to_reader()
+    batches = [stream.read_next_batch()]
+    for _ in range(2):
+        pipeline.produce(40)
+        pipeline.merge_all()
+        pipeline.collect()
+        pipeline.collect()
+        pipeline.produce(5)
+        pipeline.ingest()
+        assert by_key(table.to_arrow()) == pipeline.oracle
+    named = {source.key for delta in rows._planned.plan.deltas for source in delta.sources}
+    assert named
+    assert all(pipeline.store.get(key) is None for key in named)
+    assert by_key(pa.Table.from_batches([*batches, *stream])) == expected
+    pipeline.close()
+
+
 def test_a_version_that_went_is_replaced_at_the_receipt(pipeline: Pipeline) -> None:
     """Never by a newer one; and where nothing stands in, that is said."""
     pipeline.produce(60)
