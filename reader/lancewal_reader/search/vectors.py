@@ -58,6 +58,8 @@ def vector_rows(
     beside = None
     if index is not None and state.wanted.filter is None and state.plan.branch is None:
         beside = sides.unindexed(cache.unindexed, state, query.column, index.covered)
+    if index is not None and not index.covered_rows and beside is None:
+        index = None  # it would choose nothing, and Lance compare all rows itself, by float32
     flat = base.flat(planned.names, query, vectors, metric) if index is None and base.matching else []
     parts = []
     wanted = pa.schema([*planned.remove_metadata(), pa.field(DISTANCE, pa.float32())])
@@ -81,7 +83,7 @@ def vector_rows(
         parts.append(rows.select(schema.names).cast(schema))
     by_index = 0 if index is None else index.covered_rows
     approximate = []
-    if index is not None:
+    if index is not None and by_index:
         approximate.append(
             f"index {index.name} ({index.kind}) chose the candidates among merged rows, of at least "
             f"{query.nprobes or merged.PROBES} partitions and {query.refine_factor or base.refine_first} times the rows "
