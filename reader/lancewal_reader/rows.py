@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.store.json_object import is_whole
+from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reads import Planned, Reads
 
@@ -100,9 +100,12 @@ def _without_parts_of_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def check_limit(limit: object) -> None:
-    if limit is not None and not is_whole(limit):
-        raise InvalidInput(f"limit {limit!r}: expected a whole number of rows from 0 on, or None for all")
+def limit_of(given: object) -> int | None:
+    """What a user gave as limit; ``InvalidInput``."""
+    limit = whole_of(given)
+    if limit is None and given is not None:
+        raise InvalidInput(f"limit {given!r}: expected a whole number of rows from 0 on, or None for all")
+    return limit
 
 
 def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

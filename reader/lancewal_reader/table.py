@@ -31,7 +31,7 @@ from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reads import Reads, Wanted, wanted_of
-from lancewal_reader.rows import Rows, check_limit, reader_of, to_pandas, to_polars
+from lancewal_reader.rows import Rows, limit_of, reader_of, to_pandas, to_polars
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.hybrid import SearchCaches, search
 from lancewal_reader.search.merged import UnindexedVectors
@@ -186,7 +186,7 @@ class Table:
         **read: Unpack[Read],
     ) -> Rows:
         """A planned read, which can be used again: its receipt is fixed."""
-        check_limit(limit)
+        limit = limit_of(limit)
         return Rows(self._reads, self._reads.plan(self._wanted(columns, filter, **read)), limit)
 
     def to_batches(
@@ -197,7 +197,7 @@ class Table:
         **read: Unpack[Read],
     ) -> pa.RecordBatchReader:
         """The rows batch by batch; the reader's schema has the receipt in its metadata."""
-        check_limit(limit)
+        limit = limit_of(limit)
         planned, batches = self._reads.begin(self._wanted(columns, filter, **read))
         return reader_of(planned.schema, batches, limit)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import lance
+import numpy as np
 import polars
 import pyarrow as pa
 import pytest
@@ -224,9 +225,12 @@ def test_a_limit_ends_the_reading(pipeline: Pipeline, counted: list[int]) -> Non
     assert table.head(0, ["a"]).schema.names == ["a"]
     assert table.to_arrow(limit=10_000).num_rows == table.count_rows() == 800
     assert table.count_rows("a < 30") == 240
-    for wrong in (-1, 1.5, True, "3"):
+    whole: list[Any] = [np.int64(150), np.uint8(150)]
+    assert [table.to_arrow(limit=limit).num_rows for limit in whole] == [150, 150]
+    others: list[Any] = [-1, 1.5, True, "3", np.int64(-1), np.float64(3), np.True_, np.array([1, 2])]
+    for wrong in others:
         with pytest.raises(InvalidInput, match=r"limit .* expected a whole number of rows from 0 on"):
-            table.scan(limit=wrong)  # type: ignore[arg-type] # what a user may write
+            table.scan(limit=wrong)
 
 
 def test_other_libraries_take_rows_and_tables(pipeline: Pipeline) -> None:

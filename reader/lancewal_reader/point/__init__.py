@@ -4,5 +4,5 @@ A ``receipt`` says what a read saw, a ``token`` what one must see; ``receipt_tex
 options, ``checked_text`` what both have in common.  ``at`` is what any read may be asked to stand at, ``read_options`` all
 that a read is asked for besides columns and filter.
 
-May import: nothing of this package.
+May import: forms.
 """

@@ -24,8 +24,9 @@ from datetime import UTC, datetime, timedelta
 from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Position, TableVersion
 from lancewal_core.process.clock import utc_text
-from lancewal_core.store.json_object import WHOLE_MAX, is_whole
+from lancewal_core.store.json_object import WHOLE_MAX
 from lancewal_core.words import FORM, is_word
+from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.point.checked_text import PREFIX
 from lancewal_reader.point.receipt import Receipt
 
@@ -50,9 +51,10 @@ class At:
 
         ``InvalidInput`` unless it is a whole number from 1 on.
         """
-        if not is_whole(number, 1):
+        found = whole_of(number, 1)
+        if found is None:
             raise InvalidInput(f"At.version({number!r}): a table version is a whole number from 1 to {WHOLE_MAX}")
-        return AtVersion(TableVersion(number))
+        return AtVersion(TableVersion(found))
 
     @staticmethod
     def positions(by_partition: Mapping[int, int]) -> AtPositions:
@@ -61,12 +63,14 @@ class At:
         A position is the offset of the next record, so 0 is nothing of a partition.
         """
         given: object = by_partition
-        found = sorted(given.items()) if isinstance(given, Mapping) else []
-        if not found or not all(is_whole(p) and p <= _PARTITION_MAX and is_whole(at) for p, at in found):
+        items = given.items() if isinstance(given, Mapping) else ()
+        found = [(whole_of(partition), whole_of(at)) for partition, at in items]
+        known = sorted((p, at) for p, at in found if p is not None and p <= _PARTITION_MAX and at is not None)
+        if not found or len(known) != len(found):
             raise InvalidInput(
                 f"At.positions({by_partition!r:.{_SHOWN}}): expected the position of each partition, as in {{0: 120, 1: 88}}"
             )
-        return AtPositions(tuple((partition, Position(at)) for partition, at in found))
+        return AtPositions(tuple((partition, Position(at)) for partition, at in known))
 
     @staticmethod
     def timestamp(moment: datetime) -> AtTimestamp:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, SearchUnsupported
-from lancewal_core.store.json_object import is_whole
+from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.point.read_options import Read
 from lancewal_reader.search.texts.text_query import TextQuery, are_names, is_factor, is_list, text_query
 
@@ -97,6 +97,7 @@ def sought_of(schema: pa.Schema, vector: Any, text: object, limit: int, options:
     """Checked; ``options`` are those of ``Search`` that say how it is sought."""
     if vector is None and text is None:
         raise InvalidInput("search: expected a vector, a text, or both")
+    limit = _from_one("limit", limit)
     by_vector = None if vector is None else vector_query(schema, vector, limit, options)
     by_text = None if text is None else text_sought(text, limit, options)
     fusion, rerank = options.get("fusion", RRF()), options.get("rerank")
@@ -120,8 +121,7 @@ def _check_fusion(fusion: object) -> None:
 
 
 def text_sought(text: object, limit: int, options: dict[str, Any]) -> TextSought:
-    """``options`` are those of ``Search`` that say how it is sought."""
-    _check_whole("limit", limit)
+    """``limit`` is checked; ``options`` are those of ``Search`` that say how it is sought."""
     columns = options.get("text_columns")
     if columns is not None and not are_names(columns):
         raise InvalidInput(f"text_columns must be a list of names, not {columns!r}")
@@ -135,24 +135,26 @@ def _exact(options: dict[str, Any]) -> bool:
     return exact
 
 
-def _check_whole(name: str, value: object) -> None:
-    if not (is_whole(value) and value > 0):
-        raise InvalidInput(f"{name} {value!r}: expected a whole number from 1 on")
+def _from_one(name: str, given: object) -> int:
+    number = whole_of(given, 1)
+    if number is None:
+        raise InvalidInput(f"{name} {given!r}: expected a whole number from 1 on")
+    return number
 
 
 def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, Any]) -> VectorQuery:
-    """Checked against the table's columns; ``options`` are those of ``Search`` that say how it is sought."""
+    """Checked against the table's columns, but for ``limit``, which is; ``options`` are those of ``Search`` that say how it is
+    sought."""
     column = _column(schema, options.get("vector_column"))
     type_ = schema.field(column).type
     metric = _metric(options.get("metric"), column, type_)
-    _check_whole("limit", limit)
-    for name in ("nprobes", "refine_factor"):
-        if options.get(name) is not None:
-            _check_whole(name, options[name])
+    nprobes, refine_factor = (
+        None if options.get(name) is None else _from_one(name, options[name]) for name in ("nprobes", "refine_factor")
+    )
     vectors = _vectors(vector, column, type_)
     return VectorQuery(
         np.atleast_2d(vectors), vectors.ndim == 2, column, limit, _exact(options), metric,
-        options.get("nprobes"), options.get("refine_factor"),
+        nprobes, refine_factor,
     )  # fmt: skip
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import google_crc32c
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,6 +144,13 @@ def test_a_point_has_one_text_everywhere(point: Point, text: str) -> None:
     assert isinstance(point, At)
     assert str(point) == text
     assert point_of(f" {text}\n") == point_of(text.encode()) == point_of(point) == point
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    numbers: Any = {np.int32(1): np.int64(88), 0: np.uint64(120)}
+    assert point_of(str(At.positions(numbers))) == At.positions({0: 120, 1: 88})
+    number: Any = np.int64(412)
+    assert str(At.version(number)) == "version:412"
 
 
 def test_other_forms_of_a_point() -> None:

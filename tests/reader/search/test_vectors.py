@@ -356,7 +356,8 @@ def test_a_column_called_as_what_tells_many_vectors_apart_is_not_taken_for_it(tm
     table = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
     table.generation(0, [Operation(Op.UPSERT, (id,), {"v": [float(id)], "query_index": -id}) for id in range(4)])
     opened = open_table(table.uri)
-    assert opened.search([3.0], limit=1).to_arrow()["query_index"].to_pylist() == [-3]
+    one: Any = np.int64(1)  # a number, of numpy too
+    assert opened.search([3.0], limit=one, nprobes=one).to_arrow()["query_index"].to_pylist() == [-3]
     assert opened.search([[3.0]], limit=1, columns=["id"]).to_arrow()["query_index"].to_pylist() == [0]
     with pytest.raises(InvalidInput, match=r"'query_index' of the table .* name other columns"):
         opened.search([[3.0]], limit=1)
