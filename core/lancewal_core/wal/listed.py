@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, FormatUnknown, StoreUnavailable
@@ -19,8 +20,9 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.entry import kept_bytes
-from lancewal_core.wal.segment import Fence, Segment
+from lancewal_core.wal.segment import Fence, Segment, Trailer
 
+_Read: TypeAlias = Segment | Trailer | Fence | None
 _AT_ONCE = 1_024
 """Most numbers that a walk asks for at the same time where a listing shows them, so long as they have no more than so many
 bytes.  More than there are threads that ask: one that has its answer asks for the next, and none waits for the slowest of its
@@ -73,10 +75,10 @@ class ByBundles:
 
     store: ObjectStore
     tasks: Tasks
-    read: Callable[[Sequence], Segment | Fence | None]
+    read: Callable[[Sequence], _Read]
     keep: Callable[[str, Segment, int], None]
 
-    def __call__(self, numbers: Seq[Sequence], listed: Listed) -> list[Segment | Fence | None]:
+    def __call__(self, numbers: Seq[Sequence], listed: Listed) -> list[_Read]:
         left = set(numbers)
         chosen = list[tuple[str, set[Sequence]]]()
         for first, last, info in listed.bundles:
@@ -85,7 +87,7 @@ class ByBundles:
             if len(copied) > 1 and info.size <= nbytes + _BYTES_A_REQUEST:
                 chosen.append((info.key, copied))
                 left -= copied
-        found: dict[Sequence, Segment | Fence | None] = {}
+        found: dict[Sequence, _Read] = {}
 
         def ask(bundle: tuple[str, set[Sequence]] | None, number: Sequence | None) -> None:
             if bundle is not None:

@@ -291,8 +291,11 @@ def decode_segment(data: bytes, where: str, regions: Collection[Region] | None =
     Rows are views of ``data`` or of what was decompressed from it.  Raises ``ObjectCorrupt`` or ``FormatUnknown``.
     """
     trailer = decode_trailer(data, where, len(data))
-    if isinstance(trailer, Fence):
-        return trailer
+    return trailer if isinstance(trailer, Fence) else segment_of(trailer, data, where, regions)
+
+
+def segment_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None = None) -> Segment:
+    """``decode_segment`` of an object whose trailer is decoded."""
     entries = tuple(entries_of(trailer, data, where, regions))
     return Segment(trailer.log, trailer.sequence, trailer.writer, entries, trailer.written_at_ms)
 

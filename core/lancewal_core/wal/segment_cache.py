@@ -8,7 +8,7 @@ from threading import Lock
 from lancewal_core.ids import LogId
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.entry import kept_bytes
-from lancewal_core.wal.segment import Fence, Segment, decode_segment
+from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer, segment_of
 
 _LOGS_KNOWN = 1_000
 """Logs of which a cache knows how they grow."""
@@ -68,16 +68,23 @@ class SegmentCache:
 
     def add(self, key: str, segment: Segment, nbytes: int | None = None) -> None:
         """``nbytes``: the share of its rows, where they keep memory that others keep too."""
-        nbytes = kept_bytes(segment.entries) if nbytes is None else nbytes
-        nbytes += _SEGMENT_BYTES + _ENTRY_BYTES * len(segment.entries)
+        rows_bytes = kept_bytes(segment.entries) if nbytes is None else nbytes
+        nbytes = _bytes_of(rows_bytes, len(segment.entries))
         with self._lock:
-            if key in self._segments:
-                return
-            if self._bytes + nbytes > self._bytes_max:
-                self._make_room()
-            if self._bytes + nbytes <= self._bytes_max:
+            if key not in self._segments and self._has_room(nbytes):
                 self._segments[key] = _Kept(segment, nbytes, self._plan)
                 self._bytes += nbytes
+
+    def has_room(self, trailer: Trailer) -> bool:
+        """For the segment, as far as is known before its rows are decoded."""
+        nbytes = _bytes_of(sum(batch.raw_bytes for batch in trailer.batches), len(trailer.entries))
+        with self._lock:
+            return self._has_room(nbytes)
+
+    def _has_room(self, nbytes: int) -> bool:
+        if self._bytes + nbytes > self._bytes_max:
+            self._make_room()
+        return self._bytes + nbytes <= self._bytes_max
 
     def _make_room(self) -> None:
         if self._looked_through == self._plan:
@@ -85,6 +92,25 @@ class SegmentCache:
         self._looked_through = self._plan
         for key in [key for key, kept in self._segments.items() if kept.plan < self._plan - 1]:
             self._bytes -= self._segments.pop(key).nbytes
+
+
+def _bytes_of(rows_bytes: int, entries: int) -> int:
+    return rows_bytes + _SEGMENT_BYTES + _ENTRY_BYTES * entries
+
+
+def meet_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Trailer | Fence | None:
+    """``read_segment`` for a walk: of a segment that has no room in the cache only what its table says.  A log may have more
+    rows than there is memory, and who wants these reads them, a portion at a time."""
+    cached = cache.get(key)
+    if cached is not None:
+        return cached
+    data = store.get(key)
+    met = None if data is None else decode_trailer(data, key, len(data))
+    if data is None or not isinstance(met, Trailer) or not cache.has_room(met):
+        return met
+    segment = segment_of(met, data, key)
+    cache.add(key, segment)
+    return segment
 
 
 def read_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Fence | None:

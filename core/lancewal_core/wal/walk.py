@@ -32,7 +32,7 @@ from lancewal_core.wal.segment import (
     decode_sound_trailer,
     decode_trailer,
 )
-from lancewal_core.wal.segment_cache import SegmentCache, read_segment
+from lancewal_core.wal.segment_cache import SegmentCache, meet_segment
 
 S_co = TypeVar("S_co", covariant=True)
 S = TypeVar("S", bound=Segment | Trailer)
@@ -96,18 +96,19 @@ def walk_cached(
     cache: SegmentCache,
     *,
     before: Sequence | None = None,
-) -> Walk[Segment]:
-    """``walk`` that asks the store only for segments that ``cache`` does not have.
+) -> Walk[Segment | Trailer]:
+    """``walk`` that asks the store only for segments that ``cache`` does not have; of those that have no room in it the walk
+    has trailers, but for what came in a bundle.
 
     It begins with as many as the log had grown by at the walk before, and two, which shows the end of one that grows evenly
     at once.  Of a log that the cache does not know it asks for a listing at the same time, and then for bundles where they
     copy segments that the listing shows, instead of these.
     """
 
-    def read(sequence: Sequence) -> Segment | Fence | None:
-        return read_segment(store, paths.wal_segment(log, sequence), cache)
+    def read(sequence: Sequence) -> Segment | Trailer | Fence | None:
+        return meet_segment(store, paths.wal_segment(log, sequence), cache)
 
-    known: list[Segment] = []
+    known: list[Segment | Trailer] = []
     at = start
     while before is None or at < before:
         segment = cache.get(paths.wal_segment(log, at))
@@ -117,7 +118,7 @@ def walk_cached(
         at = Sequence(at + 1)
     cold = not known and before is None  # nothing of this log is known: it may be long, and have bundles
     ahead = min(_FIRST + cache.grown(log), _WINDOW)
-    begin: _Begin[Segment] = _Begin(ahead)
+    begin: _Begin[Segment | Trailer] = _Begin(ahead)
     if cold:
         begin = _Begin(ahead, partial(Listed.behind, store, log, at), ByBundles(store, tasks, read, cache.add))
     walked = _walk(tasks, log, at, before, read, begin)

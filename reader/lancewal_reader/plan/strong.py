@@ -162,7 +162,7 @@ class PlanContext(OpenedTable):
     """What planning uses."""
 
     cache: SegmentCache | None
-    """Given: segments are decoded into it.  None: only their trailers are read."""
+    """Given: segments are decoded into it, as far as they have room.  Of all others only their trailers are read."""
     versions: OpenVersions = field(default_factory=OpenVersions)
     """Those that plans have pinned last."""
     entries: KnownEntries = field(default_factory=KnownEntries)
@@ -280,7 +280,7 @@ def _walk_logs(
 def walk_from(
     context: PlanContext, log: LogId, start: Sequence, *, before: Sequence | None = None
 ) -> Walk[Segment | Trailer]:
-    """Segments where there is a cache for them, else their trailers."""
+    """Segments where a cache has room for them, else their trailers."""
     if context.cache is None:
         return walk_trailers(context.store, context.tasks, log, start, before=before)
     return walk_cached(context.store, context.tasks, log, start, context.cache, before=before)
