@@ -21,26 +21,27 @@ _NEW_OBJECTS = 50_000
 
 
 class _Guests:
-    """How many are at work, in whichever threads, and what was there before the first."""
+    """Who is at work, in whichever threads, and what was there before the first.  One that was interrupted while it came
+    (Ctrl-C, an alarm) goes all the same."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._count = 0
+        self._here: set[object] = set()
         self._before: tuple[int, int, int] | None = None
         """None: it was not touched."""
 
-    def come(self) -> None:
+    def come(self, guest: object) -> None:
         with self._lock:
-            self._count += 1
             found = gc.get_threshold()
-            if self._count == 1 and 0 < found[0] < _NEW_OBJECTS:
-                gc.set_threshold(_NEW_OBJECTS, *found[1:])
+            if not self._here and 0 < found[0] < _NEW_OBJECTS:
                 self._before = found
+                gc.set_threshold(_NEW_OBJECTS, *found[1:])
+            self._here.add(guest)
 
-    def go(self) -> None:
+    def go(self, guest: object) -> None:
         with self._lock:
-            self._count -= 1
-            if self._count or self._before is None:
+            self._here.discard(guest)
+            if self._here or self._before is None:
                 return
             if gc.get_threshold()[0] == _NEW_OBJECTS:  # nobody has set another meanwhile
                 gc.set_threshold(*self._before)
@@ -53,8 +54,9 @@ _guests = _Guests()
 @contextmanager
 def many_objects_made() -> Iterator[None]:
     """Inside, the collector looks rarely, in all threads of the process; outside again as before."""
-    _guests.come()
+    guest = object()
     try:
+        _guests.come(guest)
         yield
     finally:
-        _guests.go()
+        _guests.go(guest)

@@ -66,6 +66,23 @@ def test_a_read_that_fails_puts_it_back_too() -> None:
     assert gc.get_threshold() == USUAL
 
 
+def test_a_read_that_is_interrupted_while_it_begins_puts_it_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_threshold = gc.set_threshold
+
+    def interrupted(*threshold: int) -> None:
+        set_threshold(*threshold)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gc, "set_threshold", interrupted)
+    with pytest.raises(KeyboardInterrupt), many_objects_made():
+        pass
+    assert gc.get_threshold() == USUAL
+    with many_objects_made():
+        assert gc.get_threshold()[0] > 10_000
+    assert gc.get_threshold() == USUAL
+
+
 @pytest.mark.parametrize("own", [(0, 10, 10), (1_000_000, 5, 5)])
 def test_who_has_set_it_otherwise_keeps_that(own: tuple[int, int, int]) -> None:
     gc.set_threshold(*own)
