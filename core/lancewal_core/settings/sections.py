@@ -287,8 +287,9 @@ class IngestSettings(Section):
     seal_age_s: Seconds = 600.0
     """Seal at this age, so that a quiet partition's WAL gets merged and trimmed too."""
     seal_log_distance: Count = 1_000
-    """Seal once the log has so many segments since the first entry: it bounds what a take-over has to read, and a strong
-    read. Of many partitions an eighth each is sealed at once, and the first generation of a start sooner."""
+    """Seal once the log has so many segments since the first entry, of which one with more than four entries counts as half
+    their root: it bounds what a take-over has to read, and a strong read. Of many partitions an eighth each is sealed at
+    once, and the first generation of a start sooner."""
     bundles: bool = True
     """Copy small WAL segments, up to 32, into one object that far readers fetch instead.  On: one PUT more for 32, and no
     append waits for it.  Off where nobody reads over a distance."""

@@ -45,7 +45,7 @@ def write_entry(
     # Step 1
     record = open_region(context, writer, region, offsets).record
     now = context.clock.monotonic()
-    memtable = MemTable(region, record.generation, record.first_sequence, record.first, now)
+    memtable = MemTable(region, record.generation, record.first_sequence, record.first, now, writer.length)
     # Step 2
     try:
         entry = make(record.first)

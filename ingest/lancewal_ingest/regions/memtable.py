@@ -26,6 +26,8 @@ class MemTable:
     position: Position
     opened_at: float
     """Monotonic seconds."""
+    first_length: float
+    """What its log's length was when the generation began in it."""
     entries: list[Position] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0

@@ -155,7 +155,7 @@ class Partitions:
         for region, found in open_regions(self._context, writer, regions, self._offsets).items():
             match found:
                 case Opened():
-                    self._is_open(region, found, paused=paused)
+                    self._is_open(region, found, writer.length, paused=paused)
                 case Retry() | Refresh() | OwnershipLost() | Corrupt() as error:
                     self._not_open(region, error)
                     failed.append(error)
@@ -175,12 +175,12 @@ class Partitions:
         self.to_open[region.partition] = self._now() + later_s
         self._refused[region.partition] = error
 
-    def _is_open(self, region: Region, opened: Opened, *, paused: bool) -> None:
+    def _is_open(self, region: Region, opened: Opened, length: float, *, paused: bool) -> None:
         partition, record, now = region.partition, opened.record, self._now()
         self._observer.claimed(region, "won")
         del self.to_open[partition]
         self._refused.pop(partition, None)
-        memtable = MemTable(region, record.generation, record.first_sequence, record.first, now)
+        memtable = MemTable(region, record.generation, record.first_sequence, record.first, now, length)
         self.open[partition] = OpenRegion(memtable, record.first)
         # What was noted before another member had the partition must not be committed any more.
         self._commits.reached(partition, record.first)

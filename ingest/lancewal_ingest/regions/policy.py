@@ -18,16 +18,16 @@ class GenerationStats(NamedTuple):
     rows: int
     nbytes: int
     age_s: float
-    first: int
-    """Number of the generation's first segment in its log."""
-    next: int
-    """Number that the log's next segment gets."""
+    first: float
+    """The log's length (``LogWriter``) when the generation began in it."""
+    now: float
+    """The log's length."""
     partition: int
 
     @property
-    def log_distance(self) -> int:
-        """Segments of the log since the generation's first."""
-        return self.next - self.first
+    def log_distance(self) -> float:
+        """What the log has become longer since the generation began."""
+        return self.now - self.first
 
 
 class SealDecision(Enum):
@@ -49,9 +49,9 @@ class SealPolicy:
     """Seal at the first limit reached.  ``log_distance`` bounds what who takes over has to read, and a strong read.
 
     Regions that were opened together would reach that distance together, and be folded, flushed and merged at once: seconds
-    in which reads wait for a processor.  So each group of regions (``GROUPS``) has numbers of the log of its own,
-    ``log_distance`` apart, and is sealed where the log passes one: a generation never spans more, an owner's first mostly
-    less.
+    in which reads wait for a processor.  So each group of regions (``GROUPS``) has lengths of the log of its own,
+    ``log_distance`` apart, and is sealed where the log passes one: a generation never spans more, beside the segment that
+    passes it, an owner's first mostly less.
     """
 
     nbytes: int = 64 << 20
@@ -73,7 +73,7 @@ class SealPolicy:
 
     def _passed(self, stats: GenerationStats) -> bool:
         ahead = _TURNS[stats.partition % GROUPS] * self.log_distance // GROUPS
-        return (stats.next + ahead) // self.log_distance > (stats.first + ahead) // self.log_distance
+        return (stats.now + ahead) // self.log_distance > (stats.first + ahead) // self.log_distance
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,13 +50,20 @@ class Fixed:
     memtable: MemTable
     """Where it ends: it takes no further entries."""
     claimant: Claimant
+    length: float
+    """The log's, so far."""
     at_ms: int
 
     def following(self, now: float) -> MemTable:
         """For the entries that come behind it."""
         ended = self.memtable
         found = MemTable(
-            ended.region, Generation(ended.generation + 1), self.claimant.first_sequence, ended.position, now
+            ended.region,
+            Generation(ended.generation + 1),
+            self.claimant.first_sequence,
+            ended.position,
+            now,
+            self.length,
         )
         found.last_entry_at = ended.last_entry_at
         return found
@@ -68,7 +75,7 @@ def to_seal(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
         _check_settled(writer)
     own(memtables)  # they may wait for their flushes for long
     claimant, now_ms = Claimant(writer.owner, writer.log, writer.next_unsent), context.clock.now_ms()
-    return [Fixed(memtable, claimant, now_ms) for memtable in memtables]
+    return [Fixed(memtable, claimant, writer.length, now_ms) for memtable in memtables]
 
 
 def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[MemTable]) -> list[Fixed]:

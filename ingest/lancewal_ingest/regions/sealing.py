@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
-from lancewal_core.ids import Page, Region, Sequence
+from lancewal_core.ids import Page, Region
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
@@ -188,10 +188,9 @@ class Sealing:
         ]
         largest = max(open_, key=lambda r: r.memtable.nbytes, default=None)
         early = largest if largest is not None and self._memory.seal_largest(total) else None
-        next_ = writer.next_unsent
         full, empty = list[OpenRegion](), list[OpenRegion]()
         for region in open_:
-            decision = self._decide(region.memtable, next_, now, early=region is early)
+            decision = self._decide(region.memtable, writer.length, now, early=region is early)
             if decision is SealDecision.SEAL:
                 full.append(region)
             elif decision is SealDecision.REANCHOR:
@@ -240,7 +239,8 @@ class Sealing:
                 self._flushes.add(ending.fixed.memtable, record)
                 self._observer.sealed(ending.region, record)
             case GenerationRecord() as record:
-                ending.fixed.memtable.first_sequence = record.first_sequence
+                moved = ending.fixed.memtable
+                moved.first_sequence, moved.first_length = record.first_sequence, ending.fixed.length
             case _ if not self._is_open(ending):  # whoever opens it next goes on from what the store has
                 pass
             case OwnershipLost() as error:
@@ -255,14 +255,14 @@ class Sealing:
         """Not where it was given up, though it may have been opened anew."""
         return self._partitions.open.get(ending.region.partition) is ending.of
 
-    def _decide(self, memtable: MemTable, next_: Sequence, now: float, *, early: bool) -> SealDecision:
+    def _decide(self, memtable: MemTable, length: float, now: float, *, early: bool) -> SealDecision:
         stats = GenerationStats(
             len(memtable.entries),
             memtable.rows,
             memtable.nbytes,
             now - memtable.opened_at,
-            memtable.first_sequence,
-            next_,
+            memtable.first_length,
+            length,
             memtable.region.partition,
         )
         decision = self._policy.decide(stats)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -98,6 +99,19 @@ def test_segments_are_numbered_without_holes(store: ScriptedStore, writer: LogWr
         stored = decode_segment(data, key(sequence))
         assert isinstance(stored, Segment)
         assert (stored.writer, [e.region for e in stored.entries]) == ("ours", [NORTH, SOUTH])
+
+
+def test_a_log_is_as_long_as_its_segments_that_are_stored_and_one_of_many_entries_counts_as_half_their_root(
+    store: ScriptedStore, writer: LogWriter
+) -> None:
+    for count, length in ((1, 1), (4, 2), (36, 5), (100, 10)):
+        assert isinstance(writer.put([entry(replace(NORTH, partition=p), 0) for p in range(count)]), Durable)
+        assert writer.length == length
+    store.faults.puts.append(PutFault.NEVER_ARRIVED)
+    assert isinstance(writer.put([entry(replace(NORTH, partition=p), 0) for p in range(16)]), Unsettled)
+    assert writer.length == 10
+    assert isinstance(writer.put_again(), Durable)
+    assert writer.length == 12
 
 
 @pytest.mark.parametrize("fenced", [False, True])

@@ -86,7 +86,7 @@ def test_the_rows_of_a_memtable_keep_no_others_in_memory_once_they_are_its_own()
     rng = random.Random(1)
     at = dict.fromkeys(range(PARTITIONS), Position(0))
     tables = {
-        p: MemTable(Region("t", TopicId("i"), p), Generation(1), Sequence(0), Position(0), 0.0)
+        p: MemTable(Region("t", TopicId("i"), p), Generation(1), Sequence(0), Position(0), 0.0, 0.0)
         for p in range(PARTITIONS)
     }
     rows: dict[int, list[pa.RecordBatch]] = {p: [] for p in range(PARTITIONS)}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from threading import Event
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.errors import KafkaUnavailable, ObjectCorrupt
-from lancewal_core.ids import LogId, Page, Region, Sequence
+from lancewal_core.ids import LogId, Page, Position, Region, Sequence
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.region import flush, generation_entries
@@ -111,6 +112,32 @@ def test_what_is_due_in_a_turn_is_a_swap_a_page() -> None:
     flushed = [State.FLUSHED, State.OPEN]
     assert states(place) == {0: flushed, 1: flushed, 2: [State.OPEN], 3: flushed}
     assert pages(place) - before == 4
+
+
+def test_generations_end_the_sooner_the_more_entries_segments_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen in each: a segment counts twice.  What has none is moved as often."""
+    monkeypatch.setattr(FlushQueue, "advance", lambda _: None)
+    place, idle = Place(17), 16
+    policy = SealPolicy(nbytes=1 << 60, rows=10**9, age_s=1e9, log_distance=8)
+    worker = place.worker(policy, WorkerLimits(linger_s=0.0, idle_position_s=1e9, retry_s=1e9, damaged_s=1e9))
+    worker.assigned(range(17))
+    place.source.coming = [Polled({}, {})]
+    worker.step()
+    coming = {partition: place.records(0, 20, partition).records[partition] for partition in range(16)}
+    moved = set()
+    for n in range(20):
+        one_of_each = {partition: records.part(n, n + 1) for partition, records in coming.items()}
+        place.source.coming = [Polled(one_of_each, dict.fromkeys(one_of_each, Position(n + 1)))]
+        for _ in range(2):
+            worker.step()
+        moved.add(worker.memtables[idle].first_sequence)
+    assert worker.durable == {**dict.fromkeys(range(16), 20), idle: 0}
+    assert moved == {0, 4, 8, 12, 16, 20}
+    indexes = place.context.indexes.read(place.contract.regions)
+    for partition in range(16):
+        began = [record.first_sequence for record in indexes[place.region(partition)].generations]
+        assert began[1] <= 4
+        assert {later - earlier for earlier, later in pairwise(began[1:])} == {4}
 
 
 def test_regions_that_fall_due_together_stop_no_consumption() -> None:

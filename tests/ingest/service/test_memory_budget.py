@@ -405,7 +405,7 @@ def test_what_weighs_more_than_a_piece_is_decoded_in_several(monkeypatch: pytest
 
 def test_a_generation_is_sealed_before_a_column_can_end_arrow_s_offsets() -> None:
     policy = SealPolicy(nbytes=100 << 30, rows=1 << 40, age_s=1e9, log_distance=1 << 40)
-    stats = GenerationStats(entries=9, rows=9, nbytes=GENERATION_BYTES_MAX, age_s=0, first=0, next=9, partition=0)
+    stats = GenerationStats(entries=9, rows=9, nbytes=GENERATION_BYTES_MAX, age_s=0, first=0, now=9, partition=0)
     assert policy.decide(stats) is SealDecision.SEAL
     made = place("string")
     made.source = source = Full(made, text(10))

@@ -24,7 +24,7 @@ class Counted:
     def __init__(self, contract: Contract) -> None:
         self.asked = Counter[str]()
         self.memtables = {
-            p: MemTable(region, Generation(1), Sequence(0), Position(5), 0.0)
+            p: MemTable(region, Generation(1), Sequence(0), Position(5), 0.0, 0.0)
             for p, region in enumerate(contract.regions)
         }
         self.refused = self.waiting = {}  # type: ignore[var-annotated] # of nothing

@@ -3,5 +3,5 @@
 ``counted`` is what each act asks, as a test counts it; ``deployment`` what is wished for; ``pace`` how often each act comes
 and how soon a row is seen; ``expected`` the sum of both; ``command`` shows it.
 
-May import: cli, errors, process, settings, store, table.
+May import: cli, errors, process, settings, store, table, wal.
 """

@@ -21,6 +21,7 @@ from lancewal_core.cli.estimate.counted import Size, asked
 from lancewal_core.cli.estimate.deployment import Deployment
 from lancewal_core.errors import WishUnreachable
 from lancewal_core.settings.sections import FlusherSettings, IngestSettings
+from lancewal_core.wal.writer import length_of
 
 BROKER_S = 0.01
 """From a record's arrival at the broker until the loop has it."""
@@ -160,9 +161,12 @@ def _enough(wished: Deployment) -> str:
 def _generation(wished: Deployment, segments_per_s: float) -> tuple[float, str, float]:
     settings = IngestSettings()
     row_rate = wished.rows_per_s / wished.partitions
+    # A segment has an entry of each partition that rows have come of.
+    rows = wished.member_rows_per_s / segments_per_s
+    entries = wished.member_partitions * -math.expm1(-rows / wished.member_partitions)
     limits = {
         "ingest.seal_age_s": settings.seal_age_s,
-        "ingest.seal_log_distance": settings.seal_log_distance / segments_per_s,
+        "ingest.seal_log_distance": settings.seal_log_distance / (segments_per_s * length_of(entries)),
         "ingest.seal_rows": settings.seal_rows / row_rate,
         "ingest.seal_bytes": settings.seal_bytes / (row_rate * wished.row_bytes),
         # The largest is sealed early; where that is what seals, they are of all ages, half as old as the oldest.

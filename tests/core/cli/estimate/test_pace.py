@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from lancewal_core.cli.estimate import pace as module
 from lancewal_core.cli.estimate.deployment import Deployment
 from lancewal_core.cli.estimate.pace import pace
 from lancewal_core.errors import InvalidInput, WishUnreachable
+from lancewal_core.settings.sections import IngestSettings
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.regions.policy import GROUPS, MemoryPolicy
 from lancewal_ingest.service.service import LINGER_PUTS
@@ -106,6 +108,17 @@ def test_more_rows_than_members_take_in_are_refused_and_as_many_as_are_named_do(
 def test_a_generation_is_sealed_by_the_limit_that_comes_first(changed: dict[str, Any], by: str, turns: float) -> None:
     found = pace(replace(SOME, **changed))
     assert (found.sealed_by, found.turns) == (by, turns)
+
+
+def test_a_generation_lasts_as_long_as_entries_of_its_segments_let_it() -> None:
+    """As of a log that has them: of each, the partitions that its rows fell on."""
+    rng = np.random.default_rng(7)
+    for partitions in (2, 64, 512):
+        found = pace(replace(SOME, partitions=partitions, row_bytes=50))
+        rows = rng.integers(0, partitions // 2, (200, round(5_000 / found.segments_per_s)))
+        lengths = [max(1.0, math.sqrt(len(set(of_one.tolist()))) / 2) for of_one in rows]
+        distance = IngestSettings().seal_log_distance
+        assert found.generation_s == pytest.approx(distance / (found.segments_per_s * np.mean(lengths)), rel=0.02)
 
 
 @pytest.mark.parametrize(
