@@ -109,7 +109,7 @@ def states_at(folded: Folded, places: Indices) -> Folded:
 
     def part(table: pa.Table, first: int) -> pa.Table:
         here = places[(places >= first) & (places < first + table.num_rows)]
-        return table.take(pa.array(here - first)) if len(here) else table.slice(0, 0)
+        return _rows_at(table, here - first) if len(here) else table.slice(0, 0)
 
     return Folded(part(folded.rows, 0), part(folded.gone, gone), part(folded.partials, partials))
 
@@ -222,12 +222,12 @@ def _operations(part: Folded, schema: RowSchema) -> tuple[pa.Table, pa.Table, pa
 
 
 def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
-    operations = operations.combine_chunks()
+    operations = _combined(operations)
     ops = _single(operations[OP]).to_numpy(zero_copy_only=False)
     if (ops == Op.UPSERT).all() and _differ(operations.select(schema.primary_key)):
         rows = operations.select(schema.table.names)
         if rows.get_total_buffer_size() > 2 * rows.nbytes:
-            rows = rows.take(pa.array(np.arange(rows.num_rows)))  # a slice would keep all that it was cut from
+            rows = _rows_at(rows, np.arange(rows.num_rows))  # a slice would keep all that it was cut from
         return Folded(rows.cast(schema.table), schema.key.empty_table(), partial_schema(schema).empty_table())
     codes = key_codes(operations.select(schema.primary_key))
     count = int(codes.max(initial=-1)) + 1
@@ -238,16 +238,33 @@ def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
     winners = last[~patched]
     winners.sort()
     whole = operations.select(schema.table.names)
-    rows = [whole.take(pa.array(winners[ops[winners] == Op.UPSERT]))]
-    gone = [whole.select(schema.primary_key).take(pa.array(winners[ops[winners] == Op.DELETE]))]
+    rows = [_rows_at(whole, winners[ops[winners] == Op.UPSERT])]
+    gone = [_rows_at(whole.select(schema.primary_key), winners[ops[winners] == Op.DELETE])]
     partials = partial_schema(schema).empty_table()
     if patched.any():
         of_patched = np.flatnonzero(patched[codes])
+        if any(column.num_chunks > 1 for column in operations.columns):  # what is patched may fit into one
+            operations = _combined(_rows_at(operations, of_patched))
+            ops, codes, of_patched = ops[of_patched], codes[of_patched], np.arange(len(of_patched))
         order = of_patched[np.argsort(codes[of_patched], kind="stable")]
         more_rows, more_gone, partials = _fold_patched(operations, ops, codes, order, schema)
         rows.append(more_rows)
         gone.append(more_gone)
     return Folded(pa.concat_tables(rows).cast(schema.table), pa.concat_tables(gone).cast(schema.key), partials)
+
+
+def _combined(table: pa.Table) -> pa.Table:
+    """In one chunk, but for columns of more than 2 GiB of text, binaries or lists: Arrow's offsets have 32 bits."""
+    return table.combine_chunks()
+
+
+def _rows_at(table: pa.Table, places: Indices) -> pa.Table:
+    """The rows at these places, which differ, in any order.  ``take`` joins chunks first, and refuses more than 2 GiB."""
+    if all(column.num_chunks <= 1 for column in table.columns):
+        return table.take(pa.array(places))
+    wanted = np.zeros(table.num_rows, np.bool_)
+    wanted[places] = True
+    return table.filter(pa.array(wanted))
 
 
 def _differ(keys: pa.Table) -> bool:

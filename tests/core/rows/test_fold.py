@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.rows.fold import Folded, complete, compose, extend, fold, fold_onto, states_at
+from lancewal_core.rows import fold as fold_module
+from lancewal_core.rows.fold import (
+    Folded,
+    complete,
+    compose,
+    extend,
+    fold,
+    fold_onto,
+    operation_schema,
+    states_at,
+)
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import PRESENT, Op, RowSchema
 
@@ -138,11 +148,15 @@ def states_of(folded: Folded, names: list[str] = NAMES) -> dict[Key, State]:
     return dict(found)
 
 
-@given(SEQUENCES, st.lists(st.integers(0, 14), max_size=3))
-def test_fold_is_the_dict_wherever_batches_are_cut(sequence: list[Operation], cuts: list[int]) -> None:
+@given(SEQUENCES, st.lists(st.integers(0, 14), max_size=3), st.booleans())
+def test_fold_is_the_dict_wherever_batches_are_cut(sequence: list[Operation], cuts: list[int], joined: bool) -> None:
+    """``joined``: not where one column has more than fits into a chunk."""
     edges = [0, *sorted(min(cut, len(sequence)) for cut in cuts), len(sequence)]
     batches = [batch(sequence[a:b]) for a, b in pairwise(edges)]
-    folded = fold(batches, SCHEMA)
+    with pytest.MonkeyPatch.context() as patch:
+        if not joined:
+            patch.setattr(fold_module, "_combined", lambda table: table)
+        folded = fold(batches, SCHEMA)
     assert states_of(folded) == apply_all(sequence)
     assert folded.rows.schema == SCHEMA.table
     assert folded.gone.schema == SCHEMA.key
@@ -208,6 +222,40 @@ def test_a_bitmap_of_the_wrong_length_is_refused() -> None:
     wrong = rows.set_column(rows.num_columns - 1, SCHEMA.wal.field(PRESENT), pa.array([b"\x00"], pa.binary()))
     with pytest.raises(pa.ArrowInvalid):
         fold([wrong], SCHEMA)
+
+
+def many_gigabytes(count: int) -> pa.ChunkedArray:
+    """Texts of a GiB, each a chunk of its own; all lie in the same memory, of which nothing is touched."""
+    size = 1 << 30
+    zeros, offsets = pa.py_buffer(np.zeros(size, np.uint8)), pa.py_buffer(np.array([0, size], np.int32))
+    return pa.chunked_array([pa.StringArray.from_buffers(1, offsets, zeros)] * count)
+
+
+def test_more_text_than_arrow_addresses_in_a_chunk_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that was replaced, behind gigabytes of others that were, and one that was patched among them."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.string())])
+    schema = RowSchema(columns, primary_key=("id",), region_key=("id",))
+    texts = pa.chunked_array([*many_gigabytes(3).chunks, pa.array(["last", "one", "two"])])
+    ops = [Op.UPSERT, Op.UPSERT, Op.UPSERT, Op.UPSERT, Op.PATCH, Op.PATCH]
+    present = [bitmap({"id", "s"}, columns.names) if op is Op.PATCH else None for op in ops]
+    table = pa.Table.from_arrays(
+        [pa.array([1, 1, 1, 1, 2, 2]), texts, pa.array(ops, pa.uint8()), pa.array(present, pa.binary())],
+        schema=operation_schema(schema),
+    )
+    combined = fold_module._combined
+    # It would copy them: what is too large stays in its chunks.
+    monkeypatch.setattr(fold_module, "_combined", lambda t: t if t.nbytes > 1 << 31 else combined(t))
+    folded = fold_onto([], table, schema)
+    assert (folded.rows["s"].to_pylist(), folded.partials["s"].to_pylist()) == (["last"], ["two"])
+
+
+def test_of_more_text_than_arrow_addresses_in_a_chunk_states_are_found() -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("s", pa.string())])
+    schema = RowSchema(columns, primary_key=("id",), region_key=("id",))
+    texts = pa.chunked_array([*many_gigabytes(3).chunks, pa.array(["last"])])
+    nothing = fold([], schema)
+    folded = Folded(pa.table([pa.array(range(4)), texts], schema=columns), nothing.gone, nothing.partials)
+    assert states_at(folded, np.array([3])).rows.to_pylist() == [{"id": 3, "s": "last"}]
 
 
 @given(SEQUENCES, st.sets(st.integers(0, 40)))
