@@ -21,11 +21,7 @@ _PEEK_QUEUE_BYTES = 1 << 20
 _PEEK_WAIT_S = 0.1
 _PEEK_WAITS = 30
 """Times that a peek waits in vain before it gives up: behind the position there may be nothing but markers."""
-_PEEK: Properties = {
-    # One batch of each partition is enough, however small; the broker sends at least a whole one.
-    "fetch.message.max.bytes": 1,
-    "queued.min.messages": 1,
-}
+_PEEK_BATCH_BYTES_MAX = 16 << 10
 
 
 class KafkaRetention:
@@ -68,7 +64,13 @@ class KafkaRetention:
         if not positions:
             return {}
         found: dict[int, Message] = {}
-        with lone_consumer(self._client, self._group, self._topic, _PEEK_QUEUE_BYTES, _PEEK) as consumer:
+        # One batch of each partition is enough, however small.  The broker sends a whole one of the first, whatever its
+        # size, and of the others what is whole within their share: without one each answer would be of one partition.
+        peek: Properties = {
+            "fetch.message.max.bytes": max(1, min(_PEEK_BATCH_BYTES_MAX, _PEEK_QUEUE_BYTES // len(positions))),
+            "queued.min.messages": 1,
+        }
+        with lone_consumer(self._client, self._group, self._topic, _PEEK_QUEUE_BYTES, peek) as consumer:
             consumer.assign([TopicPartition(self._topic, p, at) for p, at in positions.items()])
             waits = 0
             while len(found) < len(positions) and waits < _PEEK_WAITS:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -26,6 +28,8 @@ from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.retention.horizon import AdmissionPolicy, Oldest, RetentionFacts
 from lancewal_ingest.retention.topic_watch import TOPIC_CHECK_S, TopicWatch
 from lancewal_ingest.service import service
+from lancewal_kafka import retention as kafka_retention
+from lancewal_kafka.reread import lone_consumer
 from lancewal_kafka.retention import CONFIG_S, KafkaRetention
 from lancewal_kafka.topic import TopicConfig, TopicFacts
 from lancewal_kafka.unpacking import StoredBatches
@@ -367,6 +371,33 @@ def test_times_of_records(kafka: KafkaBroker, topic_name: str) -> None:
     assert retention.timestamps({0: Position(7), 1: Position(0)}) == {0: now_ms - 9_993, 1: now_ms - 4_000}
     assert retention.timestamps({0: Position(9), 2: Position(0), 3: Position(0)}) == {0: now_ms - 9_991}
     assert retention.timestamps({}) == {}
+
+
+@pytest.mark.kafka
+def test_times_of_small_records_of_many_partitions_come_together(
+    kafka: KafkaBroker, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer of one partition each would be sixty-four, each of a request that names all."""
+    partitions = range(64)
+    make_topic(kafka, topic_name, len(partitions))
+    now_ms = SystemClock().now_ms()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for partition in partitions:
+        producer.produce(topic_name, b"x" * 500, partition=partition, timestamp=now_ms + partition)
+    assert producer.flush(30) == 0
+    asked = [0]
+
+    def count(text: str) -> None:
+        asked.append(sum(broker["req"].get("Fetch", 0) for broker in json.loads(text)["brokers"].values()))
+
+    def counting(client: Mapping[str, str], group: str, topic: str, nbytes: int, more: Mapping[str, Any]) -> Any:
+        properties: dict[str, Any] = {**more, "statistics.interval.ms": 1, "stats_cb": count}
+        return lone_consumer(client, group, topic, nbytes, properties)
+
+    monkeypatch.setattr(kafka_retention, "lone_consumer", counting)
+    found = retention_of(kafka, topic_name).timestamps(dict.fromkeys(partitions, Position(0)))
+    assert found == {partition: now_ms + partition for partition in partitions}
+    assert max(asked) < 16
 
 
 @pytest.mark.kafka
