@@ -87,10 +87,8 @@ class LogWriter:
         self._clock = clock
         self._schema = schema
         self.length = 0.0
-        """Of what is stored, see ``length_of``."""
+        """Of what was sent, see ``length_of``."""
         self._next = Sequence(0)
-        self._entries = 0
-        """Of the segment that was sent last."""
         self._unsettled: bytes | None = None
         self._written_at_ms = 0
         """Of the segment that was sent last."""
@@ -125,8 +123,8 @@ class LogWriter:
             raise RuntimeError(f"segment {self._next} of log {self.log} is not settled")
         self._written_at_ms = self._clock.now_ms()
         segment = Segment(self.log, self._next, self.owner, tuple(entries), self._written_at_ms)
-        self._entries = len(entries)
         self._unsettled = encode_segment(segment, self._schema)
+        self.length += length_of(len(entries))
         return self.put_again()
 
     def put_again(self) -> PutResult:
@@ -151,7 +149,6 @@ class LogWriter:
             case _:
                 assert_never(outcome)
         sequence, self._next, self._unsettled = self._next, Sequence(self._next + 1), None
-        self.length += length_of(self._entries)
         self._alive_at = (self._clock.monotonic(), self._clock.now_ms())
         self._puts_s.append(self._alive_at[0] - began)
         return Durable(sequence, len(data), etag, self._written_at_ms)
