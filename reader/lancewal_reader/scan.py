@@ -102,7 +102,7 @@ def scan_plan(
         )
     else:
         yield from base_batches(context.tasks, scan, mask, whole, columns)
-    rows = delta_rows(pinned, whole, lambda _: unmerged(), columns, filter)
+    rows = delta_rows(pinned, whole, unmerged(), columns, filter)
     yield from rows.to_batches(max_chunksize=batch_rows(rows.schema))
 
 
@@ -152,13 +152,13 @@ def delta_keys(context: DeltaContext, plan: ReadPlan) -> Loaded:
 def delta_rows(
     pinned: PinnedTable,
     whole: RowSchema,
-    unmerged: Callable[[RowSchema], Loaded],
+    loaded: Loaded,
     columns: Sequence[str],
     filter: str | None,
 ) -> pa.Table:
-    """Rows of some regions' deltas, filtered and projected; ``unmerged`` loads the deltas with the columns of a schema."""
+    """Rows of some regions' deltas, filtered and projected; ``loaded`` has ``loaded_columns`` of these columns and filter."""
     projected = loaded_columns(whole, columns, filter)
-    rows = complete_rows(unmerged(projected).folded, pinned, projected)
+    rows = complete_rows(loaded.folded, pinned, projected)
     return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
 
 

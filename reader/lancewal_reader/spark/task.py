@@ -26,7 +26,6 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import project
-from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.executor import start_worker, storage_options
 from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.table.lance.base_paths import BasePaths
@@ -34,7 +33,7 @@ from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.left_out import LeftOut, OnConflict
 from lancewal_reader.lookup import KeyLookup, count_plan
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
-from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows
+from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
 from lancewal_reader.unmerged.flushed import SnapshotCache
 from lancewal_reader.unmerged.load import DeltaContext, folding_of, load
@@ -168,12 +167,12 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
             case DeltaTask(places=places):
                 # A key that is in another task's regions too is in conflict.
                 met = opened.context.folding.met(opened.keys)
-                conflicts, deltas = pinned_plan.plan.in_force.conflicts, opened.deltas(places)
-
-                def unmerged(projected: RowSchema) -> Loaded:
-                    return load(opened.context, deltas, projected, conflicts, met)
-
-                found = delta_rows(opened.pinned, pinned_plan.contract.rows, unmerged, columns, filter)
+                conflicts, whole = pinned_plan.plan.in_force.conflicts, pinned_plan.contract.rows
+                projected, deltas = loaded_columns(whole, columns, filter), opened.deltas(places)
+                # Not named: what was loaded goes before the rows that came of it are given.
+                found = delta_rows(
+                    opened.pinned, whole, load(opened.context, deltas, projected, conflicts, met), columns, filter
+                )
                 yield from found.to_batches(max_chunksize=batch_rows(found.schema))
 
 
