@@ -19,7 +19,7 @@ from lancewal_flusher.snapshots.drop import drop_snapshot
 from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.spark.source import receipt_of_dataframe
 from lancewal_reader.table import open_table, reads_of
-from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Key, Pipeline, Row, by_key
+from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Pipeline, Row, by_key
 from tests.support.spark import LocalSpark
 
 pytestmark = pytest.mark.spark
@@ -93,37 +93,56 @@ def test_a_user_schema_is_honoured(spark: LocalSpark, pipeline: Pipeline) -> Non
         receipt_of_dataframe(df)
 
 
-FILTERS: list[tuple[str, Callable[[Row], bool], list[str]]] = [
-    # what Spark still evaluates after the push: floats only
-    ("a > 0 AND f > 0.5", lambda r: r["a"] is not None and r["a"] > 0 and (r["f"] or 0) > 0.5, ["f#"]),
-    ("s LIKE 'a%' AND NOT ok", lambda r: (r["s"] or "").startswith("a") and r["ok"] is False, []),
+CONDITIONS: list[tuple[str, Callable[[Row], bool]]] = [
+    ("a > 0 AND f > 0.5", lambda r: r["a"] is not None and r["a"] > 0 and (r["f"] or 0) > 0.5),
+    ("s LIKE 'a%' AND NOT ok", lambda r: (r["s"] or "").startswith("a") and r["ok"] is False),
+    ("s IS NULL", lambda r: r["s"] is None),
     (
         "at >= timestamp '1990-01-01 00:00:00' AND u64 > 5",
         lambda r: r["at"] is not None and r["at"].timestamp() >= 631_170_000 and (r["u64"] or 0) > 5,  # in New York
-        [],
     ),
 ]
 
 
-@pytest.mark.parametrize(("sql", "passes", "left"), FILTERS, ids=["floats stay", "text", "instants"])
-def test_pushed_filters(
-    spark: LocalSpark, pipeline: Pipeline, sql: str, passes: Callable[[Row], bool], left: list[str]
+@pytest.mark.parametrize(("sql", "passes"), CONDITIONS, ids=["floats", "text", "nulls", "instants"])
+def test_a_frame_used_again_has_all_its_rows(
+    spark: LocalSpark, pipeline: Pipeline, sql: str, passes: Callable[[Row], bool]
 ) -> None:
-    expected: dict[Key, Row] = {key: row for key, row in pipeline.oracle.items() if passes(row)}
-    assert expected
-    df = spark.read(pipeline.uri)
+    """Spark keeps filters that a source took: later actions, and the other side of a join or union, would have them too."""
+    rows = pipeline.oracle
+    expected = {key: row for key, row in rows.items() if passes(row)}
+    assert 0 < len(expected) < len(rows)
+    some = {"columns": "region,id,a,f,s,ok,at,u64"}
     with spark.pushdown():
-        filtered = df.filter(sql)
-        assert by_key(filtered.toArrow()) == expected
-        java: Any = filtered
-        plan = java._jdf.queryExecution().optimizedPlan().toString()
-        kept = [line for line in plan.splitlines() if line.startswith("Filter")]
-        assert len(kept) == len(left)
-        assert all(name in line and "a#" not in line for name, line in zip(left, kept, strict=True))
+        df = spark.read(pipeline.uri)
+        assert by_key(df.filter(sql).toArrow()) == expected
+        assert by_key(df.toArrow()) == rows
+        df = spark.read(pipeline.uri, **some)
+        either = df.filter(sql).selectExpr("region", "id", "1 AS one").union(df.selectExpr("region", "id", "2"))
+        assert dict(either.groupBy("one").count().collect()) == {1: len(expected), 2: len(rows)}
+        assert df.join(df.filter(sql).select("region", "id"), ["region", "id"]).count() == len(expected)
+        assert df.join(df.filter(sql).select("region", "id"), ["region", "id"], "left_anti").count() == len(rows) - len(
+            expected
+        )
+        df = spark.read(pipeline.uri, **some)
+        filtered = df.filter(sql).cache()
+        assert (filtered.count(), df.count(), filtered.count()) == (len(expected), len(rows), len(expected))
+        filtered.unpersist()
+        whole = df.cache()
+        assert (whole.filter(sql).count(), whole.count()) == (len(expected), len(rows))
+        whole.unpersist()
+        lancewal.spark.view(spark.session, pipeline.uri, "again", **some)
+        counts = f"SELECT (SELECT count(*) FROM again WHERE {sql}), (SELECT count(*) FROM again)"
+        assert spark.session.sql(counts).first() == (len(expected), len(rows))
+        assert spark.session.sql("SELECT count(*) FROM again").first() == (len(rows),)
+        both = spark.read(pipeline.uri, filter="ok", **some)  # the option stays, and is asked of Lance
+        kept = {key: row for key, row in rows.items() if row["ok"]}
+        assert both.filter(sql).count() == sum(map(passes, kept.values()))
+        assert by_key(both.select("region", "id").toArrow()).keys() == kept.keys()
 
 
 def test_nanoseconds_before_1970_are_floored_and_filtered_as_seen(spark: LocalSpark, tmp_path: Path) -> None:
-    """Merged and unmerged, with and without filters offered to Lance: the row's value is what a filter is asked of."""
+    """Merged and unmerged: the row's value, as Spark has it, is what a filter is asked of."""
     made = Pipeline(tmp_path, pa.schema([*KEY, ("at", pa.timestamp("ns", "UTC"))]))
     times = [-1_000_000_001, -1001, -1000, -999, -1, 0, 1, 999, 1000]
     for id, ns in enumerate(times):
@@ -141,16 +160,9 @@ def test_nanoseconds_before_1970_are_floored_and_filtered_as_seen(spark: LocalSp
         ("at >= timestamp_micros(0)", lambda us: us >= 0),
         ("NOT at <= timestamp_micros(-1)", lambda us: us > -1),
     ]
-    with spark.pushdown():
-        for sql, passes in conditions:
-            assert {row.id for row in df.filter(sql).collect()} == {id for id, us in seen.items() if passes(us)}, sql
+    for sql, passes in conditions:
+        assert {row.id for row in df.filter(sql).collect()} == {id for id, us in seen.items() if passes(us)}, sql
     made.close()
-
-
-def test_a_filter_without_the_setting_is_sparks(spark: LocalSpark, pipeline: Pipeline) -> None:
-    sql, passes, _ = FILTERS[0]
-    found = by_key(spark.read(pipeline.uri).filter(sql).toArrow())
-    assert found == {key: row for key, row in pipeline.oracle.items() if passes(row)}
 
 
 def test_one_dataframe_is_one_state(spark: LocalSpark, tmp_path: Path) -> None:

@@ -20,16 +20,15 @@ _OFFERED = "spark.sql.python.filterPushdown.enabled"
 
 def main(asked: dict[str, Any]) -> None:
     import pyspark
-    from pyspark.sql import SparkSession, datasource
+    from pyspark.sql import SparkSession
 
-    lacks = [] if hasattr(datasource, "Filter") else ["filters for sources"]
     builder: Any = SparkSession.builder
     if asked["remote"]:
         builder = builder.remote(asked["remote"])
     for name, value in asked["conf"].items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    _say("session", version=pyspark.__version__, kind=type(spark).__module__, lacks=lacks)
+    _say("session", version=pyspark.__version__, kind=type(spark).__module__)
     try:
         for number, read in enumerate(READS):
             _answer(read.name, lambda read=read, number=number: _kept(_read(spark, asked, read), asked, number))  # type: ignore[misc] # called at once
@@ -54,6 +53,8 @@ def _read(spark: Any, asked: dict[str, Any], read: Read) -> pa.Table:
             df.load(asked["table"]).createOrReplaceTempView("t")
         case "view":
             lancewal.spark.view(spark, asked["table"], "t", **options)
+    for statement in read.first:
+        spark.sql(statement).collect()
     table: pa.Table = spark.sql(read.sql).toArrow()
     return table
 

@@ -17,12 +17,11 @@ cluster of two workers, and through Spark Connect. What DuckDB says of the same 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``found``: of each read what is wrong, nothing where it passed; ``lacks``: what this PySpark has not."""
+    """``found``: of each read what is wrong, nothing where it passed."""
 
     version: str
     way: str
     found: dict[str, str]
-    lacks: tuple[str, ...]
 
     @property
     def wrong(self) -> dict[str, str]:
@@ -37,13 +36,6 @@ def page(runs: Sequence[Run]) -> str:
         "|---" * (len(runs) + 1) + "|",
     ]
     lines += [f"| {name} | {' | '.join(_cell(run, name) for run in runs)} |" for name in names]
-    lacks = {run.version: run.lacks for run in runs if run.lacks}
-    if lacks:
-        lines.append("")
-    for version, missing in lacks.items():
-        lines.append(
-            f"PySpark {version} lacks {', '.join(missing)}: its rows are the same, and Spark itself filters them."
-        )
     return "\n".join(lines) + "\n"
 
 

@@ -23,11 +23,14 @@ class Read:
     by: Literal["view", "count", "schema"] = "view"
     filters: bool = False
     """With Spark's setting that offers filters to sources."""
+    first: tuple[str, ...] = ()
+    """Statements on the same view, which Spark runs before ``sql``."""
 
 
 _SOME = "region, id, a, s, ok, f, dec, day, t.at, local"
 _WHOLE = f"SELECT {_SOME}, u64, bin, tags, st, sts, vec, bits FROM t ORDER BY region, id"
 _GROUPS = "SELECT region, count(*) AS n, max(a) AS a, sum(f) AS f FROM t GROUP BY region ORDER BY region"
+_OFFERED = "SELECT count(*) FROM t WHERE s IS NULL"
 
 READS = (
     Read("all columns", _WHOLE),
@@ -39,6 +42,12 @@ READS = (
     Read("a condition offered", f"SELECT {_SOME} FROM t WHERE a > 0 AND s LIKE 'a%' ORDER BY region, id", filters=True),
     Read("instants offered", "SELECT region, id, t.at FROM t WHERE t.at >= timestamp '1990-01-01 00:00:00+00:00' "
          "AND NOT ok ORDER BY region, id", filters=True),
+    Read("all columns after a condition offered", _WHOLE, filters=True, first=(_OFFERED,)),
+    Read("the same, cached", _WHOLE, filters=True, first=("CACHE TABLE t", _OFFERED, "UNCACHE TABLE t")),
+    Read("union with itself, a condition offered", "SELECT 1 AS n, region, id FROM t WHERE s IS NULL UNION ALL "
+         "SELECT 2, region, id FROM t ORDER BY n, region, id", filters=True),
+    Read("join with itself, a condition offered", "SELECT x.region, x.id, y.id AS n FROM t x LEFT JOIN t y "
+         "ON x.region = y.region AND x.id = y.id AND y.s IS NULL ORDER BY x.region, x.id", filters=True),
     Read("option filter", _GROUPS, {"filter": "ok AND a < 5"}, condition="ok AND a < 5"),
     Read("join with itself", "SELECT x.region, count(*) AS n FROM t x JOIN t y ON x.region = y.region AND x.id < y.id "
          "GROUP BY x.region ORDER BY x.region", {"columns": "region,id"}),

@@ -8,13 +8,15 @@ other error: what is none of ours shows where it comes from.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lancewal_core.errors import LancewalError
-from lancewal_reader.spark.worker import in_worker
 
 _HIDE = "SPARK_HIDE_TRACEBACK"
+_WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.")
+"""The modules that PySpark runs as programs, and forks from."""
 
 
 @contextmanager
@@ -22,6 +24,12 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except LancewalError:
-        if in_worker():
+        if _in_worker():
             os.environ[_HIDE] = "1"
         raise
+
+
+def _in_worker() -> bool:
+    """Whether this process is a program of PySpark."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return str(getattr(spec, "name", "")).startswith(_WORKERS)

@@ -8,8 +8,8 @@ Guarantees
     delta; delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different
     regions never meet (of a table keyed by bytes each task looks, and leaves the same out: ``left_out``), and a key's base
     row is masked whatever task completes it.
- 4. Filters are pushed only where Spark allows it (``spark.sql.python.filterPushdown.enabled=true``) and only if Lance
-    evaluates them exactly as Spark does; they apply after masking and folding.
+ 4. No filter is taken from Spark, whose settings may offer them: Spark 4.3.0 keeps what a source took, and gives later
+    actions on the same DataFrame too few rows.  The option ``filter`` applies after masking and folding.
 
 A task handles about a share, at most ``TASK_BYTES``; of a smaller table it is a ``TASKS_MIN``-th, but not less than
 ``SPLIT_BYTES_MIN``.  A fragment larger than a share is cut into equal ranges of physical rows, each a task of its own, and
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -55,13 +55,11 @@ from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
-from lancewal_reader.spark.worker import in_pushdown_worker
 from lancewal_reader.unmerged.load import folding_of
 from lancewal_reader.unmerged.portions import records_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.datasource import Filter
 
 TASK_BYTES = 64 << 20
 TASKS_MIN = 4
@@ -212,8 +210,7 @@ class PinnedRead:
             raise InvalidInput(
                 f"option columns names {list(self.options.columns)}, the schema given has {schema.names}: give one of them"
             )
-        kind = FilteringReader if in_pushdown_worker() else PlainReader
-        return kind(self.pinned_plan, self.groups(), schema, self.options.filter)
+        return PlainReader(self.pinned_plan, self.groups(), schema, self.options.filter)
 
     def groups(self) -> list[Group]:
         """What each of Spark's tasks reads: a base task, a delta task, or, where the delta is small, both."""
@@ -249,12 +246,12 @@ class PinnedRead:
 
 
 class PlainReader(DataSourceReader):
-    """Reads a pinned state.  Spark refuses a reader that defines ``pushFilters`` unless its setting allows filters."""
+    """Read a pinned state.  ``pushFilters`` stays Spark's own, which takes none (guarantee 4)."""
 
     def __init__(
         self, pinned_plan: PinnedPlan, groups: Sequence[Group], schema: StructType, filter: str | None = None
     ) -> None:
-        self.filter = self._given = filter
+        self._filter = filter
         self._pinned_plan = pinned_plan
         self._partitions = [TaskPartition(group) for group in groups]
         self._columns = list(schema.names)
@@ -272,7 +269,7 @@ class PlainReader(DataSourceReader):
                         yield to_target(batch, self._target)
 
     def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
-        return run_task(self._pinned_plan, task, self._columns, self.filter)
+        return run_task(self._pinned_plan, task, self._columns, self._filter)
 
 
 class CountReader(PlainReader):
@@ -282,19 +279,8 @@ class CountReader(PlainReader):
         with plain_errors():
             rows = 0
             if isinstance(partition, TaskPartition):
-                rows = sum(count_task(self._pinned_plan, task, self.filter) for task in partition.group)
+                rows = sum(count_task(self._pinned_plan, task, self._filter) for task in partition.group)
             yield to_target(pa.record_batch([pa.array([rows], pa.int64())], COUNTED), self._target)
-
-
-class FilteringReader(PlainReader):
-    """A reader that takes filters."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 # Spark's name
-        from lancewal_reader.spark.filters import translate  # PySpark 4.0 has no filters
-
-        offered, left = translate(filters, self._pinned_plan.contract.rows.table)
-        self.filter = " AND ".join(f"({one})" for one in (self._given, offered) if one is not None) or None
-        return left
 
 
 class TaskPartition(InputPartition):

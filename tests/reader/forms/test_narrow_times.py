@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from pyspark.sql import datasource as ds
 
-from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.types import spark_schema, target_schema, to_target
 
 INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3000, 3000))
@@ -83,24 +79,3 @@ def test_coarser_times_keep_their_moment_or_stop(unit: str, per_us: int) -> None
         beyond = pa.record_batch([pa.array([last + 1], type_)], made)
         with pytest.raises(pa.ArrowInvalid):
             to_target(beyond, target_schema(spark_schema(made)))
-
-
-COMPARED: list[Callable[[datetime.datetime], ds.Filter]] = [
-    lambda time: ds.EqualTo(("at",), time),
-    lambda time: ds.EqualNullSafe(("at",), time),
-    lambda time: ds.LessThan(("at",), time),
-    lambda time: ds.LessThanOrEqual(("at",), time),
-    lambda time: ds.GreaterThan(("at",), time),
-    lambda time: ds.GreaterThanOrEqual(("at",), time),
-    lambda time: ds.In(("at",), (time,)),
-]
-
-
-@pytest.mark.parametrize("compared", COMPARED)
-def test_no_comparison_of_a_floored_time_is_asked_of_lance(compared: Callable[[datetime.datetime], ds.Filter]) -> None:
-    """It would compare the time with all its digits: not the value that Spark sees."""
-    item = compared(datetime.datetime(1969, 12, 31, 23, 59, 59, 999_999, datetime.UTC))
-    for offered in (item, ds.Not(item)):
-        condition, left = translate([offered], FINE)
-        assert condition is None
-        assert left == [offered]

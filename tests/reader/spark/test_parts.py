@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import json
 import os
 import pickle
@@ -12,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,6 @@ from lancewal_core.settings.executor import storage_options
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_reader.point.at import At
 from lancewal_reader.spark import source, task
-from lancewal_reader.spark.filters import translate
 from lancewal_reader.spark.options import COUNT, NOT_OF_A_COUNT, OPTIONS, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.session_reads import count
@@ -51,7 +48,6 @@ from lancewal_reader.spark.source import (
     SPLIT_BYTES_MIN,
     TASK_BYTES,
     TASKS_MIN,
-    FilteringReader,
     LiveFragment,
     PinnedRead,
     PlainReader,
@@ -207,138 +203,6 @@ def test_a_user_schema_may_widen_numbers() -> None:
 def test_a_user_schema_that_does_not_fit_is_refused(field: StructField, text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
         check_user_schema(user_schema(field), EVERY_TYPE)
-
-
-# -- filters -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Pushed:
-    filter: ds.Filter
-    negated: bool
-
-    @property
-    def offered(self) -> ds.Filter:
-        return ds.Not(self.filter) if self.negated else self.filter
-
-
-PUSHED_ROWS = pa.Table.from_pylist(
-    [
-        {f.name: random_value(random.Random(n), f.type, 0 if not f.nullable else 0.3) for f in EVERY_TYPE}
-        for n in range(120)
-    ],
-    EVERY_TYPE,
-)
-COMPARABLE = ["a", "s", "ok", "i8", "u8", "u32", "u64", "dec", "bin", "day", "at", "local"]
-
-
-@st.composite
-def pushed(draw: st.DrawFn) -> Pushed:
-    name = draw(st.sampled_from(COMPARABLE))
-    kinds: list[Any] = [ds.EqualTo, ds.EqualNullSafe, ds.GreaterThan, ds.GreaterThanOrEqual, ds.LessThan]
-    kinds += [ds.LessThanOrEqual, ds.In, ds.IsNull, ds.IsNotNull]
-    if name == "s":
-        kinds += [ds.StringStartsWith, ds.StringEndsWith, ds.StringContains]
-    kind = draw(st.sampled_from(kinds))
-    values = [value for value in PUSHED_ROWS[name].to_pylist() if value is not None]
-    if name == "u64":  # decimal(20, 0) in Spark
-        values = [decimal.Decimal(value) for value in values]
-    if name == "s":
-        values += ["'", "x", "ä"]
-    value = draw(st.sampled_from(values))
-    made: ds.Filter
-    if kind in (ds.IsNull, ds.IsNotNull):
-        made = kind((name,))
-    elif kind is ds.In:
-        made = ds.In((name,), tuple(draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))))
-    elif kind is ds.EqualNullSafe:
-        made = ds.EqualNullSafe((name,), draw(st.sampled_from([None, value])))
-    else:
-        made = kind((name,), value)
-    return Pushed(made, draw(st.booleans()))
-
-
-def truth(item: ds.Filter, row: dict[str, Any]) -> bool | None:
-    """Three-valued SQL, as Spark has it for these types."""
-    value = row[item.attribute[0]]  # type: ignore[attr-defined] # every filter but Not has one
-    match item:
-        case ds.IsNull():
-            return value is None
-        case ds.IsNotNull():
-            return value is not None
-        case ds.EqualNullSafe(value=other):
-            return bool(value == other)
-    if value is None:
-        return None
-    match item:
-        case ds.In(value=others):
-            return value in others
-        case ds.EqualTo(value=other):
-            return bool(value == other)
-        case ds.GreaterThan(value=other):
-            return bool(value > other)
-        case ds.GreaterThanOrEqual(value=other):
-            return bool(value >= other)
-        case ds.LessThan(value=other):
-            return bool(value < other)
-        case ds.LessThanOrEqual(value=other):
-            return bool(value <= other)
-        case ds.StringStartsWith(value=other):
-            return bool(value.startswith(other))
-        case ds.StringEndsWith(value=other):
-            return bool(value.endswith(other))
-        case ds.StringContains(value=other):
-            return bool(other in value)
-    raise AssertionError(item)
-
-
-@pytest.fixture(scope="module")
-def pushed_rows(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return lance.write_dataset(PUSHED_ROWS, str(tmp_path_factory.mktemp("pushed") / "rows"))
-
-
-@given(items=st.lists(pushed(), min_size=1, max_size=3))
-def test_a_pushed_filter_means_in_lance_what_it_means_in_spark(items: list[Pushed], pushed_rows: Any) -> None:
-    offered = [item.offered for item in items]
-    condition, left = translate(offered, EVERY_TYPE)
-    # The one value that Lance cannot read as a literal.
-    assert all("-9223372036854775808" in repr(item) for item in left)
-    taken = [item for item, filter in zip(items, offered, strict=True) if not any(filter is other for other in left)]
-    expected = [
-        i
-        for i, row in enumerate(PUSHED_ROWS.to_pylist())
-        if all((truth(item.filter, row) is not None) and truth(item.filter, row) != item.negated for item in taken)
-    ]
-    found = pushed_rows.scanner(columns=[], filter=condition, with_row_id=True).to_table()["_rowid"].to_pylist()
-    assert found == expected
-
-
-NOW = datetime.datetime(2020, 1, 1)
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
-        ds.GreaterThan(("f",), 0.5),  # NaN
-        ds.EqualTo(("f4",), 0.5),
-        ds.EqualTo(("st", "x"), 1),
-        ds.GreaterThan(("fine",), NOW.replace(tzinfo=datetime.UTC)),  # nanoseconds
-        ds.EqualTo(("local",), NOW.replace(tzinfo=datetime.UTC)),
-        ds.EqualTo(("at",), NOW),
-        ds.In(("a",), (1, None)),
-        ds.EqualTo(("i8",), 300),
-        ds.EqualTo(("dec",), decimal.Decimal("0.001")),
-        ds.EqualTo(("u64",), decimal.Decimal(-1)),
-        ds.EqualTo(("nope",), 1),
-        ds.Not(ds.LessThan(("f",), 1.0)),
-    ],
-)
-def test_what_lance_would_judge_otherwise_goes_back_to_spark(item: ds.Filter) -> None:
-    kept = ds.EqualTo(("a",), 1)
-    condition, left = translate([item, kept], EVERY_TYPE)
-    assert left == [item]
-    assert left[0] is item
-    assert condition == "(`a` = 1)"
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------
@@ -521,20 +385,15 @@ def test_a_point_is_read_again(pipeline: Pipeline) -> None:
         pin_read({"table": pipeline.uri, "at": elsewhere})
 
 
-def test_the_filter_of_an_option_and_those_that_spark_offers(pipeline: Pipeline) -> None:
+def test_the_filter_of_an_option_alone_is_asked_of_lance(pipeline: Pipeline) -> None:
     read = pin_read({"table": pipeline.uri, "filter": "a > 2 OR a < 0"})
     reader = read.reader(read.schema())
     assert isinstance(reader, PlainReader)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     wanted = {k: r for k, r in pipeline.oracle.items() if r["a"] is not None and (r["a"] > 2 or r["a"] < 0)}
     assert set(by_key(pa.Table.from_batches(batches))) == set(wanted)
-    taking = FilteringReader(read.pinned_plan, read.groups(), read.schema(), read.options.filter)
-    assert list(taking.pushFilters([ds.EqualTo(("ok",), True)])) == []
-    assert taking.filter == "(a > 2 OR a < 0) AND ((`ok` = true))"
-    batches = [batch for partition in taking.partitions() for batch in taking.read(partition)]
-    assert (
-        set(by_key(pa.Table.from_batches(batches))) == {key for key, row in wanted.items() if row["ok"]} != set(wanted)
-    )
+    offered = [ds.EqualTo(("ok",), True)]
+    assert list(reader.pushFilters(offered)) == offered  # type: ignore[arg-type] # a list of one kind
     with pytest.raises(InvalidInput, match="filter 'a >' is not accepted"):
         pin_read({"table": pipeline.uri, "filter": "a >"})
 
