@@ -188,6 +188,8 @@ INDEX = RegionIndex(
     "5a0c1b77",
 )
 
+INDEX_WITH_RECORD_TIME = replace(INDEX, trimmed_record_time_max_ms=1_709_207_989_000)
+
 EAST = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 7)
 STATES = StatePage(
     Page.of(NORTH, 16),
@@ -241,6 +243,7 @@ def encoded() -> dict[str, bytes]:
         "bundle_1.arrow": encode_bundle(BUNDLE.copies, ROWS.wal),
         "fence_1.arrow": encode_fence(FENCE),
         "region_index_1.binpb": encode_index(INDEX),
+        "region_index_1_record_time.binpb": encode_index(INDEX_WITH_RECORD_TIME),
         "state_page_1.binpb": encode_page(STATES),
         "key_part_1.arrow": encode_part(KEY_ENTRIES),
         "key_part_1_regions.arrow": encode_part(KEY_ENTRIES_WITH_REGIONS),

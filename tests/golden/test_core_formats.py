@@ -90,7 +90,8 @@ def test_the_key_part_with_regions_is_read() -> None:
 
 
 def test_the_index_is_read() -> None:
-    assert decode_index(stored("region_index_1.binpb"), golden.STATES_KEY, golden.NORTH) == golden.INDEX
+    for name, expected in (("", golden.INDEX), ("_record_time", golden.INDEX_WITH_RECORD_TIME)):
+        assert decode_index(stored(f"region_index_1{name}.binpb"), golden.STATES_KEY, golden.NORTH) == expected
 
 
 def test_the_state_page_is_read() -> None:

@@ -12,6 +12,7 @@ import pytest
 import lancewal_core.region.durable_position
 import lancewal_core.region.end_region
 import lancewal_core.region.generation_entries
+import lancewal_core.region.transitions
 import lancewal_core.wal.listed
 import lancewal_core.wal.log_end
 import lancewal_core.wal.writer
@@ -533,8 +534,15 @@ def _times_of_records_ascend(patch: pytest.MonkeyPatch) -> None:
 
 
 def _what_is_trimmed_had_no_such_time(patch: pytest.MonkeyPatch) -> None:
-    in_generation = lancewal_reader.plan.at_record_time._in_generation
-    patch.setattr(lancewal_reader.plan.at_record_time, "_in_generation", lambda *of: (in_generation(*of)[0], True))
+    patch.setattr(lancewal_reader.plan.at_record_time, "_check_trimmed", lambda *of: None)
+
+
+def _the_newest_that_is_trimmed_has_the_highest_time(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        lancewal_core.region.transitions,
+        "_trimmed_time",
+        lambda index, boundary, known: known[boundary].record_time_max_ms,
+    )
 
 
 def _what_is_trimmed_had_records(patch: pytest.MonkeyPatch) -> None:
@@ -609,6 +617,7 @@ MUTATIONS: dict[str, Patch] = {
     "versions that are gone showed the same": _versions_that_are_gone_showed_the_same,
     "times of records ascend": _times_of_records_ascend,
     "what is trimmed had no such time": _what_is_trimmed_had_no_such_time,
+    "the newest that is trimmed has the highest time": _the_newest_that_is_trimmed_has_the_highest_time,
     "what is trimmed had records": _what_is_trimmed_had_records,
     "a token is not waited for": _a_token_is_not_waited_for,
     "a dead letter is reached": _a_dead_letter_is_reached,
@@ -635,6 +644,7 @@ KINDS_TO_SEARCH: dict[str, str] = {
     "times of records ascend": "points",
     "what is trimmed had records": "points",
     "what is trimmed had no such time": "points",
+    "the newest that is trimmed has the highest time": "points",
     "a token is not waited for": "points",
     "a dead letter is reached": "points",
     "a plan stays young": "points",

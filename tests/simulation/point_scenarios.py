@@ -98,6 +98,23 @@ def first_record_of_a_time_is_trimmed() -> None:
     _said(stage, "read at record-time: OutsideHistoryWindow")
 
 
+def every_record_of_a_time_is_trimmed() -> None:
+    """All records are of the time and trimmed, and none is kept; the newest generation that is trimmed had no record."""
+    stage, a, t = _stage(history_window_s=4)
+    f = stage.flusher("f")
+    before = _later(stage)
+    stage.append_and_seal(a, 0, 1)
+    stage.round(f)
+    require(a.worker.drain(2.0), "A drains")
+    b = stage.member("b")
+    stage.take_over(a, b, 0, 1)
+    stage.append(b, 1)
+    stage.round(f)
+    stage.collect(f)
+    t.at_record_time(before)
+    _said(stage, "read at record-time: OutsideHistoryWindow")
+
+
 def what_is_trimmed_had_no_record() -> None:
     """Behind a version a partition has a generation without records, which is trimmed since, and one that is kept."""
     stage, a, t = _stage(history_window_s=4)
@@ -175,6 +192,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     version_of_the_time_is_gone: ("versions that are gone showed the same", "rows of a user"),
     time_of_records_lies_within_a_generation: ("times of records ascend", "lacks|not before"),
     first_record_of_a_time_is_trimmed: ("what is trimmed had no such time", "trimmed"),
+    every_record_of_a_time_is_trimmed: ("the newest that is trimmed has the highest time", "trimmed"),
     what_is_trimmed_had_no_record: ("what is trimmed had records", "not 2 times"),
     record_becomes_durable_while_it_is_awaited: ("a token is not waited for", "is not in"),
     record_of_a_token_is_none: ("a dead letter is reached", "nor rejected"),

@@ -61,6 +61,8 @@ Key = tuple[str, int]
 Message = tuple[bytes, bytes, str]
 """Kafka key, value, operation."""
 
+FIRST_MS = 1_700_000_000_000
+"""Timestamp of the record with offset 0, where a test does not say otherwise; each later record has one more."""
 KEY = [pa.field("region", pa.string(), nullable=False), pa.field("id", pa.int64(), nullable=False)]
 SMALL = pa.schema([*KEY, ("a", pa.int64()), ("s", pa.string())])
 EVERY_TYPE = pa.schema(
@@ -98,6 +100,7 @@ class MemoryTopic:
     rng: random.Random
     messages: list[list[Message]]
     batch: int = 60
+    record_ms: Callable[[int], int] = lambda offset: FIRST_MS + offset
     positions: dict[int, int] = field(default_factory=dict)
     paused: set[int] = field(default_factory=set)
     listener: Listener | None = None
@@ -117,7 +120,7 @@ class MemoryTopic:
             if taken:
                 delivered[partition] = Records(
                     offsets=list(range(at, at + len(taken))),
-                    timestamps=[1_700_000_000_000 + offset for offset in range(at, at + len(taken))],
+                    timestamps=[self.record_ms(offset) for offset in range(at, at + len(taken))],
                     keys=[key for key, _, _ in taken],
                     values=[value for _, value, _ in taken],
                     headers=[None if op == "upsert" else [("lancewal.op", op.encode())] for _, _, op in taken],
@@ -199,9 +202,11 @@ class Pipeline:
         batch: int = 60,
         observer: Observer | None = None,
         keyed_by: Callable[[str, int], bytes] | None = None,
+        record_ms: Callable[[int], int] = lambda offset: FIRST_MS + offset,
         **contract: Any,
     ) -> None:
-        """``keyed_by``: producers key by these bytes of their own, and the contract says so (``format.key: bytes``)."""
+        """``keyed_by``: producers key by these bytes of their own, and the contract says so (``format.key: bytes``).
+        ``record_ms``: the timestamp of the record at an offset, in every partition."""
         self.uri = str(folder / "table")
         self.columns = columns
         self.rng = random.Random(seed)
@@ -209,6 +214,7 @@ class Pipeline:
         """Of its own: how often a worker polls is a matter of time, and what is produced is none."""
         self.oracle: dict[Key, Row] = {}
         self.keyed_by = keyed_by
+        self._record_ms = record_ms
         self._messages: list[list[Message]] = [[] for _ in range(partitions)]
         self._seal_rows = seal_rows
         self._batch = batch
@@ -428,7 +434,7 @@ class Pipeline:
 
     def _new_worker(self) -> IngestWorker:
         context = IngestContext(*self._opened().parts, lambda: uuid.uuid4().hex)
-        source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch)
+        source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch, self._record_ms)
         worker = IngestWorker(
             context,
             source,

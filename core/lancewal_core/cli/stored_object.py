@@ -216,6 +216,7 @@ def _index(index: RegionIndex, record: Record) -> Content:
         "contract_version": index.contract_version,
         "trimmed_generation": index.trimmed_generation,
         "trimmed_position": index.trimmed,
+        "trimmed_record_time_max_ms": index.trimmed_record_time_max_ms,
         "write_id": index.write_id,
         "changed_at_ms": record.changed_at_ms,
     }

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MemWalIndexDetails(_message.Message):
-    __slots__ = ("mem_wal_list", "format_version", "content", "topic", "topic_id", "partition", "contract_version", "trimmed_generation", "trimmed_position", "write_id", "checksum")
+    __slots__ = ("mem_wal_list", "format_version", "content", "topic", "topic_id", "partition", "contract_version", "trimmed_generation", "trimmed_position", "write_id", "trimmed_record_time_max_ms", "checksum")
     class Content(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONTENT_UNSPECIFIED: _ClassVar[MemWalIndexDetails.Content]
@@ -79,6 +79,7 @@ class MemWalIndexDetails(_message.Message):
     TRIMMED_GENERATION_FIELD_NUMBER: _ClassVar[int]
     TRIMMED_POSITION_FIELD_NUMBER: _ClassVar[int]
     WRITE_ID_FIELD_NUMBER: _ClassVar[int]
+    TRIMMED_RECORD_TIME_MAX_MS_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     mem_wal_list: _containers.RepeatedCompositeFieldContainer[MemWalIndexDetails.MemWal]
     format_version: int
@@ -90,5 +91,6 @@ class MemWalIndexDetails(_message.Message):
     trimmed_generation: int
     trimmed_position: int
     write_id: str
+    trimmed_record_time_max_ms: int
     checksum: int
-    def __init__(self, mem_wal_list: _Optional[_Iterable[_Union[MemWalIndexDetails.MemWal, _Mapping]]] = ..., format_version: _Optional[int] = ..., content: _Optional[_Union[MemWalIndexDetails.Content, str]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., contract_version: _Optional[int] = ..., trimmed_generation: _Optional[int] = ..., trimmed_position: _Optional[int] = ..., write_id: _Optional[str] = ..., checksum: _Optional[int] = ...) -> None: ...
+    def __init__(self, mem_wal_list: _Optional[_Iterable[_Union[MemWalIndexDetails.MemWal, _Mapping]]] = ..., format_version: _Optional[int] = ..., content: _Optional[_Union[MemWalIndexDetails.Content, str]] = ..., topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., contract_version: _Optional[int] = ..., trimmed_generation: _Optional[int] = ..., trimmed_position: _Optional[int] = ..., write_id: _Optional[str] = ..., trimmed_record_time_max_ms: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...

@@ -37,6 +37,8 @@ _CHECKSUM_TAG = b"\xfd\x07"
 """Wire tag of the field ``checksum``: number 127, four bytes fixed."""
 _CHECKSUM_SIZE = len(_CHECKSUM_TAG) + 4
 
+NO_ROW_MS = -(1 << 63)
+"""Highest record time of no row: below every time."""
 _OWN_FIELDS_FROM = 100
 """Numbers below are those of the MemWAL index specification."""
 
@@ -95,6 +97,16 @@ class GenerationRecord:
     """When it first became FLUSHED; ``None`` before, and where a repair made the record anew."""
     record_times: RecordTimes | None = None
     """Of the rows of its entries; ``None`` while OPEN, where it has no rows, and where a repair could not know them."""
+
+    @property
+    def record_time_max_ms(self) -> int | None:
+        """Highest record time of its rows, ``NO_ROW_MS`` without any; None where that is not known.
+
+        Who seals a generation writes both, the time of sealing and the times of its rows, if it has some.
+        """
+        if self.record_times is not None:
+            return self.record_times.max_ms
+        return NO_ROW_MS if self.first == self.next or self.sealed_at_ms is not None else None
 
     def check(self) -> None:
         """Raise ``ObjectCorrupt`` unless the fields are those that the state demands."""
@@ -159,6 +171,9 @@ class RegionIndex:
     """Position of that boundary."""
     write_id: str
     """Unique for each attempted write: tells a lost reply from a lost race."""
+    trimmed_record_time_max_ms: int | None = None
+    """Highest record time of all rows that are trimmed, ``NO_ROW_MS`` where these generations have none; None where it is
+    not known, or nothing is trimmed."""
 
     @property
     def newest(self) -> GenerationRecord | None:
@@ -180,6 +195,8 @@ class RegionIndex:
             raise _broken(self.region, f"trimmed at generation {self.trimmed_generation}, position {self.trimmed}")
         if self.newest is not None and self.trimmed_generation > self.newest.generation:
             raise _broken(self.region, f"trimmed generation {self.trimmed_generation} lies above the newest")
+        if self.trimmed_record_time_max_ms is not None and not self.trimmed_generation:
+            raise _broken(self.region, "it has a record time of what is trimmed, but nothing is")
         for record in self.generations:
             if record.generation <= self.trimmed_generation and record.state is not State.MERGED:
                 raise _broken(self.region, f"generation {record.generation} is trimmed but {record.state.name}")
@@ -282,6 +299,8 @@ def encode_index(index: RegionIndex, before: Before | None = None) -> bytes:
     message.trimmed_generation = index.trimmed_generation
     message.trimmed_position = index.trimmed
     message.write_id = index.write_id
+    if index.trimmed_record_time_max_ms is not None:
+        message.trimmed_record_time_max_ms = index.trimmed_record_time_max_ms
     return _seal(message)
 
 
@@ -306,6 +325,9 @@ def decode_index(data: bytes, where: str, region: Region | None = None, before: 
         trimmed_generation=Generation(message.trimmed_generation),
         trimmed=Position(message.trimmed_position),
         write_id=message.write_id,
+        trimmed_record_time_max_ms=(
+            message.trimmed_record_time_max_ms if message.HasField("trimmed_record_time_max_ms") else None
+        ),
     )
     _check_read(index, where, _same(generations, there))
     return index

@@ -20,12 +20,13 @@ change                condition
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import NO_ROW_MS, GenerationRecord, RegionIndex, State
 from lancewal_core.rows.record_times import RecordTimes
 
 
@@ -222,8 +223,12 @@ def merged(
     return None if records == index.generations else replace(index, generations=records, write_id=write_id)
 
 
-def trim(index: RegionIndex, boundary: GenerationRecord, write_id: str) -> RegionIndex | None:
+def trim(
+    index: RegionIndex, boundary: GenerationRecord, write_id: str, paged: Seq[GenerationRecord] = ()
+) -> RegionIndex | None:
     """Move the trimmed boundary forward to ``boundary``, MERGED, and drop it and all below it from the index.
+
+    ``paged``: generations that left the index, whose record times count for ``trimmed_record_time_max_ms``.
 
     The newest generation always stays named: it says where the region continues.  Declined where the index says otherwise
     of a generation than when the boundary was chosen: it was taken back after a restore.
@@ -241,8 +246,20 @@ def trim(index: RegionIndex, boundary: GenerationRecord, write_id: str) -> Regio
         generations=kept,
         trimmed_generation=boundary.generation,
         trimmed=boundary.next,
+        trimmed_record_time_max_ms=_trimmed_time(
+            index, boundary.generation, {r.generation: r for r in (*paged, *gone)}
+        ),
         write_id=write_id,
     )
+
+
+def _trimmed_time(index: RegionIndex, boundary: Generation, known: Mapping[Generation, GenerationRecord]) -> int | None:
+    """The highest record time of what was trimmed and of what is trimmed now; None where one of them is not known."""
+    before = index.trimmed_record_time_max_ms if index.trimmed_generation else NO_ROW_MS
+    going = [known.get(Generation(number)) for number in range(index.trimmed_generation + 1, boundary + 1)]
+    times = [before, *(None if record is None else record.record_time_max_ms for record in going)]
+    found = [time for time in times if time is not None]
+    return max(found) if len(found) == len(times) else None
 
 
 def paged(index: RegionIndex, page: Seq[GenerationRecord], write_id: str) -> RegionIndex | None:

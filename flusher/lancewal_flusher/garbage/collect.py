@@ -157,7 +157,10 @@ def _shorten(
     }
     if reached:
         with point("trim.cas", regions=len(reached)):
-            swapped = context.indexes.swap({region: _trimmed(context, record) for region, record in reached.items()})
+            now_kept = {**histories, **changed}
+            swapped = context.indexes.swap(
+                {region: _trimmed(context, record, now_kept[region]) for region, record in reached.items()}
+            )
         for region, (ours, index) in swapped.items():
             if ours and index is not None:
                 changed[region] = History(index, changed.get(region, histories[region]).pages)
@@ -168,8 +171,8 @@ def _paged(context: FlusherContext, page: Seq[GenerationRecord]) -> Decide:
     return lambda found: found and paged(found, page, context.new_id())
 
 
-def _trimmed(context: FlusherContext, reached: GenerationRecord) -> Decide:
-    return lambda found: found and trim(found, reached, context.new_id())
+def _trimmed(context: FlusherContext, reached: GenerationRecord, history: History) -> Decide:
+    return lambda found: found and trim(found, reached, context.new_id(), history.generations)
 
 
 def _put_page(

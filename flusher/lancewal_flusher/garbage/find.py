@@ -167,7 +167,7 @@ def shortened(history: History, watermark: Generation, now: int, window_ms: int)
     A history page that it would write is left out: its generations count the same while they stand in the index.
     """
     reached = boundary(history, watermark, now, window_ms)
-    trimmed = None if reached is None else trim(history.index, reached, history.index.write_id)
+    trimmed = None if reached is None else trim(history.index, reached, history.index.write_id, history.generations)
     swaps = bool(history_page_due(history, watermark)), trimmed is not None
     return History(trimmed or history.index, history.pages), swaps
 

@@ -1,15 +1,15 @@
 """The plan at a time of records: of each partition those before the first whose timestamp is not below it.
 
-As Kafka's offsetsForTimes says it, among the rows that are kept; a partition without such a one counts whole.  Times
-are Kafka's, of the producer or of the broker as the topic has it, and need not ascend.
+As Kafka's offsetsForTimes says it, among the rows; a partition without such a row counts whole.  Times are Kafka's, of the
+producer or of the broker as the topic has it, and need not ascend.
 
 Steps
  1. A strong plan: how far each region reaches.
- 2. Per region the first generation, in order, with a row at or above the time, by the highest time of its rows that is kept
+ 2. Per region the highest record time of what is trimmed.  Not below the time, or not known: the first such row is trimmed,
+    or may be: ``OutsideHistoryWindow``.
+ 3. Else the first generation, in order, with a row at or above the time, by the highest time of its rows that is kept
     with it; in it the first such entry, and in that the first such row.  Generations of which no time is kept (made anew by
     a repair) are looked at by entry.
- 3. Where that is the first record of a region that is kept, and others were trimmed, an earlier one may have been the first:
-    ``OutsideHistoryWindow``.
  4. The plan at these positions (``at_positions``).
 """
 
@@ -53,43 +53,37 @@ def _found(context: PlanContext, ms: int) -> tuple[ReadPlan, dict[Region, Positi
 
 def _first_from(context: PlanContext, region: Region, index: RegionIndex, ms: int) -> Position | None:
     """Steps 2 and 3; None where no row is at or above the time."""
+    _check_trimmed(context, region, index, ms)
     newest = index.newest
-    if newest is None:
+    if newest is None or newest.generation <= index.trimmed_generation:
         return None
-    if newest.generation <= index.trimmed_generation:
-        if newest.record_times is not None and newest.record_times.max_ms < ms:
-            return None
-        raise _outside(context, region, index.trimmed, ms)
-    records = generations_behind(context, region, index, index.trimmed_generation)
-    earlier = False  # whether a row that is kept lies before: positions may begin with what is no row
-    for record in records:
-        if record.next is not None and record.record_times is not None and record.record_times.max_ms < ms:
-            earlier = True
+    for record in generations_behind(context, region, index, index.trimmed_generation):
+        highest = None if record.next is None else record.record_time_max_ms
+        if highest is not None and highest < ms:
             continue
-        position, before = _in_generation(context, region, record, ms)
-        earlier |= before
-        if position is None:
-            continue
-        if not earlier and index.trimmed:  # generations without a record are trimmed, too
-            raise _outside(context, region, position, ms)
-        return position
+        position = _in_generation(context, region, record, ms)
+        if position is not None:
+            return position
     return None
 
 
-def _outside(context: PlanContext, region: Region, begin: Position, ms: int) -> OutsideHistoryWindow:
-    return OutsideHistoryWindow(
-        f"partition {region.topic}-{region.partition}: the first record of {utc_text(ms)} or later may be trimmed; what is "
-        f"left begins at position {begin}. History is kept for {context.contract.history_window_s} s after its merge "
+def _check_trimmed(context: PlanContext, region: Region, index: RegionIndex, ms: int) -> None:
+    """Step 2."""
+    highest = index.trimmed_record_time_max_ms
+    if not index.trimmed or (highest is not None and highest < ms):
+        return
+    why = "is trimmed" if highest is not None else "may be trimmed, by a release that kept no times of what it trimmed"
+    raise OutsideHistoryWindow(
+        f"partition {region.topic}-{region.partition}: the first record of {utc_text(ms)} or later {why}; what is left "
+        f"begins at position {index.trimmed}. History is kept for {context.contract.history_window_s} s after its merge "
         "(history_window_s of the table)",
         region=region.name,
     )
 
 
-def _in_generation(
-    context: PlanContext, region: Region, record: GenerationRecord, ms: int
-) -> tuple[Position | None, bool]:
-    """The first such row, and whether another row lies before it."""
-    position, before = record.first, False
+def _in_generation(context: PlanContext, region: Region, record: GenerationRecord, ms: int) -> Position | None:
+    """The first such row."""
+    position = record.first
     for segment in segments_of(context, record):
         for entry in segment.entries:
             if entry.region != region or entry.first != position:
@@ -97,13 +91,11 @@ def _in_generation(
             position = entry.next
             times = _times(entry)
             if times is None or times.max_ms < ms:
-                before |= times is not None
                 continue
             rows = entry.rows if isinstance(entry, Entry) else _rows(context, record, segment.sequence, region)
             late = pc.greater_equal(rows.column(TIMESTAMP).cast(pa.int64()), ms)
-            found = Position(pc.min(pc.filter(rows.column(OFFSET), late)).as_py())
-            return found, before or pc.min(rows.column(OFFSET)).as_py() < found
-    return None, before
+            return Position(pc.min(pc.filter(rows.column(OFFSET), late)).as_py())
+    return None
 
 
 def _times(entry: Entry | EntryHeader) -> RecordTimes | None:

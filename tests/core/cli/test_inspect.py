@@ -124,7 +124,7 @@ def test_a_page_shows_its_regions(store: MemoryStore) -> None:
         (NORTH.name, 6, "12 open"),
         (core_formats.EAST.name, 1, "1 open"),
     ]
-    assert f"{core_formats.EAST.name} 3 0 0 b7 2024-02-29T12:00:00.250Z 1 1 open" in text_of(
+    assert f"{core_formats.EAST.name} 3 0 0 - b7 2024-02-29T12:00:00.250Z 1 1 open" in text_of(
         store, core_formats.STATES_KEY
     )
 

@@ -16,6 +16,7 @@ from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.index import (
+    NO_ROW_MS,
     TRANSITIONS,
     Before,
     GenerationRecord,
@@ -73,6 +74,7 @@ FULL = RegionIndex(
     Generation(4),
     Position(130),
     "w-8f",
+    -3,
 )
 PAGE = HistoryPage(REGION, 2, (record(1, State.MERGED, 0, 60), record(2, State.MERGED, 60, 90)))
 
@@ -94,7 +96,8 @@ def indexes(draw: st.DrawFn) -> RegionIndex:
     boundary = draw(st.sampled_from([None, *merged]))
     trimmed = (Generation(0), Position(0)) if boundary is None else (boundary.generation, boundary.next or Position(0))
     write_id = draw(st.text("ab.-_0", min_size=3, max_size=5))
-    return RegionIndex(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id)
+    time = None if boundary is None else draw(st.sampled_from([None, NO_ROW_MS, -1, 0, 1_700_000_000_000]))
+    return RegionIndex(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id, time)
 
 
 @given(indexes())
@@ -231,6 +234,7 @@ BROKEN = {
     "trimmed above the newest": replace(
         FULL, generations=FULL.generations[:1], trimmed_generation=Generation(5), trimmed=Position(130)
     ),
+    "time of nothing": replace(FULL, trimmed_generation=Generation(0), trimmed=Position(0)),
     "trimmed position": replace(FULL, trimmed=Position(129)),
     "trimmed below zero": replace(FULL, trimmed_generation=Generation(-1)),
 }

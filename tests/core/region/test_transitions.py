@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from lancewal_core import paths
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State, decode_index, encode_index
+from lancewal_core.region.index import (
+    NO_ROW_MS,
+    TRANSITIONS,
+    GenerationRecord,
+    RegionIndex,
+    State,
+    decode_index,
+    encode_index,
+)
 from lancewal_core.region.transitions import (
     Claimant,
     Ended,
@@ -286,6 +294,39 @@ def test_trim_moves_the_boundary_and_names_its_position() -> None:
     assert [r.generation for r in trimmed.generations] == [3, 4]
     assert trim(trimmed, index.generations[1], "w") is None
     assert trim(trimmed, index.generations[0], "w") is None
+
+
+def test_trim_keeps_the_highest_record_time_of_all_that_was_ever_trimmed() -> None:
+    index = merged_to(5, 4)
+    times = [RecordTimes(1, 900), RecordTimes(2, 100), None, RecordTimes(-5, 1_000)]
+    records = [
+        replace(record, record_times=time)
+        for record, time in zip(index.generations, [*times, *[None] * 9], strict=False)
+    ]
+    index = replace(index, generations=tuple(records))
+    assert index.trimmed_record_time_max_ms is None
+    first = sure(trim(index, records[0], "w"))
+    assert first.trimmed_record_time_max_ms == 900
+    third = sure(trim(first, records[2], "w"))
+    assert third.trimmed_record_time_max_ms == 900  # times need not ascend, and the third has no row
+    assert sure(trim(third, records[3], "w")).trimmed_record_time_max_ms == 1_000
+    assert sure(trim(index, records[3], "w")).trimmed_record_time_max_ms == 1_000
+    left = sure(paged(index, records[:3], "w"))
+    assert sure(trim(left, records[3], "w", records[:3])).trimmed_record_time_max_ms == 1_000
+    assert sure(trim(left, records[1], "w", records[:3])).trimmed_record_time_max_ms == 900
+    assert sure(trim(left, records[1], "w", records[:1])).trimmed_record_time_max_ms is None  # nobody has read its page
+
+
+def test_a_record_time_that_is_not_known_stays_so() -> None:
+    index = merged_to(4, 3)
+    empty = replace(index.generations[0], record_times=None)  # its sealing is known: it has no row
+    made_anew = replace(empty, sealed_at_ms=None)
+    later = tuple(replace(record, record_times=RecordTimes(0, 7)) for record in index.generations[1:3])
+    for record, expected in ((empty, 7), (made_anew, None)):
+        before = replace(index, generations=(record, *later, *index.generations[3:]))
+        once = sure(trim(before, record, "w"))
+        assert once.trimmed_record_time_max_ms == (None if expected is None else NO_ROW_MS)
+        assert sure(trim(once, later[1], "w")).trimmed_record_time_max_ms == expected
 
 
 def test_only_what_is_merged_is_trimmed_and_never_the_newest() -> None:

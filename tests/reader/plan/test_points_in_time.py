@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -25,10 +26,9 @@ from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.spark.options import parse_options
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.table import open_table
-from tests.support.pipeline import Key, Pipeline, Row, by_key
+from tests.support.pipeline import FIRST_MS, Key, Pipeline, Row, by_key
 
-FIRST_MS = 1_700_000_000_000
-"""Timestamp of the record with offset 0; each later one has one more."""
+DAY_MS = 24 * 3600 * 1000
 
 
 def moment() -> int:
@@ -214,8 +214,55 @@ def test_times_of_records_need_not_ascend(pipeline: Pipeline) -> None:
             assert {r.partition: p for r, p in rows.receipt.positions.items()}[partition] == min(k, end)
 
 
+TIMES: Mapping[str, Callable[[int], int]] = {
+    "ascending": lambda offset: FIRST_MS + offset,
+    "descending": lambda offset: FIRST_MS - offset,
+    "one far ahead": lambda offset: FIRST_MS + (DAY_MS if offset == 7 else offset),
+    "any": lambda offset: FIRST_MS + Random(offset).randrange(-60, 60),
+    "none": lambda offset: -1,
+}
+"""The record time at each offset of a partition."""
+
+
+@pytest.mark.parametrize("of", TIMES)
+@pytest.mark.usefixtures("paged")
+def test_a_time_whose_first_record_may_be_trimmed_is_refused(tmp_path: Path, of: str) -> None:
+    """Of any order of times: the rows before the first record of the time, or an error where that record is trimmed."""
+    record_ms = TIMES[of]
+    pipeline = Pipeline(tmp_path, partitions=2, seed=5, seal_rows=8, batch=8, grace_s=0, record_ms=record_ms)
+    table = open_table(pipeline.uri)
+
+    def first_from(partition: int, ms: int) -> int:
+        end = len(pipeline.messages(partition))
+        return next((offset for offset in range(end) if record_ms(offset) >= ms), end)
+
+    def check() -> None:
+        trimmed = {r.partition: i.trimmed for r, i in pipeline.flusher().read_indexes().items()}
+        asked = {record_ms(offset) + k for p in trimmed for offset in range(0, reached(pipeline)[p], 7) for k in (0, 1)}
+        for ms in sorted({*asked, FIRST_MS + 2 * DAY_MS}):
+            cut = {partition: first_from(partition, ms) for partition in trimmed}
+            if any(cut[partition] < trimmed[partition] for partition in cut):
+                with pytest.raises(OutsideHistoryWindow, match="or later is trimmed; what is left begins at position"):
+                    table.scan(at=At.record_time(at_ms(ms)))
+                continue
+            rows = table.scan(at=At.record_time(at_ms(ms)))
+            assert {region.partition: at for region, at in rows.receipt.positions.items()} == cut, ms
+            assert by_key(rows.to_arrow()) == fold(pipeline, cut), ms
+
+    for _ in range(3):
+        pipeline.produce(40)
+        pipeline.merge_all()
+        check()
+        pipeline.clock.ahead_s += pipeline.contract.history_window_s + 60
+        pipeline.collect()
+        pipeline.collect()
+        check()
+    assert all(index.trimmed for index in pipeline.flusher().read_indexes().values())
+    pipeline.close()
+
+
 def test_what_is_kept_may_begin_with_what_is_no_row(tmp_path: Path) -> None:
-    """Behind what was trimmed comes a record that was passed over: the first row that is kept is still the first."""
+    """The record after what was trimmed is no row.  Without the times of what was trimmed every time is refused."""
     pipeline = Pipeline(tmp_path, partitions=1, seed=3, seal_rows=25, batch=15, grace_s=0, on_bad_record="ignore")
     table = open_table(pipeline.uri)
     pipeline.produce(30)
@@ -227,11 +274,18 @@ def test_what_is_kept_may_begin_with_what_is_no_row(tmp_path: Path) -> None:
     pipeline._messages[0].append((b"x", b"no JSON", "upsert"))
     pipeline.produce(10)
     pipeline.ingest()
-    for early in (0, begin, begin + 1):
-        with pytest.raises(OutsideHistoryWindow, match=f"may be trimmed; what is left begins at position {begin + 1}"):
+    for early in (0, begin - 1):
+        with pytest.raises(OutsideHistoryWindow, match=f"is trimmed; what is left begins at position {begin}"):
             table.scan(at=At.record_time(at_ms(FIRST_MS + early)))
-    later = table.receipt(at=At.record_time(at_ms(FIRST_MS + begin + 2)))
-    assert list(later.positions.values()) == [begin + 2]
+    for late, position in ((begin, begin + 1), (begin + 1, begin + 1), (begin + 2, begin + 2)):
+        assert list(table.receipt(at=At.record_time(at_ms(FIRST_MS + late))).positions.values()) == [position]
+    (region,) = pipeline.contract.regions
+    pipeline.flusher().indexes.swap(
+        {region: lambda found: found and replace(found, trimmed_record_time_max_ms=None, write_id="earlier-release")}
+    )
+    for asked in (begin, begin + 2, DAY_MS):
+        with pytest.raises(OutsideHistoryWindow, match="may be trimmed, by a release that kept no times"):
+            table.scan(at=At.record_time(at_ms(FIRST_MS + asked)))
     pipeline.close()
 
 

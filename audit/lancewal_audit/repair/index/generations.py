@@ -166,15 +166,16 @@ def trimmed_boundary(
     versions: Versions,
     known: list[GenerationRecord],
     records: list[GenerationRecord],
-) -> tuple[Generation, Position]:
-    """The trimmed boundary: that of the version that can be read, if everything above it is still named somewhere."""
+) -> tuple[Generation, Position, int | None]:
+    """The trimmed boundary and the highest record time below it: those of the version that can be read, if everything above
+    is still named somewhere.  Nobody knows the times of what is missing else."""
     first = records[0]
     if known and versions.sound is not None:
         sound = versions.sound[1]
         paged = {record.generation for _, page in pages_of(context.store, region) for record in page}
         if paged.issuperset(range(sound.trimmed_generation + 1, first.generation)):
-            return sound.trimmed_generation, sound.trimmed
-    return Generation(first.generation - 1), first.first
+            return sound.trimmed_generation, sound.trimmed, sound.trimmed_record_time_max_ms
+    return Generation(first.generation - 1), first.first, None
 
 
 def leads_as_far(

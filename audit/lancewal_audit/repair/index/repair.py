@@ -158,10 +158,8 @@ def plan_index(
     records = in_order(records)
     if not records:
         records = [empty_generation(Generation(start[0]), start[1], context)]
-    index = RegionIndex(
-        region, context.contract.version, tuple(records), *trimmed_boundary(context, region, versions, known, records),
-        context.new_id(),
-    )  # fmt: skip
+    generation, trimmed, time = trimmed_boundary(context, region, versions, known, records)
+    index = RegionIndex(region, context.contract.version, tuple(records), generation, trimmed, context.new_id(), time)
     index.check()
     return IndexPlan(region, versions, index, missing, unreadable)
 
