@@ -69,6 +69,7 @@ from lancewal_core.errors import (
     TopicUnsuitable,
     VersionGone,
     WishUnreachable,
+    WriteFailed,
 )
 
 __all__ = [
@@ -134,6 +135,7 @@ __all__ = [
     "TopicUnsuitable",
     "VersionGone",
     "WishUnreachable",
+    "WriteFailed",
 ]
 
 __getattr__ = names_of(

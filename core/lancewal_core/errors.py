@@ -108,6 +108,10 @@ class RewriteFailed(Retry):
     """Fragments could not be written anew; the table is as it was."""
 
 
+class WriteFailed(Retry):
+    """Lance could not write rows, and not because of the store; the table is as it was."""
+
+
 # -- the caller must look again --------------------------------------------------------------------------------
 
 

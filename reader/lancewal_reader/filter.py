@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.library_errors import first_line
+from lancewal_core.rows.own_rows import whole_arrays
 
 _TEXTS = re.compile("""'[^']*'|"[^"]*\"""")
 _OF_LANCE = re.compile(r"(?<![\w.`])`?(_row\w*)", re.IGNORECASE)
@@ -22,7 +23,7 @@ def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> p
     """Rows that pass, these columns of them."""
     if filter is None or rows.num_rows == 0:
         return rows.select(list(columns))
-    dataset = lance.write_dataset(rows, f"memory://{uuid.uuid4().hex}")
+    dataset = lance.write_dataset(whole_arrays(rows), f"memory://{uuid.uuid4().hex}")
     return (
         dataset.scanner(columns=list(columns), filter=filter)
         .to_table()

@@ -155,7 +155,9 @@ def run(arguments: Sequence[str]) -> int:
     except LancewalError as error:
         say(f"lancewal: {error.kind}: {error}", err=True)
         return error.exit_code
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # also a panic of a library in Rust, which is no Exception
         traceback.print_exc()
         return BUG
     return 0

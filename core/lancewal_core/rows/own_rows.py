@@ -1,6 +1,8 @@
-"""Rows that keep no others in memory."""
+"""Rows in arrays of their own: such that keep no others in memory, and such that Lance can write."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -8,3 +10,39 @@ import pyarrow as pa
 def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     """A copy: a slice keeps the whole batch that it is one of for as long as it is kept."""
     return pa.concat_batches([rows, rows.slice(0, 0)])  # of one batch alone it is none
+
+
+def whole_arrays(rows: pa.Table) -> pa.Table | pa.RecordBatchReader:
+    """The same rows, for Lance to write.  Of each batch only columns are copied that have a struct and are cut.
+
+    Lance takes rows through Arrow's C interface.  There a struct that does not begin at row 0 of its buffers ends in a panic
+    if a struct is in it, and in an error if a boolean with nulls is in it (Lance 14, all file formats).  Arrow cuts arrays
+    without copying them, and cuts all columns of a table where one begins a new chunk.
+    """
+    if not any(_has_struct(field.type) for field in rows.schema):
+        return rows
+    return pa.RecordBatchReader.from_batches(rows.schema, whole_batches(rows))
+
+
+def whole_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """``whole_arrays``, batch by batch."""
+    for batch in rows.to_batches():
+        columns = [_whole(column) for column in batch.columns]
+        yield pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+def _whole(array: pa.Array) -> pa.Array:
+    return pa.concat_arrays([array]) if _has_struct(array.type) and _is_cut(array) else array
+
+
+def _has_struct(type_: pa.DataType) -> bool:
+    return pa.types.is_struct(type_) or any(_has_struct(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def _is_cut(array: pa.Array) -> bool:
+    """Whether the array, or one inside it, does not begin at the first row of its buffers."""
+    if array.offset:
+        return True
+    if pa.types.is_struct(array.type):
+        return any(_is_cut(array.field(i)) for i in range(array.type.num_fields))
+    return pa.types.is_nested(array.type) and _is_cut(array.values)

@@ -50,6 +50,11 @@ def broken() -> None:
     raise RuntimeError("a bug")
 
 @app.command()
+def panics() -> None:
+    class PanicException(BaseException): ...
+    raise PanicException("assertion failed: a bug of a library")
+
+@app.command()
 def logs() -> None:
     import logging, structlog
     structlog.get_logger().info("generation_sealed", topic="t")
@@ -146,8 +151,9 @@ def test_a_branch_has_its_exit_code(installation: Installation, branch: type[Lan
     assert (done.returncode, done.stderr) == (code, f"lancewal: {branch.kind}: no luck\n")
 
 
-def test_a_bug_shows_its_traceback(installation: Installation) -> None:
-    done = installation.run("sample", "broken")
+@pytest.mark.parametrize("command", ["broken", "panics"])
+def test_a_bug_shows_its_traceback(installation: Installation, command: str) -> None:
+    done = installation.run("sample", command)
     assert done.returncode == 5
     assert "Traceback" in done.stderr
     assert "a bug" in done.stderr

@@ -83,6 +83,25 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "list": (pa.list_(pa.float64()), [None, [], [None], [-0.0, 0.0, float("nan")], [1.0, None]]),
     "vector": (pa.list_(pa.float32(), 2), [None, [1.0, 2.0], [-0.0, 0.0], [float("nan"), float("inf")]]),
     "bits": (pa.list_(pa.uint8(), 2), [None, [0, 255], [128, 1]]),
+    "deep": (
+        pa.struct([("in", pa.struct([("x", pa.int32()), ("yes", pa.bool_())])), ("all", pa.list_(pa.bool_()))]),
+        [
+            None,
+            {"in": None, "all": None},
+            {"in": {"x": None, "yes": True}, "all": [None]},
+            {"in": {"x": 1, "yes": None}, "all": []},
+        ],
+    ),
+    "many": (
+        pa.list_(pa.struct([("in", pa.struct([("f", pa.float64())])), ("no", pa.bool_())])),
+        [
+            None,
+            [],
+            [None],
+            [{"in": None, "no": None}, {"in": {"f": -0.0}, "no": False}],
+            [{"in": {"f": None}, "no": True}],
+        ],
+    ),
 }
 """Type of each other column, and values."""
 

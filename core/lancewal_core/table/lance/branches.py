@@ -9,7 +9,7 @@ from lancewal_core import paths
 from lancewal_core.errors import StoreUnavailable, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.lance.errors import NOT_FOUND, no_panic, read_error, reading
+from lancewal_core.table.lance.errors import NOT_FOUND, read_error, reading, writing
 from lancewal_core.table.protocol import Branch
 
 _CLONE_TAKEN = "Clone operation should not enter"
@@ -55,7 +55,7 @@ class Branches:
             return False
         opened = self._at(version)
         try:
-            with no_panic(f"making branch {name} at version {version}"):
+            with writing(f"making branch {name} at version {version}"):
                 opened.create_branch(name, int(version))
         except (OSError, RuntimeError, ValueError) as error:
             text = str(error)

@@ -20,6 +20,7 @@ import pyarrow as pa
 from lance.file import LanceFileSession
 
 from lancewal_core.paths import DATA
+from lancewal_core.rows.own_rows import whole_batches
 
 _NOT_HERE = -2
 """In a fragment's JSON: a column of the file that the fragment does not use."""
@@ -45,8 +46,9 @@ def write_column_file(
     place = f"{DATA}{name}"
     written = files.open_writer(place, schema=schema, version=dataset.data_storage_version)
     with written:
-        for batch in batches:
-            written.write_batch(batch)
+        for rows in batches:
+            for batch in whole_batches(rows):
+                written.write_batch(batch)
     opened = files.open_reader(place).metadata()
     if len(opened.columns) != len(fields) or opened.num_rows != fragment["physical_rows"]:
         raise ValueError(

@@ -1,9 +1,10 @@
-"""What becomes of an error that Lance raises while it reads: the store's fault, a file that is gone, or one that is damaged.
+"""What becomes of an error that Lance raises: the store's fault, a file that is gone or damaged, rows that cannot be written.
 
 Guarantees
  1. Where the store or stored bytes are at fault, the error is one of ours: ``StoreUnavailable``, ``VersionGone``,
     ``ObjectCorrupt``.  A panic of Lance's Rust code, which is no ``Exception`` in Python, is no exception to that.
  2. What the caller asked for wrongly (a filter that divides by zero, a cast) stays the error that it is.
+ 3. A write is never said to have met damage: ``StoreUnavailable`` where the store is at fault, else ``WriteFailed``.
 
 Lance has no type for damage, and its files have no checksum.  A file that does not decode is told as invalid input, as an I/O
 error, as an internal error or by a panic, as OSError, ValueError, RuntimeError or ArrowInvalid: only the text tells it from
@@ -18,7 +19,14 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from lancewal_core.errors import SNAPSHOT_DAMAGED, LancewalError, ObjectCorrupt, StoreUnavailable, VersionGone
+from lancewal_core.errors import (
+    SNAPSHOT_DAMAGED,
+    LancewalError,
+    ObjectCorrupt,
+    StoreUnavailable,
+    VersionGone,
+    WriteFailed,
+)
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.refusal import what_to_set
 
@@ -70,6 +78,30 @@ def no_panic(act: str) -> Iterator[None]:
         if not is_panic(error):
             raise
         raise _corrupt(error, act, None) from error
+
+
+@contextmanager
+def writing(act: str) -> Iterator[None]:
+    """Around a call that writes: a panic is ``WriteFailed``.  The caller gives other errors to ``write_error``, or tells them
+    by what it does."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise write_error(error, act) from error
+
+
+def write_error(error: BaseException, act: str) -> LancewalError:
+    """What to raise instead of an error that Lance raised while it wrote."""
+    text = str(error)
+    if not is_panic(error) and (_STORE.search(text) or IO_ERROR in text):
+        return StoreUnavailable(f"{act} failed: {first_line(error)}{what_to_set(text)}")
+    how = "Lance gave up by a panic" if is_panic(error) else "Lance refused the rows"
+    return WriteFailed(
+        f"{act} failed: {how}: {first_line(error)}. lancewal tries again. If that does not help, "
+        "report this message with the types of the table's columns"
+    )
 
 
 def is_panic(error: BaseException) -> bool:

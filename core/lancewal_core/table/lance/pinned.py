@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from lance.file import LanceFileReader, LanceFileSession
 from pyroaring import BitMap
 
-from lancewal_core.errors import RewriteFailed, VersionGone
+from lancewal_core.errors import RewriteFailed, StoreUnavailable, VersionGone, WriteFailed
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import INDICES, data_file
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.table.lance.columns import overlaid, write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
-from lancewal_core.table.lance.errors import read_error, reading
+from lancewal_core.table.lance.errors import reading, write_error, writing
 from lancewal_core.table.lance.index_build import SYSTEM_INDEX
 from lancewal_core.table.lance.row_mask import RowMask, row_list
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, RowNumbers, TableIndex
@@ -342,12 +342,14 @@ class LancePinnedTable:
         try:
             schema = pa.schema([self.schema.field(column) for column in values.column_names])
             new = overlaid(batches, rows, values.cast(schema))
-            written = write_column_file(
-                self._dataset, self.field_ids, schema, new, json.loads(fragment_json), self._files()
-            )
-        except OSError as error:
-            raise read_error(error, f"writing {act}") from error
-        except (RuntimeError, TypeError, ValueError) as error:
+            with writing(f"writing {act}"):
+                written = write_column_file(
+                    self._dataset, self.field_ids, schema, new, json.loads(fragment_json), self._files()
+                )
+        except (OSError, RuntimeError, TypeError, ValueError, WriteFailed) as error:
+            told = write_error(error, f"writing {act}") if isinstance(error, OSError) else error
+            if isinstance(told, StoreUnavailable):
+                raise told from error
             raise RewriteFailed(
                 f"{act} could not be written anew: {first_line(error)}", version=self.version
             ) from error

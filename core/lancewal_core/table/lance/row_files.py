@@ -18,7 +18,8 @@ from lance.fragment import write_fragments
 
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.table.lance.errors import read_error
+from lancewal_core.rows.own_rows import whole_arrays
+from lancewal_core.table.lance.errors import write_error, writing
 
 _OTHER_SCHEMA = "append with different schema"
 _NULLS_REFUSED = "contained null values even though the field is marked non-null"
@@ -63,12 +64,14 @@ class RowFiles:
     def _written_through(
         self, through: Any, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None
     ) -> tuple[str, ...]:
+        act = f"writing rows to {self._uri}"
         try:
-            written = write_fragments(rows, through, mode="append", max_rows_per_file=ROWS_PER_FILE)
+            with writing(act):
+                written = write_fragments(whole_arrays(rows), through, mode="append", max_rows_per_file=ROWS_PER_FILE)
         except OSError as error:
             if any(text in str(error).lower() for text in (_OTHER_SCHEMA, _NULLS_REFUSED)):
                 raise self._do_not_fit(first_line(error)) from error
-            raise read_error(error, f"writing rows to {self._uri}") from error
+            raise write_error(error, act) from error
         found = [f.to_json() for f in written]
         if field_ids is not None:
             wanted = [i for name in rows.column_names for i in field_ids[name]]

@@ -27,6 +27,7 @@ from lancewal_core.errors import (
     StoreUnavailable,
     TableMissing,
     VersionGone,
+    WriteFailed,
 )
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import VERSIONS, data_file, parse_table_version
@@ -36,7 +37,16 @@ from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
 from lancewal_core.table.lance.deletions import DeletionFiles
-from lancewal_core.table.lance.errors import IO_ERROR, NOT_FOUND, file_corrupt, is_panic, no_panic, read_error, reading
+from lancewal_core.table.lance.errors import (
+    IO_ERROR,
+    NOT_FOUND,
+    file_corrupt,
+    is_panic,
+    no_panic,
+    read_error,
+    reading,
+    writing,
+)
 from lancewal_core.table.lance.index_build import rebuild
 from lancewal_core.table.lance.pinned import LancePinnedTable, field_ids_of
 from lancewal_core.table.lance.rewrite import rewrite_fragments
@@ -243,9 +253,9 @@ class LanceTable:
 
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
         try:
-            with reading(f"reading version {version}", names_nothing=True):
+            with reading(f"reading version {version}", names_nothing=True), writing(f"rewriting version {version}"):
                 written = rewrite_fragments(self.at(version).dataset, fragment_ids, bounds)
-        except (StoreUnavailable, ObjectCorrupt, RuntimeError, ValueError) as error:
+        except (StoreUnavailable, WriteFailed, ObjectCorrupt, RuntimeError, ValueError) as error:
             raise RewriteFailed(
                 f"fragments {sorted(fragment_ids)[:5]} of version {version} could not be written anew: {first_line(error)}",
                 version=version,
@@ -307,7 +317,9 @@ class LanceTable:
             landed = lance.LanceDataset.commit(self.uri, transaction, storage_options=self._options)
         except CommitConflictError as error:
             return Conflicted(first_line(error))
-        except (OSError, RuntimeError, ValueError) as error:
+        except BaseException as error:
+            if not (isinstance(error, (OSError, RuntimeError, ValueError)) or is_panic(error)):
+                raise
             # Also "not found" is no verdict: Lance has been seen to raise it after the version had landed.
             return CommitLost(first_line(error))
         return Committed(TableVersion(landed.version), self._landed(landed))
