@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
 from lancewal_reader.forms.given_numbers import whole_of
+from lancewal_reader.forms.pandas_frames import Dtypes, pandas_frame
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.reads import Planned, Reads
 
@@ -59,9 +60,9 @@ class Rows:
         """The rows as one table in memory."""
         return self.to_reader().read_all()
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a DataFrame of pandas."""
-        return to_pandas(self.to_arrow())
+    def to_pandas(self, dtypes: Dtypes = "nullable") -> pandas.DataFrame:
+        """The rows as a DataFrame of pandas, exactly; ``dtypes="numpy"``: with numpy's, by which digits can be lost."""
+        return to_pandas(self.to_arrow(), dtypes)
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a DataFrame of Polars."""
@@ -118,9 +119,9 @@ def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Recor
         left -= min(left, batch.num_rows)
 
 
-def to_pandas(rows: pa.Table) -> pandas.DataFrame:
+def to_pandas(rows: pa.Table, dtypes: Dtypes) -> pandas.DataFrame:
     library("pandas", "to_pandas")
-    return rows.to_pandas()
+    return pandas_frame(rows, dtypes)
 
 
 def to_polars(rows: pa.Table) -> polars.DataFrame:

@@ -26,6 +26,7 @@ from lancewal_core.table.snapshots import Snapshot, snapshots
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.filter import check_filter
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
+from lancewal_reader.forms.pandas_frames import Dtypes
 from lancewal_reader.left_out import OnConflict
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Read, read_options
@@ -216,10 +217,11 @@ class Table:
         columns: Sequence[str] | None = None,
         filter: str | pc.Expression | None = None,
         limit: int | None = None,
+        dtypes: Dtypes = "nullable",
         **read: Unpack[Read],
     ) -> pandas.DataFrame:
-        """The rows as a DataFrame of pandas."""
-        return to_pandas(self.to_arrow(columns, filter, limit, **read))
+        """The rows as a DataFrame of pandas, exactly; ``dtypes="numpy"``: with numpy's, by which digits can be lost."""
+        return to_pandas(self.to_arrow(columns, filter, limit, **read), dtypes)
 
     def to_polars(
         self,

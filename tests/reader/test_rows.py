@@ -245,6 +245,10 @@ def test_other_libraries_take_rows_and_tables(pipeline: Pipeline) -> None:
     assert receipt_of(pa.schema(rows)) == rows.receipt
     assert table.to_pandas(["id"])["id"].tolist() == table.to_arrow(["id"])["id"].to_pylist()
     assert rows.to_pandas().shape == (len(expected), len(table.schema))
+    for frame in (table.to_pandas(["id", "a"]), rows.to_pandas(), table.get([("r1", 1)]).to_pandas()):
+        assert (str(frame["id"].dtype), str(frame["a"].dtype)) == ("int64", "Int64")
+    for frame in (table.to_pandas(["a"], "a IS NOT NULL", dtypes="numpy"), table.scan(["a"]).to_pandas("numpy")):
+        assert frame["a"].dtype.kind in "if"
     assert f"version {rows.receipt.version}" in repr(rows)
     assert repr(table) == f"<lancewal.Table at {pipeline.uri}>"
 

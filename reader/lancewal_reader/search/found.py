@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lancewal_reader.forms.pandas_frames import Dtypes
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.rows import to_pandas, to_polars
 
@@ -59,9 +60,9 @@ class SearchRows:
         """The rows as a table."""
         return self._rows
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a DataFrame of pandas."""
-        return to_pandas(self._rows)
+    def to_pandas(self, dtypes: Dtypes = "nullable") -> pandas.DataFrame:
+        """The rows as a DataFrame of pandas, exactly; ``dtypes="numpy"``: with numpy's, by which digits can be lost."""
+        return to_pandas(self._rows, dtypes)
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a DataFrame of Polars."""
