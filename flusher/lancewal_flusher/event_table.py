@@ -54,6 +54,11 @@ class FlusherEvents(ServiceEvents):
     )
     index_deferred = info("A secondary index is extended later.", "index", "reason")
     index_refused = warning("A secondary index cannot be extended.", "index", "reason")
+    index_rows_far = warning(
+        "An index of vectors cannot take some rows: the squared length of the vector is beyond float32. It has all other "
+        "rows, or is built anew without them later.",
+        *("index", "rows", "keys"),
+    )
     rows_expired = info("Rows have expired.", "version", "rows", "fragments")
     expiry_refused = info("Expiry met another commit, and is planned again.", "reason")
     garbage_collected = info(

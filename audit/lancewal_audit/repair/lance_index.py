@@ -24,8 +24,9 @@ from lancewal_audit.repair.told import Told, told
 from lancewal_core.errors import InvalidInput, RepairRefused
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.table.checks import check_table
+from lancewal_core.table.far_rows import far_text, row_keys
 from lancewal_core.table.lance.errors import read_error
-from lancewal_core.table.lance.index_build import IndexBuild, build_again, index_build
+from lancewal_core.table.lance.index_build import IndexBuild, index_build
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 
@@ -36,6 +37,8 @@ _CONFLICT = "commit conflict"
 class LanceIndexPlan:
     """The index, and the version that it would be built from."""
 
+    table: LanceTable
+    primary_key: tuple[str, ...]
     pinned: LancePinnedTable
     build: IndexBuild
     rows: int
@@ -77,14 +80,14 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
             f"pylance and its own parameters, as you first did, with name={name!r} and replace=True. Nothing was changed"
         )
     rows = sum(f.live_rows for f in pinned.fragments())
-    return LanceIndexPlan(pinned, build, rows)
+    return LanceIndexPlan(context.table, context.contract.primary_key, pinned, build, rows)
 
 
 def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
     """Step 2; what was done."""
     name = plan.build.name
     try:
-        build_again(plan.pinned.dataset, plan.build)
+        done = plan.table.build_index_again(plan.pinned.dataset, plan.build)
     except (OSError, RuntimeError, ValueError) as error:
         if _CONFLICT in str(error).lower():
             raise RepairRefused(
@@ -92,6 +95,10 @@ def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
                 "run the command again"
             ) from error
         raise read_error(error, f"building index {name} of version {plan.pinned.version}") from error
-    version = plan.pinned.dataset.version
-    message = f"version {version}: index {name} is built anew over {plan.rows} rows"
-    return [told(message, index=name, version=version, rows=plan.rows)]
+    version, rows = done.version, plan.rows - len(done.far_rows)
+    message = f"version {version}: index {name} is built anew over {rows} rows"
+    found = [told(message, index=name, version=version, rows=rows)]
+    if done.far_rows:
+        keys = row_keys(plan.pinned, done.far_rows, plan.primary_key)
+        found.append(told(far_text(len(done.far_rows), keys), index=name, rows=len(done.far_rows), keys=list(keys)))
+    return found

@@ -163,6 +163,8 @@ class Committed:
 
     version: TableVersion
     pinned: PinnedTable | None = field(default=None, compare=False)
+    far_rows: tuple[int, ...] = field(default=(), compare=False)
+    """Addresses of rows that an index does not take, so it was built without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,8 @@ class CommitLost:
     """No verdict: it may have landed."""
 
     cause: str
+    far_rows: tuple[int, ...] = ()
+    """Of an extension: addresses of rows that the index does not take.  ``rebuild_index`` goes on without them."""
 
 
 CommitOutcome = Committed | Conflicted | CommitLost
@@ -430,7 +434,8 @@ class Table(Protocol):
 
     def rebuild_index(self, name: str) -> CommitOutcome:
         """Build an index anew from the newest version's rows, with the parameters that it has; one segment takes the place of
-        all.  Outcomes as of ``extend_index``; also ``CommitLost`` where its parameters are not known."""
+        all.  Outcomes as of ``extend_index``; also ``CommitLost`` where its parameters are not known.  Rows that it cannot
+        take are left out, by address."""
 
 
 def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Conflicted | None:

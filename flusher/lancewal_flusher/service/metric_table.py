@@ -68,6 +68,11 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     dropped_rows = counter("Hidden rows that compaction left out.")
     indexes_extended = counter("Segments added to secondary indexes.", "index")
     index_refusals = counter("Secondary indexes that could not be extended, and are tried again.", "index")
+    index_far_rows = gauge(
+        "Rows that an index of vectors cannot take, when it last met some: the squared length of the vector is beyond "
+        "float32.",
+        "index",
+    )
     fragments = gauge("Fragments of the table, when compaction last looked.")
     table_rows = gauge("Rows of the table, those that it hides not among them, when compaction last looked.")
     table_bytes = gauge("Bytes of the table's data files, as far as Lance records them, when compaction last looked.")

@@ -32,7 +32,7 @@ from lancewal_flusher.service.upkeep import CompactionReport, IndexReport
 from lancewal_flusher.service.visibility import Failure
 from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired
-from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused
+from lancewal_flusher.upkeep.indexes import FarRows, IndexExtended, IndexRefused
 
 
 class FlusherMetrics(ServiceMetrics):
@@ -47,6 +47,13 @@ class FlusherMetrics(ServiceMetrics):
         self._waits_since_ms: dict[Region, int] = {}
         self._first_seen: dict[tuple[Region, Generation], float] = {}
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
+        self._far: dict[str, FarRows] = {}
+        """By index, as it last met some."""
+
+    @property
+    def index_problems(self) -> Sequence[str]:
+        """Rows that indexes cannot take, by their keys."""
+        return [f"index {name}: {far.text}" for name, far in sorted(self._far.items())]
 
     def observed(self, store: ObjectStore) -> ObjectStore:
         """The store, its requests counted."""
@@ -149,6 +156,11 @@ class FlusherMetrics(ServiceMetrics):
 
     def _indexes(self, done: Sequence[IndexExtended | IndexRefused], unindexed_rows: Mapping[str, int]) -> None:
         for result in done:
+            if result.far is not None:
+                self._far[result.name] = result.far
+                self.events.index_rows_far(index=result.name, rows=result.far.rows, keys=list(result.far.keys))
+            elif isinstance(result, IndexExtended) and result.rebuilt:
+                self._far.pop(result.name, None)
             match result:
                 case IndexExtended(name=name, version=version, rows=rows, merged_segments=merged, rebuilt=rebuilt):
                     self._shown.indexes_extended.labels(name).inc()
@@ -167,6 +179,8 @@ class FlusherMetrics(ServiceMetrics):
                 case _:
                     assert_never(result)
         # Of an index that is gone nothing remains.
+        self._far = {name: far for name, far in self._far.items() if name in unindexed_rows}
+        show_only(self._shown.index_far_rows, {(name,): far.rows for name, far in self._far.items()})
         show_only(self._shown.unindexed_rows, {(name,): rows for name, rows in unindexed_rows.items()})
 
     def expiry(self, result: ExpiryResult) -> None:

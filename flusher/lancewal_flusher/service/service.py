@@ -281,7 +281,9 @@ def _status(loop: _Loop, settings: Settings) -> FlusherStatus:
     contract, address = loop.context.contract, Address.of(settings)
     merge_after_s = settings.flusher.merge_interval_s + loop.limits.defer_s
     group = settings.kafka.group(contract.table_uuid)
-    return FlusherStatus(contract, address.uri, group, merge_after_s, loop.context.clock)
+    status = FlusherStatus(contract, address.uri, group, merge_after_s, loop.context.clock)
+    status.index_problems = lambda: loop.metrics.index_problems
+    return status
 
 
 def _wait(loop: _Loop, board: StatusBoard, health: Health, wait_s: float) -> None:

@@ -7,7 +7,7 @@ old as stored state says, else since this process knew of it.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Generation, Region
@@ -48,6 +48,8 @@ class FlusherStatus:
         self._failed: Failure | None = None
         self._first_seen: dict[tuple[Region, Generation, State], int] = {}
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
+        self.index_problems: Callable[[], Sequence[str]] = tuple
+        """Rows that indexes cannot take."""
 
     def round(self, report: RoundReport, backlog: Backlog) -> None:
         """A round ended without an error, but for the regions that it left."""
@@ -113,7 +115,7 @@ class FlusherStatus:
             last_merge_ms=merged_ms,
             diagnosis=diagnosis,
             partitions=partitions,
-            problems=(*problems_of(table, partitions), *others),
+            problems=(*problems_of(table, partitions), *others, *self.index_problems()),
             unknown=UNKNOWN,
             keys_in_conflict=0 if conflicts is None else conflicts.keys,
             recent_merges=tuple(self._merges),

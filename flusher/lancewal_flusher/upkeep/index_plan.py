@@ -6,8 +6,8 @@ merge tree, their number grows with the logarithm of the table, and so does how 
 segment is taken in last, when half of what it covered is gone or the others have grown as large.  All are taken in where one
 may hold what it no longer covers (``index_doubt``), and one at least where Lance cannot do without (``extends_alone``).
 
-Extensions come smallest first, by the bytes of what they index, until a round has ``round_bytes``; the first is done whatever
-it takes, since Lance indexes all uncovered rows at once.
+Extensions come smallest first, by the bytes of what they index.  Whoever does them ends a round at ``round_bytes``; the first
+is done whatever it takes, since Lance indexes all uncovered rows at once.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class IndexWork:
     unindexed_rows: int
     nbytes: int = 0
     """Of the new segment, about; 0 where Lance does not say."""
+    table_bytes: int = 0
+    """Of an index of all rows, about."""
 
 
 def unindexed(index: TableIndex, fragments: Iterable[Fragment]) -> int:
@@ -71,9 +73,9 @@ def index_works(
             merged = len(rows) if takes_in_all(index, fragments, field_ids) else _taken_in(missing, rows)
             merged = max(merged, 0 if index.extends_alone else 1)
             indexed = missing + sum(rows[len(rows) - merged :])
-            works.append(IndexWork(index.name, merged, missing, int(indexed * index.row_bytes)))
-    works.sort(key=lambda work: (work.nbytes, work.name))
-    return tuple(works[: fitting([work.nbytes for work in works], limits.round_bytes)])
+            whole = int(sum(live.values()) * index.row_bytes)
+            works.append(IndexWork(index.name, merged, missing, int(indexed * index.row_bytes), whole))
+    return tuple(sorted(works, key=lambda work: (work.nbytes, work.name)))
 
 
 def _taken_in(missing: int, segments: Sequence[int]) -> int:

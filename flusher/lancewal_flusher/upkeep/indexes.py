@@ -14,6 +14,8 @@ Steps of ``extend_indexes``
     extended.
  3. An index that may hold old values or rows twice all the same is built anew, with its own parameters.
  4. The others are extended, where the limits say so (``index_plan``), and where step 2 has just written the last fragment.
+    An index of vectors that meets a row which it cannot take is built anew without that row: at once where the whole index
+    fits into a round, else when a tenth of the rows wait.
 
 Lance indexes all uncovered rows at once: after a large import this takes long, and one merge may wait for it.
 """
@@ -21,13 +23,14 @@ Lance indexes all uncovered rows at once: after a large import this takes long, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
 from lancewal_core.errors import RewriteFailed
 from lancewal_core.ids import TableVersion
 from lancewal_core.table.checks import check_table
+from lancewal_core.table.far_rows import far_text, row_keys
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
@@ -35,6 +38,19 @@ from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact, writ
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.index_doubt import FULL_TEXT, doubted_fragments, is_whole, to_rebuild
 from lancewal_flusher.upkeep.index_plan import IndexLimits, fitting, index_works, unindexed
+
+
+@dataclass(frozen=True, slots=True)
+class FarRows:
+    """Rows whose vector an index cannot take: the squared length is beyond float32."""
+
+    rows: int
+    keys: tuple[str, ...]
+    """The first few."""
+
+    @property
+    def text(self) -> str:
+        return far_text(self.rows, self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +63,8 @@ class IndexExtended:
     merged_segments: int
     rebuilt: bool = False
     """It was built anew, from all rows."""
+    far: FarRows | None = None
+    """Rows that it could not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +75,8 @@ class IndexRefused:
     reason: str
     more: bool = False
     """Something was done for it, and the next call goes on."""
+    far: FarRows | None = None
+    """Rows that it cannot take, and because of which it is not extended yet."""
 
 
 def extend_indexes(
@@ -81,8 +101,7 @@ def extend_indexes(
     rows = sum(f.live_rows for f in fragments)
     old.sort(key=lambda index: (index.row_bytes, index.name))
     for index in old[: fitting([int(rows * index.row_bytes) for index in old], limits.round_bytes)]:
-        outcome = _indexed(context, partial(context.table.rebuild_index, index.name))
-        results.append(_result(index.name, outcome, IndexExtended(index.name, pinned.version, rows, 0, rebuilt=True)))
+        results.append(_rebuilt(context, index.name, rows))
     # Step 4
     apart = {*left, *(index.name for index in old)}
     works = index_works(
@@ -93,11 +112,38 @@ def extend_indexes(
         urgent=doubted.keys(),
         field_ids=pinned.field_ids,
     )
+    nbytes = 0
     for work in works:
+        if nbytes and nbytes + work.nbytes > limits.round_bytes:
+            break
         outcome = _indexed(context, partial(context.table.extend_index, work.name, work.merged_segments))
+        if isinstance(outcome, CommitLost) and outcome.far_rows:
+            if work.table_bytes <= limits.round_bytes or work.unindexed_rows >= limits.unindexed_share * rows:
+                results.append(_rebuilt(context, work.name, rows))
+            else:
+                far = _far(context, outcome)
+                results.append(
+                    IndexRefused(work.name, f"it is built anew once a tenth of the rows wait: {far.text}", far=far)
+                )
+            continue
         extended = IndexExtended(work.name, pinned.version, work.unindexed_rows, work.merged_segments)
         results.append(_result(work.name, outcome, extended))
+        # One that fails keeps no other from its turn.
+        nbytes += work.nbytes if isinstance(outcome, Committed) else 0
     return tuple(results)
+
+
+def _rebuilt(context: FlusherContext, name: str, rows: int) -> IndexExtended | IndexRefused:
+    """From all rows, but for those that it cannot take."""
+    outcome = _indexed(context, partial(context.table.rebuild_index, name))
+    far = _far(context, outcome) if isinstance(outcome, Committed) and outcome.far_rows else None
+    left = rows - (0 if far is None else far.rows)
+    return _result(name, outcome, IndexExtended(name, TableVersion(0), left, 0, rebuilt=True, far=far))
+
+
+def _far(context: FlusherContext, outcome: Committed | CommitLost) -> FarRows:
+    keys = row_keys(context.table.newest(), outcome.far_rows, context.contract.primary_key)
+    return FarRows(len(outcome.far_rows), keys)
 
 
 def unindexed_rows(pinned: PinnedTable) -> dict[str, int]:
@@ -169,7 +215,7 @@ def _indexed(context: FlusherContext, act: Callable[[], CommitOutcome]) -> Commi
 def _result(name: str, outcome: CommitOutcome, done: IndexExtended) -> IndexExtended | IndexRefused:
     match outcome:
         case Committed(version=version):
-            return IndexExtended(name, version, done.rows, done.merged_segments, done.rebuilt)
+            return replace(done, version=version)
         case Conflicted(reason=reason) | CommitLost(cause=reason):
             return IndexRefused(name, reason)
         case _:

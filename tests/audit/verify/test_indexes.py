@@ -26,9 +26,12 @@ from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import Asked, verify_table
 from lancewal_core.errors import LancewalError, RepairRefused
+from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.lance.index_build import IndexBuild, build_again, index_builds
+from lancewal_flusher.merge.plan import MergeLimits
+from tests.support.flusher_tables import KeyedTable, Operation
 from tests.support.indexed_tables import BITS, SCALAR, SCHEMA, VECTORS, WIDTH, AllIndexes, values
 from tests.support.repairs import content
 
@@ -309,6 +312,28 @@ def test_an_index_keeps_its_parameters(tmp_path: Path) -> None:
     assert before["words"][2]["params"]["custom_stop_words"] == ["alpha"]
 
 
+def test_a_vector_that_no_index_takes_is_named_and_left_out(tmp_path: Path) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 4))])
+    table = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    config = tmp_path / "lancewal.yaml"
+    config.write_text(yaml.safe_dump({"table": {"uri": table.uri}}))
+    for far, first in ((0.0, 0), (1e20, 100)):
+        rows = [(id, [float(id), 1.0, 0.0, far if id == 150 else 0.5]) for id in range(first, first + 100)]
+        table.generation(0, [Operation(Op.UPSERT, (id,), {"v": vector}) for id, vector in rows])
+        table.round(MergeLimits(adopt_rows=1))
+        if not first:
+            table.dataset.create_index("v", "IVF_FLAT", num_partitions=1, metric="l2")
+    done = CliRunner().invoke(app, ["index", "v_idx", "--config", str(config)])
+    assert done.exit_code == 0, done.output
+    assert "built anew over 199 rows" in done.stdout
+    assert "id=150" in done.stdout
+    query = {"column": "v", "q": [160.0, 1.0, 0.0, 0.5], "k": 1}
+    asked = table.dataset.scanner(columns=["id"], nearest=query, fast_search=True)
+    assert asked.to_table()["id"].to_pylist() == [160]
+    assert found(verify(table.uri)) == {}
+    table.close()
+
+
 def test_a_compaction_in_between_refuses_it(table: AllIndexes, monkeypatch: pytest.MonkeyPatch) -> None:
     table.delete_some()
 
@@ -316,7 +341,7 @@ def test_a_compaction_in_between_refuses_it(table: AllIndexes, monkeypatch: pyte
         table.compact()
         build_again(dataset, build)
 
-    monkeypatch.setattr("lancewal_audit.repair.lance_index.build_again", raced)
+    monkeypatch.setattr("lancewal_core.table.lance.table.build_again", raced)
     before = _segments(table, "num")
     with pytest.raises(RepairRefused, match="run the command again"):
         run(table, "num_idx")

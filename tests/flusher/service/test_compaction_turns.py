@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreUnavailable
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_flusher.merge.merge import Merged, merge_next
@@ -22,7 +26,7 @@ from lancewal_flusher.service import limits, service, upkeep
 from lancewal_flusher.service import round as rounds
 from lancewal_flusher.upkeep.compaction import Compacted, compact_next
 from tests.flusher.service.test_service import get, samples, serving, settings_of, wait_for
-from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, upserts
+from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, KeyedTable, Operation, upserts
 
 EAGER = {"merge_interval_s": 0.05, "gc_interval_s": 0.2, "compaction_interval_s": 0.05}
 
@@ -82,6 +86,31 @@ def test_it_compacts_and_extends_indexes(table: FlusherTable) -> None:
     assert found["indexes_extended_total{id_idx}"] == 1
     assert found["compaction_seconds_count"] >= 1
     table.check()
+
+
+def test_rows_that_an_index_cannot_take_are_named(tmp_path: Path) -> None:
+    """In the log, by a metric, and on the page; the other rows are covered."""
+    vector = pa.list_(pa.float32(), 2)
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", vector)])
+    table = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    table.generation(0, [Operation(Op.UPSERT, (id,), {"v": [float(id), 1.0]}) for id in range(50)])
+    table.round()
+    table.dataset.create_index("v", "IVF_FLAT", num_partitions=1, metric="l2")
+    with serving(eager(table, compaction_interval_s=3_600.0)) as port:
+        odd = [(id, [1e20 if id == 77 else float(id), 1.0]) for id in range(50, 100)]
+        table.generation(0, [Operation(Op.UPSERT, (id,), {"v": found}) for id, found in odd])
+        wait_for(lambda: samples(port).get("index_far_rows{v_idx}") == 1)
+        assert samples(port)["unindexed_rows{v_idx}"] == 0
+        wait_for(lambda: any("index v_idx: 1 rows" in said and "id=77" in said for said in problems(port)))
+    table.close()
+
+
+def problems(port: int) -> list[str]:
+    """Of the page."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}/status", headers={"Accept": "application/json"})
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        found: list[str] = json.loads(answer.read())["problems"]
+        return found
 
 
 def test_indexes_are_extended_right_behind_a_merge(table: FlusherTable) -> None:

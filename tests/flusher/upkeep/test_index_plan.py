@@ -53,17 +53,15 @@ def test_newer_segments_are_taken_in_as_long_as_they_are_no_larger() -> None:
     assert works(index({9}, {3}), *rows[3:], at_once=True) == (IndexWork("i", 2, 25),)
 
 
-def test_the_smallest_come_first_as_far_as_a_round_takes_them() -> None:
+def test_the_smallest_come_first() -> None:
     rows = [fragment(0, 100), fragment(1, 10)]
     indexes = [replace(index({0}), name=name, row_bytes=size) for name, size in (("a", 50.0), ("b", 5.0), ("c", 10.0))]
-
-    def taken(round_bytes: int) -> list[str]:
-        limits = replace(LIMITS, round_bytes=round_bytes)
-        return [work.name for work in index_works(indexes, rows, limits, at_once=True)]
-
-    assert taken(650) == ["b", "c", "a"]
-    assert taken(649) == ["b", "c"]
-    assert taken(1) == ["b"]
+    found = index_works(indexes, rows, LIMITS, at_once=True)
+    assert [(work.name, work.nbytes, work.table_bytes) for work in found] == [
+        ("b", 50, 550),
+        ("c", 100, 1_100),
+        ("a", 500, 5_500),
+    ]
 
 
 def test_all_segments_are_taken_in_where_one_may_hold_what_is_missing() -> None:

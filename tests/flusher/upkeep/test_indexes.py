@@ -19,7 +19,7 @@ from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCo
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.index_doubt import fragments_in_doubt, takes_in_all, to_rebuild
 from lancewal_flusher.upkeep.index_plan import IndexLimits
-from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_indexes
+from lancewal_flusher.upkeep.indexes import FarRows, IndexExtended, IndexRefused, extend_indexes, unindexed_rows
 from tests.support.flusher_tables import KeyedTable, Operation
 
 WIDTH = 16
@@ -265,3 +265,109 @@ def test_an_index_that_lance_builds_and_panics_to_extend_is_named(tmp_path: Path
     assert isinstance(LanceTable(table.uri).rebuild_index("bits_idx"), Committed)
     assert extend_indexes(table.context(), IndexLimits(), at_once=True) == ()
     table.close()
+
+
+FAR = {"l2": [1e20, 3e38], "float64": [1e200]}
+KINDS_OF_VECTORS = ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ"]
+
+
+def with_far_rows(
+    folder: Path, kind: str, far: Iterable[float], item: pa.DataType, *, stable: bool = False
+) -> KeyedTable:
+    """400 rows under three indexes; then 100 more, of which some have a vector that an index by ``l2`` cannot take."""
+    vector = pa.list_(item, WIDTH)
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("v", vector), ("w", vector)])
+    table = KeyedTable(folder, 1, columns=columns, primary_key=("id",), stable_row_ids=stable)
+    rng = np.random.default_rng(3)
+
+    def merge(ids: range, odd: dict[int, float]) -> None:
+        rows = []
+        for id in ids:
+            numbers = rng.standard_normal(WIDTH).tolist()
+            row = {"v": [odd[id], *numbers[1:]] if id in odd else numbers, "w": numbers}
+            rows.append((id, {"n": id, **{name: pa.array(value, item).to_pylist() for name, value in row.items()}}))
+        table.generation(0, [Operation(Op.UPSERT, (id,), row) for id, row in rows])
+        table.round(MergeLimits(adopt_rows=1))
+
+    merge(range(400), {})
+    more = {"num_sub_vectors": 4, "num_bits": 4} if kind.endswith("PQ") else {}
+    for column in ("v", "w"):
+        table.dataset.create_index(column, kind, num_partitions=2, metric="l2", **more)
+    table.dataset.create_scalar_index("n", "BTREE")
+    merge(range(400, 500), {450 + i: value for i, value in enumerate(far)})
+    return table
+
+
+def found_first(table: KeyedTable, column: str, ids: Iterable[int]) -> dict[int, list[int]]:
+    """What an index finds first where it is asked for the vectors of these rows, all partitions probed."""
+    vectors = {row["id"]: row[column] for row in table.rows()}
+    dataset = table.dataset
+    found = {}
+    for id in ids:
+        query = {"column": column, "q": vectors[id], "k": 1, "minimum_nprobes": 9, "refine_factor": 50}
+        found[id] = dataset.scanner(columns=["id"], nearest=query, fast_search=True).to_table()["id"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("kind", KINDS_OF_VECTORS)
+def test_a_vector_that_an_index_cannot_take_keeps_out_no_other(tmp_path: Path, kind: str, stable: bool) -> None:
+    table = with_far_rows(tmp_path, kind, FAR["l2"], pa.float32(), stable=stable)
+    done = {result.name: result for result in extend_indexes(table.context(), IndexLimits(), at_once=True)}
+    assert {type(result) for result in done.values()} == {IndexExtended}, done
+    assert {name: result.far for name, result in done.items()} == {
+        "n_idx": None,
+        "v_idx": FarRows(2, ("id=450", "id=451")),
+        "w_idx": None,
+    }
+    assert unindexed_rows(table.context().table.newest()) == {"n_idx": 0, "v_idx": 0, "w_idx": 0}
+    ordinary = [*range(0, 400, 40), *range(400, 450, 10), 499]
+    assert found_first(table, "v", ordinary) == {id: [id] for id in ordinary}
+    assert [key for key in table.context().store.list("_versions/") if "/d" in key.key] == []
+    table.check()
+    # Their fragment is covered: what comes next is extended as ever.
+    table.generation(0, [Operation(Op.UPSERT, (450,), {"n": 1, "v": [0.5] * WIDTH, "w": [0.5] * WIDTH})])
+    table.round(MergeLimits(adopt_rows=1))
+    again = {result.name: result for result in extend_indexes(table.context(), IndexLimits(), at_once=True)}
+    assert isinstance(again["v_idx"], IndexExtended)
+    assert not again["v_idx"].rebuilt
+    assert found_first(table, "v", [*ordinary, 450]) == {id: [id] for id in [*ordinary, 450]}
+    table.close()
+
+
+def test_a_far_vector_of_float64(tmp_path: Path) -> None:
+    table = with_far_rows(tmp_path, "IVF_FLAT", FAR["float64"], pa.float64())
+    done = {result.name: result for result in extend_indexes(table.context(), IndexLimits(), at_once=True)}
+    assert done["v_idx"].far == FarRows(1, ("id=450",))
+    assert found_first(table, "v", [410, 499]) == {410: [410], 499: [499]}
+    table.close()
+
+
+def test_a_large_index_is_not_built_anew_for_each_far_vector(tmp_path: Path) -> None:
+    """Only when a tenth of the rows wait; until then the row is named, and the other indexes go on."""
+    table = with_far_rows(tmp_path, "IVF_FLAT", FAR["l2"], pa.float32())
+    few = IndexLimits(unindexed_share=0.5, round_bytes=1_000)
+    done = {r.name: r for _ in range(3) for r in extend_indexes(table.context(), few, at_once=True)}
+    assert {name for name, result in done.items() if isinstance(result, IndexExtended)} == {"n_idx", "w_idx"}
+    refused = done["v_idx"]
+    assert isinstance(refused, IndexRefused)
+    assert refused.far == FarRows(2, ("id=450", "id=451"))
+    assert "id=450; id=451" in refused.reason
+    (extended,) = extend_indexes(table.context(), IndexLimits(unindexed_share=0.1, round_bytes=1_000), at_once=True)
+    assert isinstance(extended, IndexExtended)
+    assert extended.rebuilt
+    table.close()
+
+
+def test_an_index_that_fails_takes_no_other_s_turn(table: IndexedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round takes so many bytes of what is done, not of what fails."""
+
+    def fail(self: LanceTable, name: str, merged_segments: int) -> CommitOutcome:
+        tried.append(name)
+        return CommitLost("it never works")
+
+    tried: list[str] = []
+    monkeypatch.setattr(LanceTable, "extend_index", fail)
+    table.merge([1, 2, 3], [])
+    extend_indexes(table.context(), IndexLimits(round_bytes=1), at_once=True)
+    assert sorted(tried) == ["id_idx", "text_idx", "vector_idx"]

@@ -8,15 +8,22 @@ iterations) is Lance's default when it is built again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.bitmap import Bitmap
+from lance.dataset import Index
 from lance.indices import IndexConfig
 from lance.query import DocumentGranularity
 
 from lancewal_core.errors import ObjectCorrupt, VersionGone
+from lancewal_core.paths import VERSIONS
 from lancewal_core.table.lance.errors import reading
+from lancewal_core.table.protocol import ROW_ADDRESS
 
 SYSTEM_INDEX = "__lance_"
 _PLAIN = {"BTree": "BTREE", "Bitmap": "BITMAP", "LabelList": "LABEL_LIST", "NGram": "NGRAM"}
@@ -33,6 +40,8 @@ TOKENIZER = frozenset(
     )
 )  # fmt: skip
 """Parameters of a full text index by which a text becomes tokens."""
+_NO_PARTITION = "null partition id"
+_LARGEST = float(np.finfo(np.float32).max)
 _TEXT = TOKENIZER | {"with_position", "block_size"}
 
 
@@ -96,8 +105,8 @@ def build_again(dataset: Any, build: IndexBuild) -> None:
         dataset.create_scalar_index(column, build.kind, name=build.name, replace=True, **build.parameters)
 
 
-def rebuild(dataset: Any, name: str) -> None:
-    """``build_again`` of an index; ``ValueError`` names one of which not all parameters are known."""
+def known_build(dataset: Any, name: str) -> IndexBuild:
+    """How an index is built again; ``ValueError`` names one of which not all parameters are known."""
     build = index_build(dataset, name)
     if build is None or build.unknown:
         kind, why = ("", "it is gone") if build is None else (f", of kind {build.kind}", build.unknown)
@@ -105,7 +114,77 @@ def rebuild(dataset: Any, name: str) -> None:
             f"lancewal does not know all parameters of index {name}{kind}: build it anew yourself, with replace=True and its "
             f"own parameters; until then queries by it may find rows by old values ({why})"
         )
-    build_again(dataset, build)
+    return build
+
+
+def meets_far_rows(error: BaseException) -> bool:
+    """Whether Lance gave an index up because of such a row."""
+    return _NO_PARTITION in str(error).lower()
+
+
+def far_rows(dataset: Any, build: IndexBuild, fragment_ids: Sequence[int] | None = None) -> npt.NDArray[np.uint64]:
+    """Addresses of rows that an index by ``l2`` cannot take: the squared length of the vector is beyond float32.
+
+    Lance leaves out vectors that are null, infinite or NaN, and gives up the whole index for one that is far (Lance 14).
+    """
+    found = [np.zeros(0, np.uint64)]
+    with reading(f"looking for vectors that index {build.name} cannot take"):
+        fragments = None if fragment_ids is None else [dataset.get_fragment(i) for i in fragment_ids]
+        scanner = dataset.scanner(
+            columns={"v": build.sql},
+            filter=f"{build.sql} is not null",
+            fragments=fragments,
+            with_row_address=True,
+        )
+        for batch in scanner.to_batches():
+            column = batch.column("v")
+            vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1).astype(np.float64)
+            with np.errstate(all="ignore"):
+                far = np.isfinite(vectors).all(axis=1) & (np.vecdot(vectors, vectors) > _LARGEST)
+            found.append(batch.column(ROW_ADDRESS).to_numpy()[far])
+    return np.sort(np.concatenate(found))
+
+
+def build_without(
+    dataset: Any, build: IndexBuild, left_out: npt.NDArray[np.uint64], drop: Callable[[str], object]
+) -> LanceOperation.CreateIndex:
+    """What puts the same index, over all rows but these, in the place of all segments.  It covers the fragments of these rows,
+    so that the next extension does not meet them again.  ``drop`` deletes an object of the data set.
+
+    Lance reads all rows of a version.  So these rows are hidden in a version that is none of the table's: no reader finds it,
+    and it is deleted.
+    """
+    changed, gone = [], []
+    for fragment in np.unique(left_out >> np.uint64(32)).tolist():
+        rows = left_out[left_out >> np.uint64(32) == fragment] & np.uint64(0xFFFFFFFF)
+        metadata = dataset.get_fragment(fragment).delete_rows(rows.tolist())
+        if metadata is None:
+            gone.append(fragment)
+        else:
+            changed.append(metadata)
+    hiding = LanceOperation.Update(
+        removed_fragment_ids=gone, updated_fragments=changed, new_fragments=[], fields_modified=[]
+    )
+    hidden = LanceDataset.commit(dataset, Transaction(dataset.version, hiding), detached=True)
+    try:
+        made = hidden.create_index_uncommitted(
+            build.column,
+            build.kind,
+            name=build.name,
+            replace=True,
+            fragment_ids=[fragment.fragment_id for fragment in hidden.get_fragments()],
+            **build.parameters,
+        )
+    finally:
+        drop(f"{VERSIONS}d{hidden.version}.manifest")
+    made.dataset_version = dataset.version
+    made.fragment_ids = Bitmap(fragment.fragment_id for fragment in dataset.get_fragments())
+    (described,) = (d for d in dataset.describe_indices() if d.name == build.name)
+    old = [
+        Index(s.uuid, build.name, described.fields, s.dataset_version_at_last_update, Bitmap(s.fragment_ids), 0)
+        for s in described.segments
+    ]
+    return LanceOperation.CreateIndex([made], old)
 
 
 def _build_of(dataset: Any, description: Any) -> IndexBuild:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -47,7 +48,15 @@ from lancewal_core.table.lance.errors import (
     reading,
     writing,
 )
-from lancewal_core.table.lance.index_build import rebuild
+from lancewal_core.table.lance.index_build import (
+    IndexBuild,
+    build_again,
+    build_without,
+    far_rows,
+    index_build,
+    known_build,
+    meets_far_rows,
+)
 from lancewal_core.table.lance.pinned import LancePinnedTable, field_ids_of
 from lancewal_core.table.lance.rewrite import rewrite_fragments
 from lancewal_core.table.lance.row_files import RowFiles
@@ -267,22 +276,46 @@ class LanceTable:
 
     def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
         return self._indexing(
-            lambda d: d.optimize.optimize_indices(index_names=[name], num_indices_to_merge=merged_segments)
+            name, lambda d: d.optimize.optimize_indices(index_names=[name], num_indices_to_merge=merged_segments)
         )
 
     def rebuild_index(self, name: str) -> CommitOutcome:
-        return self._indexing(lambda dataset: rebuild(dataset, name))
-
-    def _indexing(self, act: Callable[[Any], object]) -> CommitOutcome:
         dataset = self.newest().dataset
         try:
-            act(dataset)
-        except BaseException as error:  # a panic is no Exception: Lance has one for what it can build and not extend
-            if not (isinstance(error, (OSError, RuntimeError, ValueError)) or is_panic(error)):
+            return self.build_index_again(dataset, known_build(dataset, name))
+        except BaseException as error:
+            return _not_indexed(error)
+
+    def build_index_again(self, dataset: Any, build: IndexBuild) -> Committed:
+        """``rebuild_index`` of a version, as it is; Lance's errors are raised."""
+        try:
+            build_again(dataset, build)
+        except (OSError, RuntimeError, ValueError) as error:
+            if not meets_far_rows(error):
                 raise
-            text = first_line(error)
-            return Conflicted(text) if _CONFLICT in text.lower() else CommitLost(text)
-        return Committed(TableVersion(dataset.version))
+            far = far_rows(dataset, build)
+            if not len(far):
+                raise
+        else:
+            return Committed(TableVersion(dataset.version))
+        operation = build_without(dataset, build, far, lambda key: self._objects().delete([key]))
+        transaction = Transaction(dataset.version, operation)
+        landed = lance.LanceDataset.commit(self.uri, transaction, storage_options=self._options)
+        return Committed(TableVersion(landed.version), far_rows=tuple(far.tolist()))
+
+    def _indexing(self, name: str, act: Callable[[Any], object]) -> CommitOutcome:
+        pinned = self.newest()
+        try:
+            act(pinned.dataset)
+        except BaseException as error:
+            outcome = _not_indexed(error)
+            build = index_build(pinned.dataset, name) if meets_far_rows(error) else None
+            if build is None or not isinstance(outcome, CommitLost):
+                return outcome
+            covered = next(index.covered for index in pinned.indexes() if index.name == name)
+            fragments = [f.fragment_id for f in pinned.fragments() if f.fragment_id not in covered]
+            return replace(outcome, far_rows=tuple(far_rows(pinned.dataset, build, fragments).tolist()))
+        return Committed(TableVersion(pinned.dataset.version))
 
     def commit(self, commit: TableCommit) -> CommitOutcome:
         try:
@@ -349,3 +382,11 @@ class LanceTable:
         if self._deletions is None:
             self._deletions = DeletionFiles(self._objects())
         return self._deletions
+
+
+def _not_indexed(error: BaseException) -> CommitOutcome:
+    """A panic is no Exception: Lance has one for what it can build and not extend."""
+    if not (isinstance(error, (OSError, RuntimeError, ValueError)) or is_panic(error)):
+        raise error
+    text = first_line(error)
+    return Conflicted(text) if _CONFLICT in text.lower() else CommitLost(text)

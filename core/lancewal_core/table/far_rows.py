@@ -1,0 +1,32 @@
+"""Rows that an index of vectors cannot take, told to people: by their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import VersionGone
+from lancewal_core.table.protocol import PinnedTable
+
+KEYS_SHOWN = 5
+
+
+def row_keys(pinned: PinnedTable, addresses: Sequence[int], primary_key: Sequence[str]) -> tuple[str, ...]:
+    """The first few of the keys, as text.  None where a compaction has moved the rows meanwhile."""
+    try:
+        found = pinned.take(pa.array(np.array(addresses[:KEYS_SHOWN], np.uint64)), primary_key)
+    except VersionGone:
+        return ()
+    return tuple(", ".join(f"{name}={value!r}" for name, value in row.items()) for row in found.to_pylist())
+
+
+def far_text(rows: int, keys: Sequence[str]) -> str:
+    """What is wrong with these rows, and what to do."""
+    more = " and others" if rows > len(keys) else ""
+    which = f": {'; '.join(keys)}{more}" if keys else ""
+    return (
+        f"{rows} rows have a vector whose squared length is beyond float32, which the index cannot take{which}. Correct these "
+        "records, or send them with a null vector"
+    )
