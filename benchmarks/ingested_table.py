@@ -72,8 +72,7 @@ class IngestedTable:
 
     def _context(self) -> FlusherContext:
         opened = open_at(Address(self.uri), ThreadTasks(), SystemClock())
-        keys = KeyIndex(
-            KeyCatalogs(opened.store, opened.clock), MappedParts(opened.store, Path(self.uri), Path(self.uri), 1 << 40)
-        )
+        catalogs = KeyCatalogs(opened.store, opened.clock, opened.contract.making)
+        keys = KeyIndex(catalogs, MappedParts(opened.store, Path(self.uri), Path(self.uri), 1 << 40))
         tasks = ThreadTasks(io_threads=2, caller_helps=True)
         return FlusherContext(*opened.parts, keys, ThreadRunner(opened.table, tasks), lambda: uuid.uuid4().hex)

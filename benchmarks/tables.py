@@ -12,7 +12,7 @@ import lance
 from benchmarks.memory_source import MemorySource
 from benchmarks.workload import PRIMARY_KEY, REGION_KEY, SCHEMA, Message
 from lancewal_core import paths
-from lancewal_core.ids import OwnerId
+from lancewal_core.ids import Making, OwnerId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
@@ -36,13 +36,14 @@ def create(address: Address, topic: str, topic_id: str, partitions: int, regions
     dataset.update_config({TABLE_UUID: table_uuid})
     dataset = lance.dataset(address.uri, **options)
     store, table = address.store(), address.table()
-    Watermarks(store, table).record(NOTHING_MERGED, table.newest().version, "checkpoint")
+    making = Making(uuid.uuid4().hex)
+    Watermarks(store, table, making).record(NOTHING_MERGED, table.newest().version, "checkpoint")
     columns = tuple(
         Column(name=f.name(), type=format_type(SCHEMA.field(f.name()).type), field_ids=(f.id(),))
         for f in dataset.lance_schema.fields()
     )
     contract = Contract(
-        table_uuid=table_uuid, topic=topic, topic_id=topic_id, partitions=partitions, primary_key=PRIMARY_KEY,
+        table_uuid=table_uuid, making=making, topic=topic, topic_id=topic_id, partitions=partitions, primary_key=PRIMARY_KEY,
         region_key=REGION_KEY, start=(-1,) * partitions, columns=columns, on_bad_record="stop",
         regions_per_page=regions_per_page,
     )  # fmt: skip

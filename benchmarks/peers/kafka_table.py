@@ -72,8 +72,8 @@ class KafkaTable:
             "http": {"ingest_port": 0, "flusher_port": 0},
         }
         config.write_text(yaml.safe_dump(settings))
-        attach_table(load_settings(config, {}))
-        self._watermarks = Watermarks(Address(str(table)).store(), Address(str(table)).table())
+        making = attach_table(load_settings(config, {})).making
+        self._watermarks = Watermarks(Address(str(table)).store(), Address(str(table)).table(), making)
         self._topic = topic
         self._produced = 0
         self._producer = Producer(

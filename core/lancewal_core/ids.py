@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import NewType
 
 TableUuid = NewType("TableUuid", str)
+Making = NewType("Making", str)
+"""The making of a table at its place, by ``create`` or ``attach``: a table that is dropped and made again has another one."""
 TopicId = NewType("TopicId", str)
 LogId = NewType("LogId", str)
 """The WAL of one ingest process incarnation and table."""
@@ -50,10 +52,12 @@ class Page:
     topic: str
     topic_id: TopicId
     number: int
+    making: Making | None = None
+    """Of the table; None for one that was made before tables had makings."""
 
     @staticmethod
-    def of(region: Region, regions_per_page: int) -> Page:
-        return Page(region.topic, region.topic_id, region.partition // regions_per_page)
+    def of(region: Region, regions_per_page: int, making: Making | None = None) -> Page:
+        return Page(region.topic, region.topic_id, region.partition // regions_per_page, making)
 
 
 def position_after(offset: int) -> Position:

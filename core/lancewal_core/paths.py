@@ -2,12 +2,15 @@
 
 Keys are relative to the table's root and use ``/``.  Promises:
 
-1. ``parse_x(x(...))`` gives back the arguments; ``parse_x`` gives ``None`` for every key that ``x`` would not build,
-   so that foreign objects in a listing are passed over and never misread.
+1. ``parse_x(x(...))`` gives back the arguments, without the making but for a page's; ``parse_x`` gives ``None`` for every key
+   that ``x`` would not build, so that foreign objects in a listing are passed over and never misread.
 2. No part of a key that comes from outside (topic, topic id, log id) can leave its folder: it is a word (``words``); anything
    else raises ``InvalidInput``.
 3. Prefixes end with ``/``.
 4. Versioned objects sort newest first: see ``inverted_version``.
+5. The keys of all that is swapped, or put if absent under a name that another process may choose too, begin with the folder
+   of the table's *making* (``made_folder``), but for the contract's version 1, which names the making.  All other names are
+   new for each object.  So what a process of a dropped table writes late is never read by the table made after it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from enum import Enum
 from functools import lru_cache
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, Making, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.words import FORM, TOPIC_MAX, WORD_MAX, is_word
 
 ROOT = "_lancewal/"
@@ -39,12 +42,35 @@ _U64_MAX = 2**64 - 1
 _WORD = r"[a-zA-Z0-9._-]+"
 _DIGITS_20 = r"[0-9]{20}"
 _LOSSES_MAX = 9999
+_MADE = re.compile(rf"{ROOT}made/({_WORD})/")
 _REGION = rf"{ROOT}regions/({_WORD})/({_WORD})/([0-9]{{5,10}})/"
 
 
 def inverted_version(version: int) -> str:
     """20 digits of 2^64 - 1 - version: a listing in key order shows the newest first."""
     return _digits_20("version", _U64_MAX - _u64("version", version))
+
+
+def makings_prefix() -> str:
+    """Folder of all makings."""
+    return f"{ROOT}made/"
+
+
+def made_folder(making: Making | None) -> str:
+    """Where the objects of this making lie; a table made before there were makings has ``None``, and no folder of its own."""
+    return ROOT if making is None else f"{makings_prefix()}{_word('making', making)}/"
+
+
+def making_of(key: str) -> Making | None:
+    """The making whose folder the object lies in."""
+    match = _MADE.match(key)
+    return Making(match[1]) if match and is_word(match[1]) else None
+
+
+def _without_making(key: str) -> str:
+    """The key that the object would have without a making."""
+    making = making_of(key)
+    return key if making is None else f"{ROOT}{key.removeprefix(made_folder(making))}"
 
 
 # -- the table -------------------------------------------------------------------------------------------------
@@ -76,65 +102,68 @@ def parse_table_version(key: str) -> TableVersion | None:
     return TableVersion(_U64_MAX - number if len(found[1]) == 20 else number)
 
 
-def contract_prefix() -> str:
-    return f"{ROOT}contract/"
+def contract_prefix(making: Making | None = None) -> str:
+    """Folder of the contract's versions; version 1 of a table with a making lies elsewhere."""
+    return f"{made_folder(making)}contract/"
 
 
-def contract_version(version: int) -> str:
-    return f"{contract_prefix()}{inverted_version(version)}.json"
+def contract_version(version: int, making: Making | None = None) -> str:
+    """Version 1 has the same key in every table: whoever reads it learns the making."""
+    return f"{contract_prefix(None if version == 1 else making)}{inverted_version(version)}.json"
 
 
 def parse_contract_version(key: str) -> int | None:
-    return _parse_inverted(rf"{contract_prefix()}({_DIGITS_20})\.json", key)
+    version = _parse_inverted(rf"{contract_prefix()}({_DIGITS_20})\.json", _without_making(key))
+    return None if version == 1 and making_of(key) is not None else version
 
 
-def control_prefix() -> str:
-    return f"{ROOT}control/"
+def control_prefix(making: Making | None = None) -> str:
+    return f"{made_folder(making)}control/"
 
 
-def control_version(version: int) -> str:
+def control_version(version: int, making: Making | None = None) -> str:
     """What operators have told the services."""
-    return f"{control_prefix()}{inverted_version(version)}.json"
+    return f"{control_prefix(making)}{inverted_version(version)}.json"
 
 
 def parse_control_version(key: str) -> int | None:
-    return _parse_inverted(rf"{control_prefix()}({_DIGITS_20})\.json", key)
+    return _parse_inverted(rf"{control_prefix()}({_DIGITS_20})\.json", _without_making(key))
 
 
-def drain_prefix() -> str:
-    return f"{ROOT}drain/"
+def drain_prefix(making: Making | None = None) -> str:
+    return f"{made_folder(making)}drain/"
 
 
-def drain_version(version: int) -> str:
+def drain_version(version: int, making: Making | None = None) -> str:
     """How far old partitions are drained while the topic has more than the contract."""
-    return f"{drain_prefix()}{inverted_version(version)}.json"
+    return f"{drain_prefix(making)}{inverted_version(version)}.json"
 
 
 def parse_drain_version(key: str) -> int | None:
-    return _parse_inverted(rf"{drain_prefix()}({_DIGITS_20})\.json", key)
+    return _parse_inverted(rf"{drain_prefix()}({_DIGITS_20})\.json", _without_making(key))
 
 
-def merges_prefix() -> str:
-    return f"{ROOT}merges/"
+def merges_prefix(making: Making | None = None) -> str:
+    return f"{made_folder(making)}merges/"
 
 
-def merge_record(version: TableVersion) -> str:
+def merge_record(version: TableVersion, making: Making | None = None) -> str:
     """Watermarks in force at a table version."""
-    return f"{merges_prefix()}{inverted_version(version)}.json"
+    return f"{merges_prefix(making)}{inverted_version(version)}.json"
 
 
 def parse_merge_record(key: str) -> TableVersion | None:
-    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.json", key)
+    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.json", _without_making(key))
     return None if version is None else TableVersion(version)
 
 
-def merge_finished(version: TableVersion) -> str:
+def merge_finished(version: TableVersion, making: Making | None = None) -> str:
     """Says that the merge which made this table version needs no further work."""
-    return f"{merges_prefix()}{inverted_version(version)}.finished.json"
+    return f"{merges_prefix(making)}{inverted_version(version)}.finished.json"
 
 
 def parse_merge_finished(key: str) -> TableVersion | None:
-    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.finished\.json", key)
+    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.finished\.json", _without_making(key))
     return None if version is None else TableVersion(version)
 
 
@@ -159,18 +188,18 @@ def parse_conflicts_object(key: str) -> str | None:
     return None if match is None else match[1]
 
 
-def loads_prefix() -> str:
+def loads_prefix(making: Making | None = None) -> str:
     """Where loads began."""
-    return f"{ROOT}loads/"
+    return f"{made_folder(making)}loads/"
 
 
-def load_record(name: str) -> str:
+def load_record(name: str, making: Making | None = None) -> str:
     """Where the load of this name began."""
-    return f"{loads_prefix()}{_word('load', name)}.json"
+    return f"{loads_prefix(making)}{_word('load', name)}.json"
 
 
 def parse_load_record(key: str) -> str | None:
-    match = re.fullmatch(rf"{loads_prefix()}({_WORD})\.json", key)
+    match = re.fullmatch(rf"{loads_prefix()}({_WORD})\.json", _without_making(key))
     return match[1] if match and is_word(match[1]) else None
 
 
@@ -215,17 +244,17 @@ def parse_parcel_part(key: str) -> tuple[str, int] | None:
 # -- the key index ---------------------------------------------------------------------------------------------
 
 
-def key_catalog_prefix() -> str:
-    return f"{ROOT}keys/catalog/"
+def key_catalog_prefix(making: Making | None = None) -> str:
+    return f"{made_folder(making)}keys/catalog/"
 
 
-def key_catalog_version(version: int) -> str:
+def key_catalog_version(version: int, making: Making | None = None) -> str:
     """Which key runs there are."""
-    return f"{key_catalog_prefix()}{inverted_version(version)}.json"
+    return f"{key_catalog_prefix(making)}{inverted_version(version)}.json"
 
 
 def parse_key_catalog_version(key: str) -> int | None:
-    return _parse_inverted(rf"{key_catalog_prefix()}({_DIGITS_20})\.json", key)
+    return _parse_inverted(rf"{key_catalog_prefix()}({_DIGITS_20})\.json", _without_making(key))
 
 
 def key_parts_prefix() -> str:
@@ -296,9 +325,9 @@ def parse_wal_bundle(key: str) -> tuple[LogId, Sequence, Sequence] | None:
 # -- pages -----------------------------------------------------------------------------------------------------
 
 
-def pages_prefix() -> str:
+def pages_prefix(making: Making | None = None) -> str:
     """Folder of all pages."""
-    return f"{ROOT}pages/"
+    return f"{made_folder(making)}pages/"
 
 
 def page_prefix(page: Page) -> str:
@@ -306,7 +335,7 @@ def page_prefix(page: Page) -> str:
     if not 0 <= page.number < 2**31:
         raise InvalidInput(f"{page.number} of topic {page.topic!r} cannot be the number of a page")
     topic, topic_id = check_topic(page.topic), _word("topic id", page.topic_id)
-    return f"{pages_prefix()}{topic}/{topic_id}/{page.number:05d}/"
+    return f"{pages_prefix(page.making)}{topic}/{topic_id}/{page.number:05d}/"
 
 
 def page_version(page: Page, version: int) -> str:
@@ -315,32 +344,34 @@ def page_version(page: Page, version: int) -> str:
 
 
 def parse_page_version(key: str) -> tuple[Page, int] | None:
-    match = re.fullmatch(rf"{pages_prefix()}({_WORD})/({_WORD})/([0-9]{{5,10}})/({_DIGITS_20})\.binpb", key)
+    match = re.fullmatch(
+        rf"{pages_prefix()}({_WORD})/({_WORD})/([0-9]{{5,10}})/({_DIGITS_20})\.binpb", _without_making(key)
+    )
     found = _numbered(match)
     if found is None:
         return None
     of = found[0]
-    return Page(of.topic, of.topic_id, of.partition), _U64_MAX - found[1]
+    return Page(of.topic, of.topic_id, of.partition, making_of(key)), _U64_MAX - found[1]
 
 
 # -- regions ---------------------------------------------------------------------------------------------------
 
 
-def regions_prefix() -> str:
+def regions_prefix(making: Making | None = None) -> str:
     """Folder of all regions."""
-    return f"{ROOT}regions/"
+    return f"{made_folder(making)}regions/"
 
 
-def topic_regions_prefix(region: Region) -> str:
+def topic_regions_prefix(region: Region, making: Making | None = None) -> str:
     """Folder of the regions of this one's topic."""
     topic, topic_id = check_topic(region.topic), _word("topic id", region.topic_id)
-    return f"{regions_prefix()}{topic}/{topic_id}/"
+    return f"{regions_prefix(making)}{topic}/{topic_id}/"
 
 
-def region_prefix(region: Region) -> str:
+def region_prefix(region: Region, making: Making | None = None) -> str:
     if not 0 <= region.partition < 2**31:
         raise InvalidInput(f"partition {region.partition} of topic {region.topic!r} is not a Kafka partition number")
-    return f"{topic_regions_prefix(region)}{region.partition:05d}/"
+    return f"{topic_regions_prefix(region, making)}{region.partition:05d}/"
 
 
 @lru_cache(4_096)  # each segment names those of its entries
@@ -357,33 +388,33 @@ def check_topic(topic: str) -> str:
     return _word("topic", topic)
 
 
-def history_prefix(region: Region) -> str:
-    return f"{region_prefix(region)}history/"
+def history_prefix(region: Region, making: Making | None = None) -> str:
+    return f"{region_prefix(region, making)}history/"
 
 
-def history_page(region: Region, first_generation: Generation) -> str:
-    return f"{history_prefix(region)}{_digits_20('generation', first_generation)}.binpb"
+def history_page(region: Region, first_generation: Generation, making: Making | None = None) -> str:
+    return f"{history_prefix(region, making)}{_digits_20('generation', first_generation)}.binpb"
 
 
 def parse_history_page(key: str) -> tuple[Region, Generation] | None:
-    found = _numbered(re.fullmatch(rf"{_REGION}history/({_DIGITS_20})\.binpb", key))
+    found = _numbered(re.fullmatch(rf"{_REGION}history/({_DIGITS_20})\.binpb", _without_making(key)))
     return None if found is None else (found[0], Generation(found[1]))
 
 
-def losses_prefix(region: Region) -> str:
-    return f"{region_prefix(region)}losses/"
+def losses_prefix(region: Region, making: Making | None = None) -> str:
+    return f"{region_prefix(region, making)}losses/"
 
 
-def loss_record(region: Region, first: Position, number: int = 1) -> str:
+def loss_record(region: Region, first: Position, number: int = 1, making: Making | None = None) -> str:
     """Record of an accepted loss that begins at ``first``, the ``number``-th of them from 1."""
     if not 1 <= number <= _LOSSES_MAX:
         raise InvalidInput(f"losses that begin at one position are numbered from 1 to {_LOSSES_MAX}, not {number}")
     behind = "" if number == 1 else f"-{number}"
-    return f"{losses_prefix(region)}{_digits_20('position', first)}{behind}.json"
+    return f"{losses_prefix(region, making)}{_digits_20('position', first)}{behind}.json"
 
 
 def parse_loss_record(key: str) -> tuple[Region, Position, int] | None:
-    match = re.fullmatch(rf"{_REGION}losses/({_DIGITS_20})(?:-([1-9][0-9]{{0,3}}))?\.json", key)
+    match = re.fullmatch(rf"{_REGION}losses/({_DIGITS_20})(?:-([1-9][0-9]{{0,3}}))?\.json", _without_making(key))
     found = _numbered(match)
     if match is None or found is None or match[5] == "1":
         return None

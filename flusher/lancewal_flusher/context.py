@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lancewal_core import paths
-from lancewal_core.errors import ContractMismatch
+from lancewal_core.errors import ContractMismatch, TableReplaced
 from lancewal_core.ids import TableVersion
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.table.contract import POLICIES, changed_terms, decode_contract
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner
@@ -30,13 +31,31 @@ class FlusherContext(OpenedTable):
     events: FlusherEvents = field(default_factory=FlusherEvents)
 
 
+def check_making(context: FlusherContext) -> None:
+    """``TableReplaced`` if the table was dropped: what lies at its place now may be another table's.
+
+    What was listed before this look was listed while the table was there, for version 1 of its contract never comes back.
+    """
+    key = paths.contract_version(FIRST_VERSION)
+    data = context.store.get(key)
+    ours = context.contract.making
+    if data is None and ours is None:
+        return  # lost, by who keeps the versions above it
+    if data is None or decode_contract(data, key).making != ours:
+        raise TableReplaced(
+            f"the table was dropped{'' if data is None else ', and another one was made at its place'}: {key} is not that "
+            "of the table that this process works on. Start it again if it is to work on the new table",
+            object=key,
+        )
+
+
 def check_contract(context: FlusherContext) -> None:
     """``ContractMismatch`` if the contract is not the newest: regions that only a newer one knows would seem to need nothing,
     and keys that may come through other regions since would seem to conflict.
     What becomes of records that are no rows is not its business."""
     ours = context.contract
     newer = ours.version + 1
-    while (data := context.store.get(key := paths.contract_version(newer))) is not None:
+    while (data := context.store.get(key := paths.contract_version(newer, ours.making))) is not None:
         if not changed_terms(ours, decode_contract(data, key)) <= POLICIES:
             raise ContractMismatch(
                 f"the table's contract has changed since this flusher started with version {ours.version}: "

@@ -76,7 +76,7 @@ def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack
     _in_use.add(folder)
     stack.callback(_in_use.discard, folder)
     parts = MappedParts(opened.store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
-    return KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, computing)
+    return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, computing)
 
 
 def _spark_runner(opened: OpenedTable, address: Address, events: FlusherEvents) -> Runner:

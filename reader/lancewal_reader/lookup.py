@@ -118,7 +118,7 @@ class KeyLookup:
             folder = Path(tempfile.mkdtemp(prefix=f"lancewal-lookup-{os.getpid()}-"))
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         parts = MappedParts(opened.store, root, folder, _PARTS_BYTES_MAX)
-        return KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, opened.tasks)
+        return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, opened.tasks)
 
 
 def lookup_plan(

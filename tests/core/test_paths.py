@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.ids import Generation, LogId, Making, Page, Position, Region, Sequence, TableVersion, TopicId
 
 words = st.text("abzAZ059._-", min_size=1, max_size=30).filter(lambda word: word not in (".", ".."))
 u64 = st.integers(0, 2**64 - 1)
@@ -58,6 +59,26 @@ def test_the_keys_are_those_of_the_format() -> None:
     assert paths.history_page(REGION, Generation(9)) == FOLDER + "history/00000000000000000009.binpb"
     assert paths.flush_file("a1", paths.FlushFile.MANIFEST) == "_lancewal/flushes/a1/manifest.json"
     assert {file.value for file in paths.FlushFile} == {"manifest.json", "deletes.arrow", "patches.arrow"}
+
+
+def test_keys_of_a_making_lie_in_its_folder() -> None:
+    making = Making("0a1b")
+    page = replace(PAGE, making=making)
+    assert paths.contract_version(1, making) == paths.contract_version(1)
+    assert paths.contract_version(2, making) == "_lancewal/made/0a1b/contract/18446744073709551613.json"
+    folder = "_lancewal/made/0a1b/pages/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00003/"
+    assert paths.page_version(page, 1) == folder + "18446744073709551614.binpb"
+    assert paths.parse_page_version(paths.page_version(page, 1)) == (page, 1)
+    assert paths.making_of(folder) == making
+    for key in (
+        paths.page_version(PAGE, 1),
+        "_lancewal/made/..",
+        "_lancewal/made/../pages/",
+        "x/_lancewal/made/a/pages/",
+    ):
+        assert paths.making_of(key) is None, key
+    with pytest.raises(InvalidInput):
+        paths.page_version(replace(PAGE, making=Making("..")), 1)
 
 
 def test_keys_lie_under_their_prefixes() -> None:
@@ -209,6 +230,10 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
         "_lancewal/flushes/a/manifest.json\n",
         "_lancewal/flushes/a/other.json",
         "x/_lancewal/wal/a/00000000000000000001.arrow",
+        "_lancewal/made/a/wal/a/00000000000000000001.arrow",
+        "_lancewal/made/a/contract/18446744073709551614.json",
+        "_lancewal/made/../contract/18446744073709551613.json",
+        "_lancewal/made/a/made/b/contract/18446744073709551613.json",
     ],
 )
 def test_keys_that_are_never_built_are_passed_over(key: str) -> None:

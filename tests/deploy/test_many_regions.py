@@ -72,7 +72,7 @@ def acts(partitions: int) -> Iterator[tuple[str, Act]]:
         yield "drain", partial(worker.drain, 300.0)
         opened = open_at(address, tasks, clock)
         parts = MappedParts(opened.store, None, folder, 1 << 30)
-        keys = KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, tasks)
+        keys = KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, tasks)
         context = FlusherContext(*opened.parts, keys, ThreadRunner(opened.table, tasks), lambda: uuid.uuid4().hex)
         merge = partial(run_round, context, MergeLimits(), RoundState(), sealed_grace_s=60.0)
         yield "merge", merge

@@ -152,7 +152,7 @@ class Acts:
         yield "open and strong read", self._counted(lambda: self._open().to_arrow(["id"]))
         yield "merge round, nothing to merge", self._counted(self._merge)
         yield "garbage round, nothing to delete", self._counted(lambda: collect_garbage(self.context, self._garbage))
-        control = ControlReader(self.context.store, self.context.clock, Service.INGEST)
+        control = ControlReader(self.context.store, self.context.clock, Service.INGEST, self.context.contract.making)
         control.read_or_raise()
         yield "look for an operator's pause", self._counted(control.read_or_raise)
         watch = ContractWatch(
@@ -277,7 +277,7 @@ class Acts:
     def _flusher(self, contract: Contract) -> FlusherContext:
         opened = open_at(self._address, self._tasks, SystemClock())
         parts = MappedParts(opened.store, None, self._folder, 1 << 30)
-        keys = KeyIndex(KeyCatalogs(opened.store, opened.clock), parts, self._tasks)
+        keys = KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, self._tasks)
         return FlusherContext(*opened.parts, keys, ThreadRunner(opened.table, self._tasks), lambda: uuid.uuid4().hex)
 
 

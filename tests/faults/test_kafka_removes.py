@@ -101,7 +101,7 @@ def goes_on_behind_it(world: World, shorter: set[int], ends: Mapping[int, int]) 
         assert f"goes on at {durable[partition]}" in said
     contract, store = read_contract(open_store(world.uri), world.uri), open_store(world.uri)
     for partition in sorted(shorter):
-        (loss,) = read_losses(store, contract.regions[partition])
+        (loss,) = read_losses(store, contract.regions[partition], contract.making)
         assert (loss.kind, loss.first, loss.next) == ("replaced", ends[partition], durable[partition])
     ingest = world.lancewal.start("ingest", "run")
 
@@ -183,8 +183,8 @@ def test_tombstones_were_cleaned_away(kafka: KafkaBroker, topic_name: str, tmp_p
     assert f"the partition goes on at {durable[partition]}" in said
     ingest.stop()
 
-    region = read_contract(open_store(world.uri), world.uri).regions[partition]
-    (loss,) = read_losses(open_store(world.uri), region)
+    contract = read_contract(open_store(world.uri), world.uri)
+    (loss,) = read_losses(open_store(world.uri), contract.regions[partition], contract.making)
     assert (loss.kind, loss.first) == ("tombstones", durable[partition])
     for offset in lost_deletes(world, partition, durable):  # no longer there for anybody: their rows stay
         assert offset < loss.next

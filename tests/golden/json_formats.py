@@ -50,6 +50,7 @@ CONTRACT_KEYED_BY_BYTES = CONTRACT.model_copy(
     update={"region_key": (), "key_format": "bytes", "start": (0,), "partitions": 1}
 )
 CONTRACT_OF_A_PLACE = CONTRACT.model_copy(update={"place": "s3://bucket/tables/orders"})
+CONTRACT_OF_A_MAKING = CONTRACT_OF_A_PLACE.model_copy(update={"making": "89abcdef0123456789abcdef01234567"})
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
 )
@@ -137,6 +138,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1.json": encode_contract(CONTRACT),
         "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
+        "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
         "flush_1.json": encode_flush(FLUSH),
         "flush_1_repaired.json": encode_flush(REPAIRED),
         "merge_record_1.json": record or b"",

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.ids import Generation, OwnerId, Page, Region, Sequence
+from lancewal_core.ids import Generation, OwnerId, Region, Sequence
 from lancewal_core.process import failpoints
 from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.generation_entries import entries_of
@@ -142,7 +142,7 @@ class Checker:
 
     def _check_history(self, region: Region) -> None:
         seen = self._seen[region]
-        family = page_family(Page.of(region, self._contract.regions_per_page))
+        family = page_family(self._contract.page_of(region))
         while True:
             key = family.key(seen.version + 1)
             data = self.store.get(key)

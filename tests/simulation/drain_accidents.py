@@ -178,7 +178,7 @@ def drained_up_to_a_key_of_the_new_number() -> None:
 
 def record_of_the_old_number_while_it_is_altered() -> None:
     """A producer that does not know of the new partitions sends on.  ``alter`` has looked, and B is still at work."""
-    for act in ("_lancewal/drain", "_lancewal/contract"):
+    for act in ("/drain/", "/contract/"):
         stage = Stage()
         b = _stale(stage)
         stage.step(b, 2)
@@ -198,7 +198,7 @@ def record_of_the_old_number_while_it_is_altered() -> None:
 
 def ingest_begins_while_it_is_altered() -> None:
     """All is durable and merged when ``alter`` looks.  Then a late record comes, and with it an ingest that would drain it."""
-    for act, error in (("_lancewal/drain", ContractMismatch), ("_lancewal/contract", None)):
+    for act, error in (("/drain/", ContractMismatch), ("/contract/", None)):
         stage = Stage()
         a = stage.member("a", *range(OLD))
         stage.append_and_seal(a, *range(OLD))
@@ -231,7 +231,7 @@ def alter_is_cut_short() -> None:
     stage.step(b, 2)
     stage.seal(b)
     stage.round(stage.flusher("f"))
-    stage.faults_of("alter").before("put", "_lancewal/contract", crash)
+    stage.faults_of("alter").before("put", "/contract/", crash)
     with stops(Crashed):
         alter(stage)
     stage.send_again(1, _key(1, 1, nth=5))
@@ -269,7 +269,7 @@ def policies_are_altered_while_it_drains() -> None:
 
 def _altered_when_closed(stage: Stage) -> None:
     script = stage.faults_of("alter")
-    script.before("put", "_lancewal/contract", lambda: stage.alter(on_misrouted="dead-letter"))
+    script.before("put", "/contract/", lambda: stage.alter(on_misrouted="dead-letter"))
     with stops(ContractMismatch):
         alter(stage)
     with stops(PartitionCountChanged):
@@ -331,7 +331,7 @@ def kafka_loses_its_tail_before_it_is_altered() -> None:
 def lost_tail_is_durable_while_it_is_altered() -> None:
     """The same, but it comes when ``alter`` has looked, and before B's log has ended: it is merged first, without ingest.  A
     person accepts that Kafka ends below."""
-    for key in ("_lancewal/drain", "_lancewal/wal"):
+    for key in ("/drain/", "_lancewal/wal"):
         stage = Stage()
         b = _lost_in_flight(stage)
         script = stage.faults_of("alter")

@@ -65,7 +65,7 @@ def another_finishes_before_the_sender_goes_on() -> None:
 
     def append_and_fall_behind() -> None:
         stage.user_appends(5_000)
-        script.before("get", paths.merges_prefix(), lambda: _overtake(stage))
+        script.before("get", paths.merges_prefix(stage.contract.making), lambda: _overtake(stage))
 
     script.before("commit", "table", append_and_fall_behind)
     report = stage.round(f)

@@ -56,7 +56,7 @@ def version_is_cleaned_up_under_a_plan() -> None:
 def _lose_key_index(stage: Stage) -> None:
     """Also for processes that know of it."""
     stage.scheduler.sleep(RECENT_S + 1)
-    for info in stage.bucket.listing(paths.key_catalog_prefix()):
+    for info in stage.bucket.listing(paths.key_catalog_prefix(stage.contract.making)):
         stage.bucket.delete(info.key)
 
 
@@ -267,7 +267,7 @@ def versions_below_a_merge_are_cleaned_away() -> None:
     def append_and_clean_up() -> None:
         stage.user_appends(5_000)
         stage.scripts["f"].before(
-            "get", paths.merges_prefix(), lambda: stage.checker.table.cleanup(keep=1)
+            "get", paths.merges_prefix(stage.contract.making), lambda: stage.checker.table.cleanup(keep=1)
         )  # of the proof
 
     stage.scripts["f"].before("commit", "table", append_and_clean_up)

@@ -38,9 +38,10 @@ import lancewal_reader.plan.at_record_time
 import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
 import lancewal_reader.reads
+import tests.simulation.world
 from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost
-from lancewal_core.ids import Page, Position, Region, Sequence, TableVersion
+from lancewal_core.ids import Position, Region, Sequence, TableVersion
 from lancewal_core.region.flush import Flushing, flush_generations
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
@@ -232,8 +233,8 @@ def _candidates_after_the_indexes(patch: pytest.MonkeyPatch) -> None:
 
 def _regions_by_listing(patch: pytest.MonkeyPatch) -> None:
     def of_listing(opened: Any, regions: Any, in_force: Any, known: Any) -> Any:
-        per_page = opened.contract.regions_per_page
-        listed = [region for region in regions if opened.store.list(paths.page_prefix(Page.of(region, per_page)))]
+        page_of = opened.contract.page_of
+        listed = [region for region in regions if opened.store.list(paths.page_prefix(page_of(region)))]
         return read_sound_histories(opened, listed, in_force, known)
 
     patch.setattr(lancewal_flusher.garbage.find, "read_sound_histories", of_listing)
@@ -244,6 +245,17 @@ def _what_a_damaged_region_needs_is_not_kept(patch: pytest.MonkeyPatch) -> None:
         return replace(read_sound_histories(*arguments), damaged={})
 
     patch.setattr(lancewal_flusher.garbage.find, "read_sound_histories", of_sound_ones)
+
+
+def _keys_have_no_making(patch: pytest.MonkeyPatch) -> None:
+    contract = tests.simulation.world._contract
+    patch.setattr(
+        tests.simulation.world, "_contract", lambda settings: contract(settings).model_copy(update={"making": None})
+    )
+
+
+def _a_dropped_table_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_flusher.garbage.find, "check_making", lambda context: None)
 
 
 def compare_with_what_exists(patch: pytest.MonkeyPatch) -> None:
@@ -623,6 +635,8 @@ MUTATIONS: dict[str, Patch] = {
     "a dead letter is reached": _a_dead_letter_is_reached,
     "what no listing shows is not asked for": _what_no_listing_shows_is_not_asked_for,
     "a plan stays young": _a_plan_stays_young,
+    "keys have no making": _keys_have_no_making,
+    "a dropped table is not noticed": _a_dropped_table_is_not_noticed,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -666,9 +680,12 @@ NOT_IN_SCHEDULES = {
     "a flush that nobody names goes",
     "versions that are gone showed the same",
     "what no listing shows is not asked for",
+    "keys have no making",
+    "a dropped table is not noticed",
 }
 """Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one, makes another
 version of the contract, damages a page, tags a version, takes the name of a snapshot again, has a person decide about a
-restore, leaves a flush for a week, flushes a generation again while one that wrote it before stands still, or removes a
-version that a user made from between two others and then asks for its time.  The last one can be shown, but 216 schedules did
-not: a listing must hide the very segment of a dead letter whose token is used then."""
+restore, leaves a flush for a week, flushes a generation again while one that wrote it before stands still, drops the table
+and makes it again, or removes a version that a user made from between two others and then asks for its time.  One of a
+listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead letter whose token is used
+then."""

@@ -14,6 +14,7 @@ from tests.simulation.world import Process, World
 def operator(world: World, process: Process) -> None:
     """Pauses with an end, pauses without, and resumes; each is one command, which may fail."""
     rng = Random(f"{world.seed}/{process.name}/operator")
+    making = world.contract.making
     while True:
         world.scheduler.sleep(drawn_s(rng, 2.0))
         service = rng.choice(list(Service))
@@ -21,11 +22,18 @@ def operator(world: World, process: Process) -> None:
         try:
             match act:
                 case "pause":
-                    pause(process.store, process.clock, process.new_id, service)
+                    pause(process.store, process.clock, process.new_id, service, making=making)
                 case "pause for a while":
-                    pause(process.store, process.clock, process.new_id, service, rng.choice([0.5, 3.0, 10.0]))
+                    pause(
+                        process.store,
+                        process.clock,
+                        process.new_id,
+                        service,
+                        rng.choice([0.5, 3.0, 10.0]),
+                        world.contract.making,
+                    )
                 case _:
-                    resume(process.store, process.clock, process.new_id, service)
+                    resume(process.store, process.clock, process.new_id, service, making=making)
         except (Retry, Refresh) as error:
             world.note(f"operator: {act} failed: {type(error).__name__}")
         else:
@@ -34,5 +42,6 @@ def operator(world: World, process: Process) -> None:
 
 def resume_everything(world: World) -> None:
     """The end of every pause, whatever the store did before."""
+    making = world.contract.making
     for service in Service:
-        resume(world.checker.store, SimClock(world.scheduler), lambda: f"the-end-{service}", service)  # noqa: B023
+        resume(world.checker.store, SimClock(world.scheduler), lambda: f"the-end-{service}", service, making)  # noqa: B023

@@ -273,7 +273,7 @@ def catalog_of_keys_is_damaged() -> None:
     stage = Stage()
     _, f, _ = stage.flushed(0)
     stage.round(f)
-    for info in stage.bucket.listing(paths.key_catalog_prefix()):
+    for info in stage.bucket.listing(paths.key_catalog_prefix(stage.contract.making)):
         stage.bucket.delete(info.key)
         stage.bucket.put(info.key, b"damaged", 0)
     parts = stage.bucket.listing("_lancewal/keys/")
@@ -410,7 +410,8 @@ def reader_knows_an_older_contract() -> None:
     stage = Stage()
     stage.flushed(0)
     reading = stage.reader("r")
-    stage.bucket.put(paths.contract_version(2), encode_contract(stage.contract.model_copy(update={"version": 2})), 0)
+    newer = stage.contract.model_copy(update={"version": 2})
+    stage.bucket.put(paths.contract_version(2, newer.making), encode_contract(newer), 0)
     with stops(ContractChanged):
         plan_strong(reading.table._reads.context)
     reading.read("strong")

@@ -42,7 +42,10 @@ def come_to_rest(world: World, switches_max: int) -> None:
 def _finished(world: World) -> bool:
     """Whether the newest merge is."""
     merges = [v.number for v in world.dataset.landed if "lancewal.merge" in v.transaction.properties]
-    return not merges or world.bucket.get(paths.merge_finished(TableVersion(merges[-1]))) is not None
+    return (
+        not merges
+        or world.bucket.get(paths.merge_finished(TableVersion(merges[-1]), world.contract.making)) is not None
+    )
 
 
 def check_everything(world: World) -> None:
@@ -59,7 +62,7 @@ def check_everything(world: World) -> None:
 
 def _note_trimmed(world: World) -> None:
     for region in world.contract.regions:
-        if world.bucket.listing(paths.history_prefix(region)):
+        if world.bucket.listing(paths.history_prefix(region, world.contract.making)):
             world.note("history pages")
     for page in world.contract.pages:
         first, second = (world.bucket.get(paths.page_version(page, version)) for version in (1, 2))

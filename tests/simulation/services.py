@@ -61,7 +61,9 @@ def member(world: World, process: Process) -> None:
     control = None
     if world.settings.operator:
         control = ControlWatch(
-            ControlReader(process.store, process.clock, Service.INGEST), process.tasks, process.clock
+            ControlReader(process.store, process.clock, Service.INGEST, world.contract.making),
+            process.tasks,
+            process.clock,
         )
     worker.subscribe()
     life = process.rng.choice([10**9, 40, 200, 1000])
@@ -95,7 +97,7 @@ def producer(world: World) -> None:
 
 
 def flusher_context(world: World, process: Process) -> FlusherContext:
-    keys = KeyIndex(KeyCatalogs(process.store, process.clock), StoredParts(process.store))
+    keys = KeyIndex(KeyCatalogs(process.store, process.clock, world.contract.making), StoredParts(process.store))
     runner = ThreadRunner(process.table, process.tasks)
     return FlusherContext(*process.opened(world.contract).parts, keys, runner, process.new_id)
 
@@ -123,7 +125,7 @@ class PutOff:
 def _control(world: World, process: Process) -> ControlReader | None:
     if not world.settings.operator:
         return None
-    control = ControlReader(process.store, process.clock, Service.FLUSHER)
+    control = ControlReader(process.store, process.clock, Service.FLUSHER, world.contract.making)
     control.read_or_raise()
     return control
 

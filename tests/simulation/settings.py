@@ -59,6 +59,8 @@ class Limits:
 class Settings:
     """See the module docstring.  ``swarm``: the numbers are bounds, and each seed draws its own below them."""
 
+    making: str = "making-1"
+    """Of the table."""
     partitions: int = 3
     keys: int = 12
     skew: int = 1

@@ -78,13 +78,14 @@ class Stage(World):
         history_window_s: int = 4,
         on_misrouted: Policy = "stop",
         on_bad_record: Policy = "dead-letter",
+        making: str = "making-1",
     ) -> None:
         self.scripts: dict[str, Script] = {}
         self.tasks: dict[str, AtOnce] = {}
         self._raised: list[object] = []
         settings = Settings(
             partitions=partitions, history_window_s=history_window_s, stay=0.0, on_misrouted=on_misrouted,
-            on_bad_record=on_bad_record, bundle_segments=4,
+            on_bad_record=on_bad_record, bundle_segments=4, making=making,
         )  # fmt: skip
         super().__init__(0, settings, Alone("stage"))
         self.dataset.clock_error_ms = lambda version: 0
@@ -173,7 +174,7 @@ class Stage(World):
     def alter(self, **terms: Policy) -> None:
         """Another version of the contract, which members work by once they ``take_up``."""
         new = self.contract.model_copy(update={"version": self.contract.version + 1, **terms})
-        self.bucket.put(paths.contract_version(new.version), encode_contract(new), 0)
+        self.bucket.put(paths.contract_version(new.version, new.making), encode_contract(new), 0)
         self.altered(new)
 
     def take_up(self, member: Member) -> None:
@@ -266,7 +267,7 @@ class Stage(World):
 
     def page(self, partition: int) -> Page:
         """The page that the partition's index lies in."""
-        return Page.of(self.region(partition), self.contract.regions_per_page)
+        return self.contract.page_of(self.region(partition))
 
     def check(self) -> None:
         """Indexes, logs and snapshots are as they must be, and a reader that begins now sees what it must."""

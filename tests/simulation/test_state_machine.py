@@ -102,7 +102,8 @@ class Deployment(RuleBasedStateMachine):
         require(not held or member.source.delivered == before, "it consumes, though it is paused:", member.process.name)
 
     def _paused(self, service: Service) -> bool:
-        return read_control(self.stage.checker.store).paused(service, self.operating.clock.now_ms()) is not None
+        control = read_control(self.stage.checker.store, self.stage.contract.making)
+        return control.paused(service, self.operating.clock.now_ms()) is not None
 
     @rule(name=SOMEBODY, times=st.integers(1, 3))
     def act(self, name: str, times: int) -> None:
@@ -190,11 +191,11 @@ class Deployment(RuleBasedStateMachine):
 
     @rule(service=st.sampled_from(Service), act=st.sampled_from(["pause", "pause for a while", "resume"]))
     def operator(self, service: Service, act: str) -> None:
-        store, process = self.stage.checker.store, self.operating
+        store, process, making = self.stage.checker.store, self.operating, self.stage.contract.making
         if act == "resume":
-            resume(store, process.clock, process.new_id, service)
+            resume(store, process.clock, process.new_id, service, making)
         else:
-            pause(store, process.clock, process.new_id, service, None if act == "pause" else 3.0)
+            pause(store, process.clock, process.new_id, service, None if act == "pause" else 3.0, making)
 
     @precondition(lambda self: self.turn > 20 and self.stage.restored is None)
     @rule(back=st.integers(1, 5))

@@ -38,7 +38,7 @@ def contract_is_newer() -> None:
     stage = Stage()
     _, f, _ = stage.flushed(0)
     newer = stage.contract.model_copy(update={"version": 2, "history_window_s": 9})
-    stage.bucket.put(paths.contract_version(2), encode_contract(newer), 0)
+    stage.bucket.put(paths.contract_version(2, newer.making), encode_contract(newer), 0)
     with stops(ContractMismatch):
         stage.collect(f)
 
@@ -67,8 +67,8 @@ def region_lives_long() -> None:
     # Between a collector's look and its page another one writes the page, and then the index.
     stage.scripts["f"].before("put", "/history/", lambda: collect_garbage(g, GarbageState()))
     collect_garbage(f, GarbageState())
-    (page,) = [info.key for info in stage.bucket.listing(paths.history_prefix(region))]
-    stage.bucket.put(f"{paths.history_prefix(region)}note.txt", b"of an operator", 0)
+    (page,) = [info.key for info in stage.bucket.listing(paths.history_prefix(region, stage.contract.making))]
+    stage.bucket.put(f"{paths.history_prefix(region, stage.contract.making)}note.txt", b"of an operator", 0)
     stage.bucket.put(f"{paths.flushes_prefix()}note.txt", b"of an operator", 0)
     stage.scripts["f"].listings["/history/"] = ListFault.PARTIAL
     with stops(StoreInconsistent):
@@ -99,7 +99,7 @@ def history_page_is_damaged() -> None:
     f, region = stage.flusher("f"), stage.region(0)
     collect_garbage(f, GarbageState(pages=KnownPages(1)))
     collect_garbage(f, GarbageState(pages=KnownPages(1)))
-    (page,) = [info.key for info in stage.bucket.listing(paths.history_prefix(region))]
+    (page,) = [info.key for info in stage.bucket.listing(paths.history_prefix(region, stage.contract.making))]
     data = stage.bucket.get(page) or b""
     in_force = f.watermarks.newest()[1]
 
@@ -150,10 +150,11 @@ def old_receipt_is_read_from_a_page() -> None:
     read("read again")
     for _ in range(2):
         collect_garbage(f, GarbageState())
-    stage.bucket.put(f"{paths.history_prefix(region)}note.txt", b"of an operator", 0)
+    stage.bucket.put(f"{paths.history_prefix(region, stage.contract.making)}note.txt", b"of an operator", 0)
     read("read again")
     stage.reader("r").read("strong")
-    pages = [info.key for info in stage.bucket.listing(paths.history_prefix(region)) if "note" not in info.key]
+    listed = stage.bucket.listing(paths.history_prefix(region, stage.contract.making))
+    pages = [info.key for info in listed if "note" not in info.key]
     page, data = pages[0], stage.bucket.get(pages[0]) or b""
     records = decode_history(data, page).generations
     for left in ((), records[:-1]):
@@ -179,7 +180,9 @@ def two_collectors() -> None:
     stage.round(f)
     stage.append(a, 0)
     stage.scheduler.now += 10
-    stage.scripts["f"].before("list", paths.history_prefix(stage.region(1)), lambda: stage.collect(g))
+    stage.scripts["f"].before(
+        "list", paths.history_prefix(stage.region(1), stage.contract.making), lambda: stage.collect(g)
+    )
     collect_garbage(f, GarbageState())
     stage.check()
 

@@ -44,7 +44,7 @@ def generation_opens_while_garbage_is_collected() -> None:
 
     state = GarbageState()
     # The listing of regions is that of history pages, behind the indexes.
-    stage.scripts["f"].before("list", paths.topic_regions_prefix(stage.region(0)), hand_over)
+    stage.scripts["f"].before("list", paths.topic_regions_prefix(stage.region(0), stage.contract.making), hand_over)
     collect_garbage(f, state)
     stage.scheduler.now += 10
     collect_garbage(f, state)

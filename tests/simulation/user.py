@@ -67,7 +67,7 @@ def clean_up(world: World, keep: int) -> None:
     As the pages for operators allow: what is younger than an hour stays.  A merge that is finished is not, and has its record
     by then; all above the newest one that is finished stays, and of any older versions as many go as there are.
     """
-    infos = world.bucket.listing(paths.merges_prefix())
+    infos = world.bucket.listing(paths.merges_prefix(world.contract.making))
     finished = max((v for i in infos if (v := paths.parse_merge_finished(i.key)) is not None), default=0)
     table = world.checker.table
     before = set(world.dataset.versions)

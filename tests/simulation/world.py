@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lancewal_core import paths
 from lancewal_core.errors import Refresh, Retry
-from lancewal_core.ids import Region
+from lancewal_core.ids import Making, Region
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
@@ -148,8 +148,8 @@ class World:
             group,
             store,
             table,
-            RegionIndexes(store, clock, self.contract.regions_per_page, tasks, new_id),
-            Watermarks(store, table),
+            RegionIndexes(store, clock, self.contract.regions_per_page, tasks, new_id, self.contract.making),
+            Watermarks(store, table, self.contract.making),
             tasks,
             clock,
             rng,
@@ -286,7 +286,8 @@ PASSING = (Retry, Refresh)
 
 def _contract(settings: Settings) -> Contract:
     return Contract(
-        table_uuid="7e0c9f1e-table",
+        table_uuid=f"7e0c9f1e-{settings.making}",
+        making=Making(settings.making),
         topic="orders",
         topic_id="topic-id-1",
         partitions=settings.partitions,

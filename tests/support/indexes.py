@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lancewal_core.ids import Page, Region
+from lancewal_core.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import RegionIndexes, page_family
@@ -23,10 +23,14 @@ def newest_index(
 
 
 def page_versions(
-    store: ObjectStore, folder: str, region: Region, regions_per_page: int = REGIONS_PER_PAGE
+    store: ObjectStore,
+    folder: str,
+    region: Region,
+    regions_per_page: int = REGIONS_PER_PAGE,
+    making: Making | None = None,
 ) -> list[Path]:
     """The objects of the page that has the region, the newest first."""
-    family = page_family(Page.of(region, regions_per_page))
+    family = page_family(Page.of(region, regions_per_page, making))
     listed = sorted({v for info in store.list(family.prefix) if (v := family.parse(info.key)) is not None})
     return [Path(folder) / family.key(version) for version in reversed(listed)]
 

@@ -180,8 +180,8 @@ def test_accepting_the_loss_of_what_retention_took(
     world.wait_caught_up()
     world.finish([ingest])
     store = open_store(world.uri, dict(world.options))
-    region = read_contract(store, world.uri).regions[partition]
-    (loss,) = read_losses(store, region)
+    contract = read_contract(store, world.uri)
+    (loss,) = read_losses(store, contract.regions[partition], contract.making)
     assert (loss.first, loss.next) == (first, behind)
     refused(world, "nothing is lost", "accept-loss", partition, "--yes")
 

@@ -59,9 +59,9 @@ def test_a_segment_is_damaged_and_an_index_is_lost(
     set_policy(world, topic_name, "compact")
     refused(world, "is compacted", "segment", key)
     set_policy(world, topic_name, "delete")
-    before = content(Path(world.uri) / "_lancewal" / "pages")
+    before = content(Path(world.uri) / "_lancewal" / "made")
     assert "are read from Kafka" in world.lancewal.succeed("repair", "segment", key, "--dry-run")
-    assert content(Path(world.uri) / "_lancewal" / "pages") == before
+    assert content(Path(world.uri) / "_lancewal" / "made") == before
     assert "is flushed" in world.lancewal.succeed("repair", "segment", key)
     world.check_strong()
     world.feed.produce(80)
@@ -70,8 +70,8 @@ def test_a_segment_is_damaged_and_an_index_is_lost(
 
     # -- a region's record in the newest versions of its page
     store = open_store(world.uri)
-    region = read_contract(store, world.uri).regions[1]
-    for version in page_versions(store, world.uri, region)[:2]:
+    contract = read_contract(store, world.uri)
+    for version in page_versions(store, world.uri, contract.regions[1], making=contract.making)[:2]:
         flip_record(version, 1)
     refused(world, "must be paused", "region", f"{topic_name}-1")
     world.lancewal.succeed("pause", "ingest")
@@ -109,9 +109,9 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
     path.unlink()
     delete_records(world.servers, topic_name, world.feed.history.ends)
     refused(world, "--accept-loss", "segment", key)
-    before = content(Path(world.uri) / "_lancewal" / "pages")
+    before = content(Path(world.uri) / "_lancewal" / "made")
     shown = world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--dry-run")
-    assert content(Path(world.uri) / "_lancewal" / "pages") == before
+    assert content(Path(world.uri) / "_lancewal" / "made") == before
     report = json.loads(world.lancewal.succeed("repair", "segment", key, "--accept-loss", "--yes", "-o", "json"))
     recorded = [one for one in report["done"] if one.get("kind") == "offsets"]
     assert recorded
@@ -120,8 +120,9 @@ def test_a_segment_is_lost_and_kafka_has_dropped_its_records(
 
     given_up = 0
     store = open_store(world.uri)
-    for region in read_contract(store, world.uri).regions:
-        for loss in read_losses(store, region):
+    contract = read_contract(store, world.uri)
+    for region in contract.regions:
+        for loss in read_losses(store, region, contract.making):
             assert f"partition {region.partition}: offsets {loss.first} to {loss.next - 1}" in shown
             for offset in range(loss.first, loss.next):
                 given_up += world.feed.history.records[region.partition].get(offset) is not None

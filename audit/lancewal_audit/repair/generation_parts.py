@@ -69,7 +69,7 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     first = behind_losses(context, region, part.first)
     if first >= part.next:
         return None
-    if first < (below := replaced_below(read_losses(context.store, region))):
+    if first < (below := replaced_below(read_losses(context.store, region, context.contract.making))):
         raise RetentionLost(
             f"offsets {first} to {part.next - 1} of partition {region.partition} cannot be read again: the topic lost its "
             f"tail once, and below {below} Kafka may have other records",
@@ -79,14 +79,14 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     records = topic.read(region, first, part.next)
     if not len(records):
         return None
-    contract = read_contract_version(context.store, part.contract_version)
+    contract = read_contract_version(context.store, context.contract, part.contract_version)
     entry, _, _ = Preparer(lenient(contract)).prepare(Consumed(region, first, part.next, records))
     return None if entry is None else entry.rows
 
 
 def behind_losses(context: RepairContext, region: Region, at: Position) -> Position:
     """The first position from ``at`` on that no accepted loss of offsets covers; of ``tombstones`` the rows are there."""
-    for loss in read_losses(context.store, region):
+    for loss in read_losses(context.store, region, context.contract.making):
         if loss.kind == "offsets" and loss.first <= at < loss.next:
             at = Position(loss.next)
     return at

@@ -61,7 +61,10 @@ def given_up(
     """What of the gaps cannot be had any more, and nobody has accepted yet."""
     found: list[GivenUp] = []
     # What Kafka got a second time is not what was there: to be had is only what lies behind it.
-    low = max(topic.low(region.partition), replaced_below(read_losses(context.store, region))) if gaps else Position(0)
+    low = Position(0)
+    if gaps:
+        losses = read_losses(context.store, region, context.contract.making)
+        low = max(topic.low(region.partition), replaced_below(losses))
     for gap in gaps:
         needed = behind_losses(context, region, gap.first)
         kept = min(max(needed, low), gap.next)
@@ -107,11 +110,11 @@ def record_losses(context: RepairContext, lost: Iterable[GivenUp], segment: str,
             kind=one.kind,
             segment=segment,
         )
-        write_loss(context.store, one.region, loss)
+        write_loss(context.store, one.region, loss, context.contract.making)
 
 
 def _deletes_accepted(context: RepairContext, region: Region, first: Position, end: Position) -> bool:
     return any(
         loss.segment is not None and loss.kind == "tombstones" and loss.first <= first and end <= loss.next
-        for loss in read_losses(context.store, region)
+        for loss in read_losses(context.store, region, context.contract.making)
     )

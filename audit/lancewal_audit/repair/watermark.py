@@ -162,7 +162,10 @@ def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[Told]:
 def _left(context: RepairContext, gone: int) -> InForce:
     """The newest watermarks of a finished merge below ``gone``."""
     left = _newest_below(context, gone)
-    while left.merge is not None and context.store.get(paths.merge_finished(left.version)) is None:
+    while (
+        left.merge is not None
+        and context.store.get(paths.merge_finished(left.version, context.contract.making)) is None
+    ):
         left = _newest_below(context, left.version)
     return left
 
@@ -170,7 +173,7 @@ def _left(context: RepairContext, gone: int) -> InForce:
 def _newest_below(context: RepairContext, below: int) -> InForce:
     recorded = [
         version
-        for info in context.store.list(paths.merges_prefix())
+        for info in context.store.list(paths.merges_prefix(context.contract.making))
         if (version := paths.parse_merge_record(info.key)) is not None and version < below
     ]
     newest = max(recorded, default=0)
@@ -189,7 +192,7 @@ def _newest_below(context: RepairContext, below: int) -> InForce:
             )
     if newest == 0:
         return NOTHING_MERGED
-    key = paths.merge_record(TableVersion(newest))
+    key = paths.merge_record(TableVersion(newest), context.contract.making)
     data = context.store.get(key)
     if data is None:
         raise RepairRefused(f"{key} has vanished: run the command again", object=key)

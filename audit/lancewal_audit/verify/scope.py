@@ -74,7 +74,7 @@ def find_scope(
         for region in contract.regions
         if region in receipt.positions and (wanted is None or region.partition in wanted)
     }
-    accepted = {region: read_losses(store, region) for region in cut}
+    accepted = {region: read_losses(store, region, contract.making) for region in cut}
     losses = {region: tuple(loss for loss in accepted[region] if loss.kind == "offsets") for region in cut}
     replaced = {region: replaced_below(accepted[region]) for region in cut}
     dropped = _dropped(opened, receipt.version)
@@ -87,7 +87,7 @@ def _dropped(opened: OpenedTable, version: int) -> dict[Region, Position]:
     """By all records of the decision ``keep`` up to a version."""
     keys = [
         info.key
-        for info in opened.store.list(paths.merges_prefix())
+        for info in opened.store.list(paths.merges_prefix(opened.contract.making))
         if (found := paths.parse_merge_record(info.key)) is not None and found <= version
     ]
     dropped: dict[Region, Position] = {}
@@ -103,16 +103,16 @@ def _empty_before(opened: OpenedTable, eras: Eras) -> bool:
 
     It is the first that has a record of watermarks, and they are empty.  What was loaded counts as there before.
     """
-    if eras.rebound or read_loads(opened.store):
+    if eras.rebound or read_loads(opened.store, opened.contract.making):
         return False
-    versions = [
-        v for info in opened.store.list(paths.merges_prefix()) if (v := paths.parse_merge_record(info.key)) is not None
-    ]
+    listed = opened.store.list(paths.merges_prefix(opened.contract.making))
+    versions = [v for info in listed if (v := paths.parse_merge_record(info.key)) is not None]
     if not versions:
         return False
     first = min(versions)
-    data = opened.store.get(paths.merge_record(first))
-    if data is None or decode_merge_record(data, paths.merge_record(first)).version != 0:
+    key = paths.merge_record(first, opened.contract.making)
+    data = opened.store.get(key)
+    if data is None or decode_merge_record(data, key).version != 0:
         return False
     try:
         return not opened.table.at(first).fragments()

@@ -16,7 +16,7 @@ from lancewal_core.store.address import split_address
 
 if TYPE_CHECKING:
     from lancewal_core.cli.stored_object import Inspected
-    from lancewal_core.ids import Region
+    from lancewal_core.ids import Page, Region
     from lancewal_core.store.object_store import ObjectStore
 
 _ROOT = "_lancewal/"
@@ -78,12 +78,13 @@ def place(text: str) -> tuple[str, str]:
     return where or "/", f"{_ROOT}{rest}"
 
 
-def _region(store: ObjectStore, where: str, text: str) -> tuple[Region, int]:
-    """The partition's, and the contract's regions a page."""
+def _region(store: ObjectStore, where: str, text: str) -> tuple[Region, Page]:
+    """The partition's, and the page that its state lies in."""
     from lancewal_core.table.contract import read_contract
 
     contract = read_contract(store, where)
-    return contract.regions[partition_named(text, contract)], contract.regions_per_page
+    region = contract.regions[partition_named(text, contract)]
+    return region, contract.page_of(region)
 
 
 def as_json(found: Inspected) -> dict[str, Any]:

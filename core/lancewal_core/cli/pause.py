@@ -22,6 +22,7 @@ from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_core.table.control import Service, until_text
 
 if TYPE_CHECKING:
+    from lancewal_core.ids import Making
     from lancewal_core.settings.load import Settings
     from lancewal_core.store.object_store import ObjectStore
     from lancewal_core.table.control import Control
@@ -63,11 +64,11 @@ def pause(
     from lancewal_core.table.control import pause as pause_service
 
     for_s, clock = pause_s(duration) if duration else None, SystemClock()
-    store = _store(read_settings(config, table, storage_option))
+    store, making = _table(read_settings(config, table, storage_option))
     if dry_run:
-        _show(changed(read_control(store), service, end_of_pause(clock, for_s)), service, output, dry_run=True)
+        _show(changed(read_control(store, making), service, end_of_pause(clock, for_s)), service, output, dry_run=True)
     else:
-        _show(pause_service(store, clock, lambda: uuid.uuid4().hex, service, for_s), service, output)
+        _show(pause_service(store, clock, lambda: uuid.uuid4().hex, service, for_s, making), service, output)
 
 
 def resume(
@@ -88,22 +89,23 @@ def resume(
     from lancewal_core.table.control import changed, read_control
     from lancewal_core.table.control import resume as resume_service
 
-    store = _store(read_settings(config, table, storage_option))
+    store, making = _table(read_settings(config, table, storage_option))
     if dry_run:
-        _show(changed(read_control(store), service, None), service, output, dry_run=True)
+        _show(changed(read_control(store, making), service, None), service, output, dry_run=True)
     else:
-        _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service), service, output)
+        _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service, making), service, output)
 
 
-def _store(settings: Settings) -> ObjectStore:
+def _table(settings: Settings) -> tuple[ObjectStore, Making | None]:
+    """The table's store and its making."""
     from lancewal_core.store.obstore import open_store
     from lancewal_core.table.contract import read_contract
 
     settings.need("table.uri")
     where = settings.table.uri
     store = open_store(where, settings.storage.options)
-    read_contract(store, where)  # a pause of something else would be written, and heard by nobody
-    return store
+    # A pause of something else would be written, and heard by nobody.
+    return store, read_contract(store, where).making
 
 
 def _show(control: Control, service: Service, output: Output, *, dry_run: bool = False) -> None:

@@ -98,9 +98,8 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     return Inspected(key, what, len(data), content)
 
 
-def inspect_region(store: ObjectStore, region: Region, regions_per_page: int) -> Inspected:
-    """The newest state of a region; ``InvalidInput`` if it has none."""
-    page = Page.of(region, regions_per_page)
+def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
+    """The newest state of a region, which lies in this page; ``InvalidInput`` if it has none."""
     found = newest(store, page_family(page), SystemClock())
     key = paths.page_version(page, 1 if found is None else found.version.version)
     content = None if found is None else decode_page(found.version.data, key)

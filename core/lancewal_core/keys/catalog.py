@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, FormatUnknown, ObjectCorrupt, StoreInconsistent
-from lancewal_core.ids import Position
+from lancewal_core.ids import Making, Position
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.json_model import Version1, Word, decode_model
@@ -29,7 +29,17 @@ from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
 
 FORMAT = 1
-FAMILY = Family(paths.key_catalog_prefix(), paths.key_catalog_version, paths.parse_key_catalog_version)
+
+
+def catalog_family(making: Making | None) -> Family:
+    """The versions of the catalog."""
+    return Family(
+        paths.key_catalog_prefix(making),
+        lambda version: paths.key_catalog_version(version, making),
+        paths.parse_key_catalog_version,
+    )
+
+
 RECENT_S = 10.0
 KNOWN_FOR_S = 3600.0
 """A version read longer ago is looked for by a listing: versions after it may have been deleted."""
@@ -134,9 +144,10 @@ class KeyCatalogs:
     """The newest catalog of a table.  ``problem``: why the newest one cannot be read, as of the last look.  Threads may share
     it: the last look counts, whichever saw more."""
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, making: Making | None = None) -> None:
         self.problem: Problem = None
         self._store = store
+        self._family = catalog_family(making)
         self._clock = clock
         self._known: tuple[Version, KeyCatalog, float, Problem] | None = None
 
@@ -151,7 +162,7 @@ class KeyCatalogs:
 
     def _read(self) -> tuple[KeyCatalog, Problem]:
         try:
-            return self._decoded(newest_version(self._store, FAMILY, self._hint()))
+            return self._decoded(newest_version(self._store, self._family, self._hint()))
         except (StoreInconsistent, ObjectCorrupt) as error:
             return self._lost(error), error
 
@@ -181,7 +192,7 @@ class KeyCatalogs:
             return None if runs is None else KeyCatalog(runs=runs, write_id=new_id())
 
         try:
-            outcome = swap(self._store, FAMILY, self._clock, decide_version, encode_catalog, self._hint())
+            outcome = swap(self._store, self._family, self._clock, decide_version, encode_catalog, self._hint())
         except (StoreInconsistent, ObjectCorrupt) as error:
             self._lost(error)
             return None
@@ -215,7 +226,7 @@ class KeyCatalogs:
         else:
             catalog, problem = EMPTY, None
             try:
-                catalog = decode_catalog(version.data, paths.key_catalog_version(version.version))
+                catalog = decode_catalog(version.data, self._family.key(version.version))
             except Corrupt as error:
                 problem = error
         self.problem = problem

@@ -27,7 +27,7 @@ from threading import Lock
 
 from lancewal_core import paths
 from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
-from lancewal_core.ids import Generation, Position, Region
+from lancewal_core.ids import Generation, Making, Position, Region
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
@@ -138,7 +138,7 @@ def read_sound_histories(
     damaged = dict(sound.damaged)
     asked = [region for region in asked if region not in damaged]
     # After the indexes: see step 2 of ``generations_behind``.
-    listed = list_regions(opened.store, opened.tasks, asked, paths.history_prefix)
+    listed = list_regions(opened.store, opened.tasks, asked, paths.history_prefix, opened.contract.making)
     known.keep_only(info for infos in listed.values() for info in infos)
 
     def one(region: Region) -> History | Corrupt | None:
@@ -175,13 +175,14 @@ def _history(opened: OpenedTable, index: RegionIndex | None, in_force: InForce, 
         check_reaches(region, index, in_force)
         if index is None or index.newest is None:
             return None
-        history = History(index, tuple(pages_of(opened.store, region, listed=listed, known=known)))
+        history = History(index, tuple(pages_of(opened.store, region, 0, listed, known, opened.contract.making)))
         named = [r.generation for r in history.generations]
         if named == list(range(index.trimmed_generation + 1, index.newest.generation + 1)):
             return history
         gap = f"{len(named)} of the generations {index.trimmed_generation + 1} to {index.newest.generation}"
+    folder = paths.history_prefix(region, opened.contract.making)
     raise StoreInconsistent(
-        f"region {region.name}: index and history pages name {gap}; the listing of {paths.history_prefix(region)!r} is "
+        f"region {region.name}: index and history pages name {gap}; the listing of {folder!r} is "
         "not complete, or a page is lost",
         region=region.name,
     )
@@ -193,11 +194,14 @@ def pages_of(
     above: int = 0,
     listed: Iterable[ObjectInfo] | None = None,
     known: KnownPages | None = None,
+    making: Making | None = None,
 ) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
     """The pages that a listing shows, ``listed`` or one of now, by object key, oldest first; those that end at or below
     ``above`` are not read."""
     known = KnownPages(0) if known is None else known
-    infos = {info.key: info for info in (store.list(paths.history_prefix(region)) if listed is None else listed)}
+    if listed is None:
+        listed = store.list(paths.history_prefix(region, making))
+    infos = {info.key: info for info in listed}
     found = {key: paths.parse_history_page(key) for key in infos}
     pages = sorted((parsed[1], key) for key, parsed in found.items() if parsed is not None)
     for (_, key), following in zip_longest(pages, pages[1:]):
@@ -233,7 +237,7 @@ def generations_behind(
     known = {record.generation: record for record in index.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:
-        pages = pages_of(opened.store, region, above=merged)
+        pages = pages_of(opened.store, region, above=merged, making=opened.contract.making)
         paged = {record.generation: record for _, page in pages for record in page if record.generation > merged}
         known = paged | known  # a page may be from before a restore
     # Step 3

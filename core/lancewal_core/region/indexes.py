@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, ObjectTooLarge, StoreInconsistent, or_raised
-from lancewal_core.ids import Page, Region
+from lancewal_core.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import Before, RegionIndex, decode_index, encode_index
@@ -155,14 +155,16 @@ class RegionIndexes:
         regions_per_page: int,
         tasks: Tasks | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        making: Making | None = None,
     ) -> None:
-        """``regions_per_page``: the contract's.  ``tasks`` go to several pages at the same time; None: one after the other.
+        """``regions_per_page`` and ``making``: the contract's.
 
-        ``new_id``: for write ids of pages.
+        ``tasks`` go to several pages at the same time; None: one after the other.  ``new_id``: for write ids of pages.
         """
         self._store = store
         self._clock = clock
         self._per_page = regions_per_page
+        self._making = making
         self._tasks = tasks
         self._new_id = new_id
         self._known: dict[Page, _PageRead] = {}
@@ -222,7 +224,7 @@ class RegionIndexes:
     def changed_at_ms(self, region: Region) -> int | None:
         """When the index of the region last read was written, by the clock of its writer; None for one that was not read."""
         with self._lock:
-            read = self._known.get(Page.of(region, self._per_page))
+            read = self._known.get(Page.of(region, self._per_page, self._making))
         record = None if read is None else read.content.records.get(region.partition)
         return None if record is None else record.changed_at_ms
 
@@ -301,7 +303,7 @@ class RegionIndexes:
     def _by_page(self, regions: Collection[Region]) -> dict[Page, list[Region]]:
         found: dict[Page, list[Region]] = {}
         for region in regions:
-            found.setdefault(Page.of(region, self._per_page), []).append(region)
+            found.setdefault(Page.of(region, self._per_page, self._making), []).append(region)
         return found
 
     def _of_each(self, call: Callable[[Page], T], pages: Sequence[Page]) -> list[T]:

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
-from lancewal_core.ids import Position, Region
+from lancewal_core.ids import Making, Position, Region
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import Done, ObjectStore, put_new
 
@@ -55,19 +55,19 @@ class LossRecord(BaseModel):
         return mine == theirs
 
 
-def write_loss(store: ObjectStore, region: Region, loss: LossRecord) -> None:
+def write_loss(store: ObjectStore, region: Region, loss: LossRecord, making: Making | None = None) -> None:
     """Put the record; one of the same loss that is there already, of an earlier try, stays."""
     for number in count(1):
-        key = paths.loss_record(region, Position(loss.first), number)
+        key = paths.loss_record(region, Position(loss.first), number, making)
         outcome = put_new(store, key, encode_loss(loss), "run the command again")
         if isinstance(outcome, Done) or decode_loss(outcome.found, key).same(loss):
             return
 
 
-def read_losses(store: ObjectStore, region: Region) -> tuple[LossRecord, ...]:
+def read_losses(store: ObjectStore, region: Region, making: Making | None = None) -> tuple[LossRecord, ...]:
     """All accepted losses of a region, in order: by where they begin, the longest first."""
     found = []
-    for info in store.list(paths.losses_prefix(region)):
+    for info in store.list(paths.losses_prefix(region, making)):
         data = store.get(info.key) if paths.parse_loss_record(info.key) is not None else None
         if data is not None:
             found.append(decode_loss(data, info.key))

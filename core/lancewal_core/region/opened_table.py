@@ -32,8 +32,8 @@ class OpenedTable:
     @staticmethod
     def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
         """With indexes and watermarks that remember nothing yet."""
-        indexes = RegionIndexes(store, clock, contract.regions_per_page, tasks)
-        return OpenedTable(store, table, indexes, Watermarks(store, table), tasks, clock, contract)
+        indexes = RegionIndexes(store, clock, contract.regions_per_page, tasks, making=contract.making)
+        return OpenedTable(store, table, indexes, Watermarks(store, table, contract.making), tasks, clock, contract)
 
     @property
     def parts(self) -> Parts:

@@ -116,7 +116,7 @@ class ObstoreStore:
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         check_written(key, len(data))
-        store = self._once if key.startswith(paths.pages_prefix()) else self._store
+        store = self._once if paths.parse_page_version(key) is not None else self._store
         try:
             put = obstore.put(store, key, data, mode="create")
         except (AlreadyExistsError, FileExistsError, PreconditionError):

@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from lancewal_core import paths
-from lancewal_core.ids import Region
+from lancewal_core.ids import Making, Region
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
 
 
 def list_regions(
-    store: ObjectStore, tasks: Tasks, regions: Collection[Region], folder: Callable[[Region], str]
+    store: ObjectStore,
+    tasks: Tasks,
+    regions: Collection[Region],
+    folder: Callable[[Region, Making | None], str],
+    making: Making | None = None,
 ) -> dict[Region, Sequence[ObjectInfo]]:
     """What lies in ``folder`` of each region, which is below its ``region_prefix``; a hint, as every listing."""
-    prefixes = {folder(region): region for region in regions}
-    topics = {paths.topic_regions_prefix(region) for region in regions}
+    prefixes = {folder(region, making): region for region in regions}
+    topics = {paths.topic_regions_prefix(region, making) for region in regions}
     if len(regions) > 1 and len(topics) == 1:
         together = store.list(topics.pop(), limit=ANSWER_OBJECTS)
         if len(together) != ANSWER_OBJECTS:

@@ -7,8 +7,9 @@ Guarantees
  1. ``newest_version`` returns a version that was the newest at some moment during the call, as far as a listing (a hint)
     or the caller's ``known`` leads to it: from there it probes version + 1 by GET until that is absent.  Versions are
     deleted in ascending order, never version 1 and never the newest 100, so probing from any version but 1 finds it,
-    and from version 1 too where version 2 exists.  Version 1 alone counts only if a listing shows it: a listing that is
-    empty, or names a version that is gone, is asked again, and then is ``StoreInconsistent``.
+    and from version 1 too where version 2 exists.  Version 1 alone counts only if a listing shows it, where it can
+    (``first_is_listed``): a listing that is empty, or names a version that is gone, is asked again, and then is
+    ``StoreInconsistent``.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
     when ``decide`` declines.  A lost race decides again; a lost reply is recognised because every encoded value differs
     (it carries a write id).  A version that the caller knows is taken for the newest, and nobody is asked: the put behind
@@ -45,6 +46,8 @@ class Family:
     prefix: str
     key: Callable[[int], str]
     parse: Callable[[str], int | None]
+    first_is_listed: bool = True
+    """Whether a listing of ``prefix`` shows version 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def newest_version(
             newest = Version(version, data)
             if following is not None or tasks is None:
                 newest = _probe(store, family, newest if following is None else Version(version + 1, following))
-            if listed or newest.version != FIRST_VERSION:
+            if listed or newest.version != FIRST_VERSION or not family.first_is_listed:
                 return newest
         elif not listed and known is None:
             return None

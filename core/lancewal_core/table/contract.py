@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
 from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema, NotALancewalTable, ObjectCorrupt
-from lancewal_core.ids import Page, Position, Region, TableUuid, TopicId
+from lancewal_core.ids import Making, Page, Position, Region, TableUuid, TopicId
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.policy import Policy
@@ -23,8 +23,8 @@ from lancewal_core.rows.schema import COLUMNS_MAX, KeyFormat, RowSchema, check_r
 from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.versioned import Family, newest_version
-from lancewal_core.words import TOPIC_FORM, is_topic
+from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
+from lancewal_core.words import TOPIC_FORM, is_topic, word
 
 FORMAT = 1
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
@@ -51,6 +51,10 @@ _TTL_S_MAX = 100 * 366 * 24 * 3600
 _SHOWN = 300
 
 
+def _making(text: str) -> Making:
+    return Making(word(text, "text"))
+
+
 class Column(BaseModel):
     """One column of the table."""
 
@@ -74,6 +78,8 @@ class Contract(BaseModel):
     """New with each table, and with each place that it is taken to: no two tables that services work on share one."""
     place: str | None = None
     """Where the table lies (``place``), as the command said that gave it its uuid; None: not known, made by other means."""
+    making: Annotated[Making, AfterValidator(_making)] | None = None
+    """Of the table; None: it was made before tables had makings.  Never changes."""
     topic: str
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)
@@ -124,7 +130,7 @@ class Contract(BaseModel):
 
     def page_of(self, region: Region) -> Page:
         """The page in which the region's state lies."""
-        return Page.of(region, self.regions_per_page)
+        return Page.of(region, self.regions_per_page, self.making)
 
     @cached_property
     def fields_of(self) -> Mapping[str, tuple[int, ...]]:
@@ -193,7 +199,14 @@ def column_texts(schema: pa.Schema) -> dict[str, str]:
     return {field.name: format_type(field.type) for field in schema}
 
 
-FAMILY = Family(paths.contract_prefix(), paths.contract_version, paths.parse_contract_version)
+def contract_family(making: Making | None) -> Family:
+    """The versions of a contract; of a table with a making version 1 shows in no listing of them."""
+    return Family(
+        paths.contract_prefix(making),
+        lambda version: paths.contract_version(version, making),
+        paths.parse_contract_version,
+        first_is_listed=making is None,
+    )
 
 
 def encode_contract(contract: Contract) -> bytes:
@@ -222,23 +235,41 @@ def decode_contract(data: bytes, where: str) -> Contract:
     version = paths.parse_contract_version(where)
     if version is not None and contract.version != version:
         raise ObjectCorrupt(f"{where} is corrupt: it is version {contract.version} of the contract", object=where)
+    if version is not None and version != FIRST_VERSION and contract.making != paths.making_of(where):
+        raise ObjectCorrupt(f"{where} is corrupt: it is of the making {contract.making}", object=where)
     return contract
 
 
 def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None) -> Contract:
-    """The newest contract, in two rounds with ``tasks``; ``NotALancewalTable`` if the table has none."""
-    found = newest_version(store, FAMILY, tasks=tasks)
-    if found is None:
+    """The newest contract; ``NotALancewalTable`` if the table has none."""
+    contract = newest_contract(store, tasks)
+    if contract is None:
         raise NotALancewalTable(
             f"{table_uri} has no lancewal contract: make the table with `lancewal table create` or "
             "`lancewal table attach`"
         )
-    return decode_contract(found.data, paths.contract_version(found.version))
+    return contract
 
 
-def read_contract_version(store: ObjectStore, version: int) -> Contract:
-    """The contract that WAL entries written under ``version`` follow."""
-    key = paths.contract_version(version)
+def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract | None:
+    """The newest contract, or None if there is none.
+
+    Version 1 says under which making the others lie, so that no version of a table that was at this place before is taken
+    for one of this table.  No version is ever deleted.
+    """
+    key = paths.contract_version(FIRST_VERSION)
+    data = store.get(key)
+    first = None if data is None else decode_contract(data, key)
+    family = contract_family(None if first is None else first.making)
+    if first is not None and first.making is not None and store.get(family.key(FIRST_VERSION + 1)) is None:
+        return first
+    found = newest_version(store, family, tasks=tasks)
+    return None if found is None else decode_contract(found.data, family.key(found.version))
+
+
+def read_contract_version(store: ObjectStore, newest: Contract, version: int) -> Contract:
+    """The version of the table's contract that WAL entries written under it follow; ``newest`` is any other one."""
+    key = paths.contract_version(version, newest.making)
     data = store.get(key)
     if data is None:
         raise ObjectCorrupt(f"{key} is missing: WAL entries name it", object=key)

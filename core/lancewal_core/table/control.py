@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
 from lancewal_core.errors import Corrupt, Refresh, Retry
+from lancewal_core.ids import Making
 from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.json_model import Version1, Word, decode_model
@@ -71,7 +72,13 @@ class Control(BaseModel):
 RUNNING = Control(write_id="none")
 """What holds while nobody has said anything."""
 
-FAMILY = Family(paths.control_prefix(), paths.control_version, paths.parse_control_version)
+
+def _family(making: Making | None) -> Family:
+    return Family(
+        paths.control_prefix(making),
+        lambda version: paths.control_version(version, making),
+        paths.parse_control_version,
+    )
 
 
 def encode_control(control: Control) -> bytes:
@@ -92,10 +99,15 @@ def until_text(until: Until) -> str:
 
 
 def pause(
-    store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, for_s: float | None = None
+    store: ObjectStore,
+    clock: Clock,
+    new_id: Callable[[], str],
+    service: Service,
+    for_s: float | None = None,
+    making: Making | None = None,
 ) -> Control:
     """Pause ``service`` from now for ``for_s`` seconds, or until it is resumed; a pause in force gets the new end."""
-    return _change(store, clock, new_id, service, end_of_pause(clock, for_s))
+    return _change(store, clock, new_id, service, end_of_pause(clock, for_s), making)
 
 
 def end_of_pause(clock: Clock, for_s: float | None) -> Until:
@@ -103,14 +115,16 @@ def end_of_pause(clock: Clock, for_s: float | None) -> Until:
     return RESUMED if for_s is None else clock.now_ms() + math.ceil(for_s * 1000)
 
 
-def resume(store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service) -> Control:
+def resume(
+    store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, making: Making | None = None
+) -> Control:
     """End the pause of ``service``; writes nothing where none is noted."""
-    return _change(store, clock, new_id, service, None)
+    return _change(store, clock, new_id, service, None, making)
 
 
-def read_control(store: ObjectStore) -> Control:
+def read_control(store: ObjectStore, making: Making | None = None) -> Control:
     """The newest control; ``RUNNING`` if there is none."""
-    return _decoded(newest_version(store, FAMILY))
+    return _decoded(newest_version(store, _family(making)), making)
 
 
 def changed(control: Control, service: Service, until: Until | None) -> Control:
@@ -119,19 +133,24 @@ def changed(control: Control, service: Service, until: Until | None) -> Control:
 
 
 def _change(
-    store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, until: Until | None
+    store: ObjectStore,
+    clock: Clock,
+    new_id: Callable[[], str],
+    service: Service,
+    until: Until | None,
+    making: Making | None,
 ) -> Control:
     def decide(found: Version | None) -> Control | None:
-        before = _decoded(found)
+        before = _decoded(found, making)
         after = changed(before, service, until)
         return None if after == before else after.model_copy(update={"write_id": new_id()})
 
-    outcome = swap(store, FAMILY, clock, decide, encode_control)
-    return _decoded(outcome.found) if isinstance(outcome, Declined) else outcome.value
+    outcome = swap(store, _family(making), clock, decide, encode_control)
+    return _decoded(outcome.found, making) if isinstance(outcome, Declined) else outcome.value
 
 
-def _decoded(found: Version | None) -> Control:
-    return RUNNING if found is None else decode_control(found.data, paths.control_version(found.version))
+def _decoded(found: Version | None, making: Making | None) -> Control:
+    return RUNNING if found is None else decode_control(found.data, paths.control_version(found.version, making))
 
 
 # -- the services' side (step 2) -------------------------------------------------------------------------------
@@ -140,9 +159,10 @@ def _decoded(found: Version | None) -> Control:
 class ControlReader:
     """What one service was told; ``problem`` is why a person must look at the newest version (guarantee 4)."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, service: Service) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, service: Service, making: Making | None = None) -> None:
         self.problem: Corrupt | None = None
         self._store = store
+        self._making = making
         self._clock = clock
         self._service = service
         self._looked = False
@@ -159,7 +179,7 @@ class ControlReader:
         try:
             found = self._newest()
             if found != self._known:
-                self._control = _decoded(found)
+                self._control = _decoded(found, self._making)
                 self._known = found
             self.problem = None
         except Corrupt as error:
@@ -168,8 +188,8 @@ class ControlReader:
 
     def _newest(self) -> Version | None:
         if self._looked:
-            return newest_behind(self._store, FAMILY, self._known)
-        found = newest_version(self._store, FAMILY)
+            return newest_behind(self._store, _family(self._making), self._known)
+        found = newest_version(self._store, _family(self._making))
         self._looked = True
         return found
 

@@ -68,7 +68,11 @@ class Drain(BaseModel):
     """Differs in every version: tells a lost reply from a lost race."""
 
 
-FAMILY = Family(paths.drain_prefix(), paths.drain_version, paths.parse_drain_version)
+def _family(contract: Contract) -> Family:
+    making = contract.making
+    return Family(
+        paths.drain_prefix(making), lambda version: paths.drain_version(version, making), paths.parse_drain_version
+    )
 
 
 def encode_drain(drain: Drain) -> bytes:
@@ -82,14 +86,14 @@ def decode_drain(data: bytes, where: str) -> Drain:
 
 def read_drain(store: ObjectStore, contract: Contract) -> Drain | None:
     """The newest of the contract's partitions, or of later ones; None if its partitions were never drained."""
-    return _of(store, contract, newest_version(store, FAMILY))
+    return _of(store, contract, newest_version(store, _family(contract)))
 
 
 def drained_since(store: ObjectStore, contract: Contract) -> int:
     """The oldest version of the contract from which on topic and partitions are these (guarantee 4)."""
     since = contract
     while since.version > 1:
-        before = read_contract_version(store, since.version - 1)
+        before = read_contract_version(store, contract, since.version - 1)
         if changed_terms(before, since) & _DEPENDS_ON:
             break
         since = before
@@ -117,7 +121,7 @@ def begin(
         after = before.model_copy(update={"partitions": partitions, "to": to, "new": new})
         return None if after == before else after.model_copy(update={"write_id": new_id()})
 
-    outcome = swap(store, FAMILY, clock, decide, encode_drain)
+    outcome = swap(store, _family(contract), clock, decide, encode_drain)
     if isinstance(outcome, Declined):
         found = _of(store, contract, outcome.found)
         assert found is not None  # else one would have been written
@@ -143,7 +147,7 @@ def note_new(
         new = tuple(sorted({*before.new, *at}))
         return before.model_copy(update={"to": to, "new": new, "write_id": new_id()})
 
-    swap(store, FAMILY, clock, decide, encode_drain)
+    swap(store, _family(contract), clock, decide, encode_drain)
 
 
 def close(
@@ -170,7 +174,7 @@ def close(
             return None
         return (before or ended).model_copy(update={"closed": True, "write_id": new_id()})
 
-    swap(store, FAMILY, clock, decide, encode_drain)
+    swap(store, _family(contract), clock, decide, encode_drain)
 
 
 def check_open(contract: Contract, drain: Drain) -> None:
@@ -187,7 +191,7 @@ def check_open(contract: Contract, drain: Drain) -> None:
 def _of(store: ObjectStore, contract: Contract, found: Version | None) -> Drain | None:
     if found is None:
         return None
-    where = paths.drain_version(found.version)
+    where = paths.drain_version(found.version, contract.making)
     drain = decode_drain(found.data, where)
     if drain.contract_version > contract.version:
         return drain

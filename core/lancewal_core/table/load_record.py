@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt
-from lancewal_core.ids import Generation, Region
+from lancewal_core.ids import Generation, Making, Region
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import Done, ObjectStore, put_new
@@ -50,7 +50,7 @@ def begin_load(
     """
     if len(name) > NAME_MAX:
         raise InvalidInput(f"a load's name has at most {NAME_MAX} characters, this one {len(name)}")
-    key = paths.load_record(name)
+    key = paths.load_record(name, contract.making)
     if look_only:
         found = store.get(key)
     else:
@@ -68,9 +68,9 @@ def begin_load(
     return began
 
 
-def read_loads(store: ObjectStore) -> tuple[str, ...]:
+def read_loads(store: ObjectStore, making: Making | None = None) -> tuple[str, ...]:
     """Names of all loads that ever began."""
-    names = (paths.parse_load_record(info.key) for info in store.list(paths.loads_prefix()))
+    names = (paths.parse_load_record(info.key) for info in store.list(paths.loads_prefix(making)))
     return tuple(sorted(name for name in names if name is not None))
 
 

@@ -35,7 +35,7 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.ids import Generation, Position, Region, TableVersion
+from lancewal_core.ids import Generation, Making, Position, Region, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store.object_store import ANSWER_OBJECTS, Done, Lost, ObjectStore, Unknown, no_verdict, put_once
@@ -213,9 +213,12 @@ class _Found:
 class Watermarks:
     """Reads W(V); remembers what it found, which is immutable: at most ``held_max`` versions and regions."""
 
-    def __init__(self, store: ObjectStore, table: Table, held_max: int = HELD_MAX) -> None:
+    def __init__(
+        self, store: ObjectStore, table: Table, making: Making | None = None, held_max: int = HELD_MAX
+    ) -> None:
         self._store = store
         self._table = table
+        self._making = making
         self._found = _Found(held_max)
         self._written: TableVersion | None = None
         self._set_by = TableVersion(0)
@@ -290,7 +293,7 @@ class Watermarks:
         """Write ``merges/<version>``; one that is there already must say the same.  ``Unknown``: it may be missing."""
         if version == self._written:
             return None  # a quiet table: no request a round
-        key = paths.merge_record(version)
+        key = paths.merge_record(version, self._making)
         with point("merges.put", object=key):
             outcome = put_once(self._store, key, encode_merge_record(in_force, kind))
         match outcome:
@@ -318,14 +321,14 @@ class Watermarks:
         """As ``record``; ``StoreUnavailable`` without a verdict, for those who go no further without it."""
         unknown = self.record(in_force, version, kind)
         if unknown is not None:
-            raise no_verdict(paths.merge_record(version), unknown.cause, "the next round writes it")
+            raise no_verdict(paths.merge_record(version, self._making), unknown.cause, "the next round writes it")
 
     def decide(self, in_force: InForce, kind: Decision) -> InForce:
         """Put a person's word under ``merges/<in_force.version>``; what is in force there then, theirs or an earlier one's.
 
         ``StoreUnavailable`` without a verdict: deciding the same again is right.
         """
-        key = paths.merge_record(in_force.version)
+        key = paths.merge_record(in_force.version, self._making)
         with point("merges.put", object=key):
             outcome = put_once(self._store, key, encode_merge_record(in_force, kind))
         match outcome:
@@ -340,14 +343,14 @@ class Watermarks:
 
     def _recorded(self) -> set[int]:
         """Versions with a record, newest ones at least: a hint that saves GETs."""
-        infos = self._store.list(paths.merges_prefix(), limit=ANSWER_OBJECTS)
+        infos = self._store.list(paths.merges_prefix(self._making), limit=ANSWER_OBJECTS)
         return {v for info in infos if (v := paths.parse_merge_record(info.key)) is not None}
 
     def _at_version(self, version: int, recorded: set[int] | None) -> InForce | None:
         if version < 1:
             return NOTHING_MERGED
         if recorded is None or version in recorded:
-            key = paths.merge_record(TableVersion(version))
+            key = paths.merge_record(TableVersion(version), self._making)
             data = self._store.get(key)
             if data is not None:
                 return decode_merge_record(data, key)
@@ -371,9 +374,9 @@ class Watermarks:
                 return None
             case TransactionGone():
                 raise MergedPositionUnknown(
-                    f"table version {version} is gone and no record under {paths.merges_prefix()} is newer: what is "
-                    "merged cannot be proven. `lancewal repair merged-position` shows what the rest leads to, and takes a "
-                    "person's word for it",
+                    f"table version {version} is gone and no record under {paths.merges_prefix(self._making)} is newer: "
+                    "what is merged cannot be proven. `lancewal repair merged-position` shows what the rest leads to, and "
+                    "takes a person's word for it",
                     version=version,
                 )
             case _:

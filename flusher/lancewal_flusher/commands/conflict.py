@@ -57,7 +57,7 @@ def list_(
     address = Address.of(settings)
     store = address.store()
     contract = read_contract(store, address.uri)
-    in_force = Watermarks(store, address.table()).newest()[1]
+    in_force = Watermarks(store, address.table(), contract.making).newest()[1]
     seen = None if in_force.conflicts is None else in_force.conflicts.merge
     found = keys_in_conflict(read_conflicts(store, in_force.conflicts, contract.rows))
     if output is Output.JSON:

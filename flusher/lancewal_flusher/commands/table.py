@@ -230,7 +230,7 @@ def _show(contract: Contract, output: Output, *, dry_run: bool = False) -> None:
         case Output.JSON:
             said = contract.model_dump(mode="json")
             if dry_run:
-                del said["table_uuid"]
+                del said["table_uuid"], said["making"]
                 said["columns"] = [{"name": column.name, "type": column.type} for column in contract.columns]
             say_json(said)
         case Output.TEXT:

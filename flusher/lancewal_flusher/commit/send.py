@@ -187,7 +187,7 @@ def is_finished(context: FlusherContext, in_force: InForce) -> bool:
         return True
     if (in_force.version, in_force.merge) in context.finished:
         return True
-    if context.store.get(paths.merge_finished(in_force.version)) is None:
+    if context.store.get(paths.merge_finished(in_force.version, context.contract.making)) is None:
         return False
     remember_finished(context, in_force)
     return True

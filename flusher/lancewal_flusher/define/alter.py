@@ -46,10 +46,10 @@ from lancewal_core.store.versioned import Declined, Swapped, Version, swap
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import (
     BESIDE_ROWS,
-    FAMILY,
     Contract,
     changed_terms,
     check_dead_letters,
+    contract_family,
     decode_contract,
     encode_contract,
     read_contract,
@@ -310,11 +310,13 @@ def _opened(settings: Settings) -> Iterator[OpenedTable]:
 def put_next(store: ObjectStore, old: Contract, new: Contract) -> Contract:
     """Swap in the next version of the contract; ``ContractMismatch`` if somebody else was faster."""
 
+    family = contract_family(old.making)
+
     def decide(found: Version | None) -> Contract | None:
-        unchanged = found is not None and decode_contract(found.data, FAMILY.key(found.version)) == old
+        unchanged = found is not None and decode_contract(found.data, family.key(found.version)) == old
         return new if unchanged else None
 
-    match swap(store, FAMILY, SystemClock(), decide, encode_contract):
+    match swap(store, family, SystemClock(), decide, encode_contract):
         case Swapped():
             return new
         case Declined():

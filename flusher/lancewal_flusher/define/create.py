@@ -9,7 +9,7 @@ such an error changes nothing, and with ``look_only`` that is all.  Then
 
 Two that create the same table at once end with one contract; the other gets ``TableExists``.
 
-Rounds of requests, as counted: 47 ("`lancewal table create`").
+Rounds of requests, as counted: 49 ("`lancewal table create`").
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def move_table(settings: Settings, former: str) -> Contract:
     here = place_of(uri)
     at_home = old.place is not None and same_place(old.place, here)
     if at_home and old.version > 1:
-        before = read_contract_version(store, old.version - 1)
+        before = read_contract_version(store, old, old.version - 1)
         if before.table_uuid != old.table_uuid and pinned.config.get(TABLE_UUID) == before.table_uuid:
             check_columns(pinned, old)
             identify(table, old)

@@ -31,7 +31,7 @@ from uuid import uuid4
 
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
-from lancewal_core.ids import TableVersion
+from lancewal_core.ids import Making, TableVersion
 from lancewal_core.open import Folder
 from lancewal_core.process.library_errors import first_line, no_way_in, way_on
 from lancewal_core.process.tasks import ThreadTasks
@@ -39,11 +39,10 @@ from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
-from lancewal_core.store.object_store import Done, Lost, Unknown, put_once
+from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.store.place import place_of, same_place
-from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.checks import check_columns, check_settings, elsewhere_advice
-from lancewal_core.table.contract import FAMILY, Column, Contract, decode_contract, encode_contract
+from lancewal_core.table.contract import Column, Contract, encode_contract, newest_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import PinnedTable
@@ -70,18 +69,17 @@ def begun_contract(folder: Folder) -> Contract | None:
     """
     uri = folder.table.uri
     try:
-        found = newest_version(folder.store, FAMILY)
-        left = [*folder.store.list(paths.pages_prefix(), limit=1), *folder.store.list(paths.regions_prefix(), limit=1)]
+        contract = newest_contract(folder.store)
+        left = _left(folder.store, contract)
     except StoreUnavailable as error:
         raise store_error(error, f"looking for a contract at {uri}") from error
-    if found is None:
+    if contract is None:
         if left:
             raise TableExists(
-                f"{uri} has no contract, but {left[0].key}: what a lancewal table has left there. If nothing of it is "
+                f"{uri} has no contract, but {left[0]}: what a lancewal table has left there. If nothing of it is "
                 f"needed, delete the folder {paths.ROOT.rstrip('/')} in it, and run the same command again"
             )
         return None
-    contract = decode_contract(found.data, paths.contract_version(found.version))
     here = place_of(uri)
     if contract.place is not None and not same_place(contract.place, here):
         raise TableExists(
@@ -94,6 +92,15 @@ def begun_contract(folder: Folder) -> Contract | None:
             "see `lancewal table show`"
         )
     return contract
+
+
+def _left(store: ObjectStore, contract: Contract | None) -> list[str]:
+    """Keys of what the contract's table has already done; without a contract, of what any table has left."""
+    making = None if contract is None else contract.making
+    prefixes = [paths.pages_prefix(making), paths.regions_prefix(making)]
+    if contract is None:
+        prefixes.append(paths.makings_prefix())
+    return [info.key for prefix in prefixes for info in store.list(prefix, limit=1)]
 
 
 def _names(table: LanceTable, contract: Contract) -> bool:
@@ -112,7 +119,7 @@ def go_on(
     check_columns(pinned, contract)
     if not look_only:
         _prove(folder)
-        _checkpoint(folder, pinned)
+        _checkpoint(folder, pinned, contract)
         _take_effect(folder, contract)
     return contract
 
@@ -129,6 +136,7 @@ def first_contract(
     return Contract(
         table_uuid=str(uuid4()),
         place=place_of(table.uri),
+        making=Making(uuid4().hex),
         topic=topic.topic,
         topic_id=topic.topic_id,
         partitions=topic.partitions,
@@ -157,7 +165,7 @@ def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Co
     # Step 0
     _prove(folder)
     # Step 1
-    key = paths.contract_version(contract.version)
+    key = paths.contract_version(contract.version, contract.making)
     outcome = put_once(folder.store, key, encode_contract(contract))
     match outcome:
         case Done():
@@ -169,7 +177,7 @@ def register(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> Co
         case _:
             assert_never(outcome)
     # Step 2
-    _checkpoint(folder, pinned)
+    _checkpoint(folder, pinned, contract)
     _take_effect(folder, contract)
     return contract
 
@@ -183,7 +191,7 @@ def _take_effect(folder: Folder, contract: Contract) -> None:
     # Step 3
     identify(folder.table, contract)
     # Step 4.  Services may be at work already.
-    watermarks = Watermarks(folder.store, folder.table)
+    watermarks = Watermarks(folder.store, folder.table, contract.making)
     pinned, in_force = watermarks.newest()
     watermarks.record(in_force, TableVersion(pinned.version), "checkpoint")
 
@@ -203,13 +211,14 @@ def identify(table: LanceTable, contract: Contract) -> None:
         raise StoreUnavailable(f"others keep changing the config of {table.uri}; run the same command again")
 
 
-def _checkpoint(folder: Folder, pinned: LancePinnedTable) -> None:
+def _checkpoint(folder: Folder, pinned: LancePinnedTable, contract: Contract) -> None:
     """Step 2."""
     version = TableVersion(pinned.version)
-    Watermarks(folder.store, folder.table).record(NOTHING_MERGED, version, "checkpoint")
-    if folder.store.get(paths.merge_record(version)) is None:
+    Watermarks(folder.store, folder.table, contract.making).record(NOTHING_MERGED, version, "checkpoint")
+    key = paths.merge_record(version, contract.making)
+    if folder.store.get(key) is None:
         raise StoreNotWritable(
-            f"{paths.merge_record(version)} could not be written into {folder.table.uri}: check that there is room, that the "
+            f"{key} could not be written into {folder.table.uri}: check that there is room, that the "
             "folder is writable and that the store's credentials allow PutObject, then run the same command again"
         )
 

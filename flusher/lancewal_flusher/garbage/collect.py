@@ -142,7 +142,7 @@ def _shorten(
     for region, history in histories.items():
         page = history_page_due(history, in_force.generation(region))
         if page:
-            key = paths.history_page(region, page[0].generation)
+            key = paths.history_page(region, page[0].generation, context.contract.making)
             pages[region] = key, _put_page(context, region, history.index.contract_version, key, page)
     for region, (ours, index) in context.indexes.swap(
         {region: _paged(context, page) for region, (_, page) in pages.items()}

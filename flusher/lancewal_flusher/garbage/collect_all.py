@@ -111,7 +111,7 @@ def collect_to_the_end(
 ) -> GarbageSummary:
     """Steps 1 to 3; ``waits`` is told how many objects a pause is for.  ``FlusherPaused``: nothing more was deleted."""
     # Step 1
-    control = ControlReader(context.store, context.clock, Service.FLUSHER)
+    control = ControlReader(context.store, context.clock, Service.FLUSHER, context.contract.making)
     _refuse_paused(control)
     listed = context.store.list(paths.ROOT)
     before = _boundaries(claimed_histories(context)[1])

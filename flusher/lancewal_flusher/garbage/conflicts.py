@@ -23,8 +23,8 @@ def free_conflicts(context: FlusherContext, listed: Sequence[ObjectInfo]) -> set
     if not objects:
         return set()
     newest = context.watermarks.newest()[1]
-    record = paths.merge_record(newest.version)
-    recorded = context.store.list(paths.merges_prefix(), limit=1, after=record[:-1])
+    record = paths.merge_record(newest.version, context.contract.making)
+    recorded = context.store.list(paths.merges_prefix(context.contract.making), limit=1, after=record[:-1])
     if not recorded or recorded[0].key != record:
         return set()
     found = {info.key for info in objects if info.modified_ms < recorded[0].modified_ms}

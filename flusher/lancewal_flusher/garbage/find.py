@@ -18,7 +18,7 @@ from functools import partial
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Page, Region, Sequence
-from lancewal_core.keys.catalog import FAMILY
+from lancewal_core.keys.catalog import catalog_family
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, KnownPages, SoundHistories, read_sound_histories
 from lancewal_core.region.index import GenerationRecord, State
@@ -28,7 +28,7 @@ from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectS
 from lancewal_core.store.versioned import FIRST_VERSION, Family
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Fence, decode_segment
-from lancewal_flusher.context import FlusherContext, check_contract
+from lancewal_flusher.context import FlusherContext, check_contract, check_making
 from lancewal_flusher.garbage.conflicts import free_conflicts
 from lancewal_flusher.garbage.flushes import KnownFlushes, free_flushes
 
@@ -109,7 +109,10 @@ def claimed_histories(context: FlusherContext, known: KnownPages | None = None) 
 
     Nobody knows what damaged regions hold on to: of them, and of what they may share with others, nothing is free.
     """
-    _, (_, in_force) = together(context.tasks, lambda: check_contract(context), context.watermarks.newest)
+    looks: list[Callable[[], object]] = [lambda: check_making(context), lambda: check_contract(context)]
+    _, (_, in_force) = together(
+        context.tasks, lambda: context.tasks.map(lambda look: look(), looks), context.watermarks.newest
+    )
     return in_force, read_sound_histories(context, context.contract.regions, in_force, known)
 
 
@@ -141,7 +144,9 @@ def find_garbage(
             continue
         is_old, kept = _page_is_old(now, page in swaps), VERSIONS_KEPT - swaps.get(page, 0)
         looks.append(partial(_old_versions, context, page_family(page), is_old, kept))
-    looks.append(lambda: _old_versions(context, FAMILY, _catalog_is_old(now), VERSIONS_KEPT))
+    looks.append(
+        lambda: _old_versions(context, catalog_family(context.contract.making), _catalog_is_old(now), VERSIONS_KEPT)
+    )
     looks.append(lambda: [key for history in histories.values() for key in _old_history_pages(history)])
     looks.append(lambda: _old_parcels(context, now))
     found = context.tasks.map(lambda look: look(), looks)

@@ -121,7 +121,7 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
         raise
     # Step 6
     context.watermarks.recorded(in_force, in_force.version, "merge")
-    key = paths.merge_finished(in_force.version)
+    key = paths.merge_finished(in_force.version, context.contract.making)
     put_new(context.store, key, (in_force.merge or "").encode())  # lost: another flusher finished it
     remember_finished(context, in_force)
     return Settled(pinned.version, in_force, finished)

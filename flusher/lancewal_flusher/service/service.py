@@ -249,7 +249,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         turns, store = turns_of(loop, settings), loop.context.store
         loop.end_beside, loop.beside = turns.end_beside, turns.beside
         loop.metrics.watch(turns.beside)
-        known = paths.contract_version(loop.context.contract.version)
+        known = paths.contract_version(loop.context.contract.version, loop.context.contract.making)
         who = f"the store at {settings.table.uri}"
         silence = SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, who, STORE)
         stack.enter_context(silence)
@@ -342,7 +342,7 @@ def _start(settings: Settings, stopping: Callable[[], bool], metrics: FlusherMet
     contract = context.contract
     what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
     metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
-    control = ControlReader(context.store, context.clock, Service.FLUSHER)
+    control = ControlReader(context.store, context.clock, Service.FLUSHER, context.contract.making)
     control.read_or_raise()
     return _Loop(context, BacklogReader(context), metrics, control, stopping)
 
@@ -363,7 +363,9 @@ def visibility_of(loop: _Loop, settings: Settings) -> VisibilityThread | None:
         found = inspector.ends(contract.topic, range(contract.partitions))
         return {region: found[region.partition] for region in contract.regions}
 
-    indexes = RegionIndexes(context.store, context.clock, contract.regions_per_page, context.tasks)
+    indexes = RegionIndexes(
+        context.store, context.clock, contract.regions_per_page, context.tasks, making=contract.making
+    )
     positions = VisiblePositions(context.store, indexes, context.clock)
     return VisibilityThread(
         settings.flusher.visibility_interval_s,

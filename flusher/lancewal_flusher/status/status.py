@@ -231,7 +231,7 @@ def _in_force_control_indexes(
         lambda: _try(lambda: opened.watermarks.at(pinned.version), of_version),
         lambda: together(
             opened.tasks,
-            lambda: _try(lambda: read_control(opened.store), of_control),
+            lambda: _try(lambda: read_control(opened.store, opened.contract.making), of_control),
             lambda: _indexes(opened, of_pages),
         ),
     )

@@ -69,7 +69,7 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
     # Step 1
     plan = plan_loss(context, owner, region, offsets)
     if plan.losses[0].kind != "offsets":
-        write_loss(context.store, region, plan.losses[0])
+        write_loss(context.store, region, plan.losses[0], context.contract.making)
         return plan
     # Step 2
     accepted: list[Accepted] = []
@@ -77,7 +77,7 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
     def make(first: Position) -> Entry:
         found = _offsets(context, owner, region, first, offsets())
         for one in found.losses:
-            write_loss(context.store, region, one)
+            write_loss(context.store, region, one, context.contract.making)
         accepted.append(found)
         return Entry(region, first, found.goes_on, context.contract.version, no_rows(context.contract.rows.wal), ())
 
@@ -104,7 +104,7 @@ def _tombstones(
     if problem is None or compaction is None:
         return None
     # Anew where more has grown old since: a record is never replaced.
-    first, _ = accepted_up_to(read_losses(context.store, region), position)
+    first, _ = accepted_up_to(read_losses(context.store, region, context.contract.making), position)
     return LossRecord(
         first=first,
         next=compaction.old_beyond(position),

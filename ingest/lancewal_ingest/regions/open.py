@@ -337,5 +337,5 @@ def _is_accepted(context: IngestContext, region: Region, position: Position, off
     """Whether a person has accepted that Kafka ends below ``position`` (at least where it does now)."""
     return any(
         loss.kind == "replaced" and loss.first <= offsets.high and loss.next == position
-        for loss in read_losses(context.store, region)
+        for loss in read_losses(context.store, region, context.contract.making)
     )

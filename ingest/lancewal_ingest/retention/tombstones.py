@@ -52,7 +52,7 @@ def lost_tombstones(
     if index is None or compaction is None or compaction.old_beyond(position) <= position:
         return None
     region, old_end = index.region, compaction.old_beyond(position)
-    accepted, accepted_at_ms = accepted_up_to(read_losses(opened.store, region), position)
+    accepted, accepted_at_ms = accepted_up_to(read_losses(opened.store, region, opened.contract.making), position)
     if accepted >= old_end or (accepted > position and opened.clock.now_ms() - accepted_at_ms <= ACCEPTED_S * 1000):
         return None
     if read_at_ms is None:

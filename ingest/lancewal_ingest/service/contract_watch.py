@@ -83,8 +83,8 @@ class ContractWatch:
 
     def _look(self) -> _Prepared | None:
         newest = self._contract
-        while self._store.get(paths.contract_version(newest.version + 1)) is not None:
-            newest = read_contract_version(self._store, newest.version + 1)
+        while self._store.get(paths.contract_version(newest.version + 1, newest.making)) is not None:
+            newest = read_contract_version(self._store, newest, newest.version + 1)
         if newest == self._contract or not changed_terms(self._contract, newest) <= BESIDE_ROWS:
             return None
         return _Prepared(newest, self._prepare(newest))

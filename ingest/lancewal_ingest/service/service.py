@@ -249,8 +249,8 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
         partial(_prepare, settings, context, group, worker, metrics),
         metrics.failed,
     )
-    control = ControlWatch(ControlReader(context.store, clock, Service.INGEST), tasks, clock)
-    known = paths.contract_version(contract.version)
+    control = ControlWatch(ControlReader(context.store, clock, Service.INGEST, contract.making), tasks, clock)
+    known = paths.contract_version(contract.version, contract.making)
     silences = (
         SilenceWatch(
             source.facts, clock, KafkaUnavailable.kind, f"Kafka at {settings.kafka.bootstrap_servers}", BROKER

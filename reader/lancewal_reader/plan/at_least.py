@@ -194,7 +194,8 @@ def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
 def _contract_of(context: PlanContext, entry: Held) -> Contract:
     """The version that the entry follows: policies change, and what became of its records was decided by that one."""
     version = entry.contract_version
-    return context.contract if version == context.contract.version else read_contract_version(context.store, version)
+    newest = context.contract
+    return newest if version == newest.version else read_contract_version(context.store, newest, version)
 
 
 def _holder(context: PlanContext, region: Region, index: RegionIndex, offset: int) -> GenerationRecord | None:

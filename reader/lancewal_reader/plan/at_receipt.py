@@ -212,7 +212,7 @@ def _check_stand_in(context: PlanContext, at: Receipt) -> None:
 
 
 def _check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:
-    for loss in read_losses(context.store, region):
+    for loss in read_losses(context.store, region, context.contract.making):
         if loss.segment is not None and loss.first < cut and merged < loss.next:
             raise RecordsGivenUp(
                 f"region {region.name}: the read at this receipt saw offsets {loss.first} to {loss.next - 1}, or may have: "

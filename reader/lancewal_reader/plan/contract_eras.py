@@ -15,7 +15,7 @@ from lancewal_core.table.contract import Contract, read_contract_version
 
 def contracts_up_to(store: ObjectStore, newest: Contract) -> list[Contract]:
     """Every version of the contract, oldest first."""
-    return [*(read_contract_version(store, version) for version in range(1, newest.version)), newest]
+    return [*(read_contract_version(store, newest, version) for version in range(1, newest.version)), newest]
 
 
 def spans_a_change(

@@ -258,7 +258,7 @@ def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...
 
 def check_contract(context: PlanContext) -> None:
     """Rows of regions that only a newer contract knows would be missed: ``ContractChanged``."""
-    newer = paths.contract_version(context.contract.version + 1)
+    newer = paths.contract_version(context.contract.version + 1, context.contract.making)
     if context.store.get(newer) is not None:
         raise ContractChanged(f"the table's contract has a newer version, {newer}: open the table again", object=newer)
 

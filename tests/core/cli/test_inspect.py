@@ -14,7 +14,7 @@ from lancewal_core.cli import program as cli
 from lancewal_core.cli.inspect import as_json, as_text, place
 from lancewal_core.cli.stored_object import inspect_object, inspect_region
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Position, TableVersion
+from lancewal_core.ids import Page, Position, TableVersion
 from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock, utc_text
 from lancewal_core.store.obstore import open_store
@@ -131,7 +131,7 @@ def test_a_page_shows_its_regions(store: MemoryStore) -> None:
 
 def test_an_index_shows_its_generations(store: MemoryStore) -> None:
     index = core_formats.INDEX
-    found = inspect_region(store, NORTH, 16)
+    found = inspect_region(store, NORTH, Page.of(NORTH, 16))
     content = as_json(found)
     assert content["version"] == 44
     assert [(g["generation"], g["state"], g["first"], g["next"]) for g in content["generations"]] == [
@@ -169,10 +169,13 @@ def test_a_damaged_object_is_refused_by_name(key: str, damage: str) -> None:
 
 
 def test_the_newest_index_of_a_region(store: MemoryStore) -> None:
-    assert inspect_region(store, core_formats.EAST, 16).content["region"] == core_formats.EAST.name
+    assert (
+        inspect_region(store, core_formats.EAST, Page.of(core_formats.EAST, 16)).content["region"]
+        == core_formats.EAST.name
+    )
     for nobody in (core_formats.SOUTH, replace(core_formats.SOUTH, partition=16)):
         with pytest.raises(InvalidInput, match="nobody has claimed it"):
-            inspect_region(store, nobody, 16)
+            inspect_region(store, nobody, Page.of(nobody, 16))
 
 
 def test_keys_that_are_none(store: MemoryStore) -> None:

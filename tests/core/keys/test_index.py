@@ -20,7 +20,7 @@ from lance.fragment import LanceFragment
 from lancewal_core import paths
 from lancewal_core.keys import index as key_index
 from lancewal_core.keys import parts as parts_module
-from lancewal_core.keys.catalog import FAMILY, KeyCatalogs
+from lancewal_core.keys.catalog import KeyCatalogs, catalog_family
 from lancewal_core.keys.index import KeyIndex, KeyRows
 from lancewal_core.keys.parts import MappedParts, PartSource
 from lancewal_core.keys.run import Entries, decode_part
@@ -259,7 +259,7 @@ def test_a_folder_in_a_part_s_place_is_scanned_around(table: FlusherTable, tmp_p
 def test_a_catalog_that_cannot_be_read_costs_scans_only(table: FlusherTable, content: bytes) -> None:
     table.generation(0, upserts(range(10)))
     table.round()
-    newest = newest_version(table.store, FAMILY)
+    newest = newest_version(table.store, catalog_family(None))
     assert newest is not None
     assert table.store.put_if_absent(paths.key_catalog_version(newest.version + 1), content) == Stored()
     pinned = table.context().table.newest()
@@ -277,7 +277,7 @@ def test_a_flipped_bit_of_the_catalog_hides_no_row(table: FlusherTable) -> None:
     """Each part's end, one bit lower: keys above it would be looked for nowhere."""
     table.generation(0, upserts(range(10)))
     table.round()
-    newest = newest_version(table.store, FAMILY)
+    newest = newest_version(table.store, catalog_family(None))
     assert newest is not None
     key = paths.key_catalog_version(newest.version)
     flipped = re.sub(rb'"last":[1-9]', lambda m: m[0][:-1] + b"%d" % (int(m[0][-1:]) & int(m[0][-1:]) - 1), newest.data)

@@ -17,7 +17,7 @@ import pytest
 from lancewal_core import paths
 from lancewal_core.cli.stored_object import inspect_object
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectTooLarge
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence, TableVersion
+from lancewal_core.ids import Generation, LogId, Making, OwnerId, Position, Sequence, TableVersion
 from lancewal_core.keys import conflicts
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.paths import FlushFile
@@ -72,6 +72,28 @@ def test_a_key_is_of_one_kind(kind: ObjectKind) -> None:
     assert kind_of(key) is kind
     for foreign in (f"{key}~", f"{key}/x", f"a/{key}", key.replace("/", "//", 1), f"{key}\n"):
         assert kind_of(foreign) is None, foreign
+
+
+IN_A_MAKING = {
+    "state page", "key catalog", "history page", "contract", "control", "drain", "merge record", "finished merge",
+    "accepted loss", "beginning of a load",
+}  # fmt: skip
+"""Swapped, or put if absent under a name that another process may choose."""
+NEW_NAMES = {"segment", "bundle", "flush", "deleted keys", "patches", "part of a key run", "keys in conflict", "parcel"}
+"""Below a folder, or under a name, that the process which writes it has made for itself."""
+OF_THE_STORE = {"store proof", "probe"}
+"""Of no table."""
+
+
+@every_kind
+def test_what_several_processes_may_name_lies_in_a_making(kind: ObjectKind) -> None:
+    assert sum(kind.name in names for names in (IN_A_MAKING, NEW_NAMES, OF_THE_STORE)) == 1
+    key = SOUND[kind.name].key
+    if kind.name == "contract":
+        key = paths.contract_version(2)
+    made = key.replace(paths.ROOT, paths.made_folder(Making("0a1b")), 1)
+    assert kind_of(made) is (kind if kind.name in IN_A_MAKING else None)
+    assert kind.region(made) == (kind.region(key) if kind.name in IN_A_MAKING else None)
 
 
 @every_kind

@@ -81,7 +81,7 @@ def test_the_rows_stay_and_the_table_becomes_one(settings_: Settings, folder: Pa
     assert content(folder) == stored
     assert any("['region', 'id'] of the Lance table would be declared not nullable" in text for text in warned)
     contract = attach_table(settings_)
-    assert looked.model_copy(update={"table_uuid": contract.table_uuid}) == contract
+    assert looked.model_copy(update={"table_uuid": contract.table_uuid, "making": contract.making}) == contract
     after = lance.dataset(str(folder))
     store = open_store(str(folder))
     assert after.to_table().to_pylist() == before.to_pylist()
@@ -102,15 +102,15 @@ def test_what_the_table_was_before_is_never_read_again(settings_: Settings, fold
     lance.write_dataset(rows(("x", 9)), str(folder))
     lance.write_dataset(THREE, str(folder), mode="overwrite")
     lance.dataset(str(folder), version=1).restore()  # type: ignore[no-untyped-call] # no annotations there
-    attach_table(settings_)
+    making = attach_table(settings_).making
     newest = lance.dataset(str(folder)).version
     store, table = open_store(str(folder)), LanceTable(str(folder))
-    assert Watermarks(store, table).at(newest) == NOTHING_MERGED
-    checkpoints = [paths.merge_record(TableVersion(version)) for version in (newest, newest - 1)]
-    assert {info.key for info in store.list(paths.merges_prefix())} == set(checkpoints)
+    assert Watermarks(store, table, making).at(newest) == NOTHING_MERGED
+    checkpoints = [paths.merge_record(TableVersion(version), making) for version in (newest, newest - 1)]
+    assert {info.key for info in store.list(paths.merges_prefix(making))} == set(checkpoints)
     store.delete(checkpoints)
     with pytest.raises(LancewalError, match="restore"):
-        Watermarks(store, table).at(newest)
+        Watermarks(store, table, making).at(newest)
 
 
 @pytest.mark.kafka

@@ -19,19 +19,25 @@ from lancewal_core.errors import (
     InvalidSettings,
     LancewalError,
     NotALancewalTable,
+    ObjectCorrupt,
     TableElsewhere,
     TableExists,
     TableReplaced,
 )
-from lancewal_core.ids import Generation, Position, TableVersion
+from lancewal_core.ids import Generation, LogId, Making, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.checks import check_place, check_table
-from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.contract import Contract, encode_contract, read_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, Watermarks
 from lancewal_flusher.define import register as register_module
+from lancewal_flusher.define.alter import alter_terms
 from lancewal_flusher.define.attach import attach_table
 from lancewal_flusher.define.move import move_table
 from lancewal_flusher.status.of_kafka import foreign_members
@@ -125,7 +131,7 @@ def check_whole(folder: Path, contract: Contract) -> None:
     assert read_contract(store, str(folder)) == contract
     check_table(pinned, contract)
     check_place(str(folder), contract)
-    assert Watermarks(store, table).at(pinned.version) == NOTHING_MERGED
+    assert Watermarks(store, table, contract.making).at(pinned.version) == NOTHING_MERGED
     read = open_table(str(folder), base_paths="allow").to_arrow()
     assert sorted(read.to_pylist(), key=str) == sorted(ROWS.to_pylist(), key=str)
 
@@ -204,23 +210,25 @@ def test_an_attach_that_comes_too_late_says_nothing_of_what_is_merged(
     rows = ROWS.cast(pa.schema(keys))
     lance.write_dataset(rows, str(folder))
     merged: list[InForce] = []
+    making: list[Making | None] = []
 
     def meanwhile(_: Any, __: Any) -> None:
         if not merged:
             merged.append(NOTHING_MERGED)
-            (region, _) = attach(folder).regions
+            attached = attach(folder)
+            (region, _), making[:] = attached.regions, [attached.making]
             table = LanceTable(str(folder))
             lance.write_dataset(rows.slice(0, 0), str(folder), mode="append")
             version = TableVersion(table.newest().version)
             merged[0] = InForce(version, "uuid", {region: Watermark(Generation(3), Position(10))})
-            Watermarks(open_store(str(folder)), table).record(merged[0], version, "merge")
+            Watermarks(open_store(str(folder)), table, making[0]).record(merged[0], version, "merge")
             lance.dataset(str(folder)).update_config({"user": "commits"})
 
     monkeypatch.setattr("lancewal_flusher.define.attach.check_unique_keys", meanwhile)
     with pytest.raises(TableExists):
         attach(folder)
     table = LanceTable(str(folder))
-    assert Watermarks(open_store(str(folder)), table).at(table.newest().version) == merged[0]
+    assert Watermarks(open_store(str(folder)), table, making[0]).at(table.newest().version) == merged[0]
 
 
 def test_what_a_table_has_left_is_not_taken_for_nothing(tmp_path: Path) -> None:
@@ -228,7 +236,7 @@ def test_what_a_table_has_left_is_not_taken_for_nothing(tmp_path: Path) -> None:
     lance.write_dataset(ROWS, str(folder))
     contract = attach(folder)
     store = open_store(str(folder))
-    store.put_if_absent(f"{paths.region_prefix(contract.regions[0])}x", b"")
+    store.put_if_absent(f"{paths.region_prefix(contract.regions[0], contract.making)}x", b"")
     lance.dataset(str(folder)).update_config({"lancewal.table_uuid": "another"})
     with pytest.raises(TableExists, match="already a lancewal table"):
         attach(folder)
@@ -377,3 +385,98 @@ def of_the_page(title: str, places: Mapping[str, Path]) -> None:
     for address, folder in places.items():
         lines = lines.replace(f'"{address}"', f'"{folder}"')
     exec(compile(lines, "attach-a-table.md", "exec"), {})
+
+
+# -- a table made again at the same place --------------------------------------------------------------------------
+
+
+def index_at(position: int) -> RegionIndex:
+    """An index whose first generation began at this position."""
+    owner = Claimant(OwnerId("owner"), LogId(f"log-{position}"), Sequence(0))
+    return first_claim(Region("orders", TopicId("topic-id"), 0), 1, Position(position), owner, f"w-{position}")
+
+
+def indexes_of(folder: Path, contract: Contract) -> RegionIndexes:
+    return RegionIndexes(open_store(str(folder)), SystemClock(), contract.regions_per_page, making=contract.making)
+
+
+def claim_at(indexes: RegionIndexes, position: int) -> None:
+    index = index_at(position)
+    assert indexes.swap({index.region: lambda _: index})[index.region].ours
+
+
+def first_of(folder: Path, contract: Contract) -> Position:
+    """Where the region's index of a reader that begins now begins."""
+    (index,) = indexes_of(folder, contract).read(contract.regions[:1]).values()
+    return index.generations[0].first
+
+
+def test_a_process_of_a_dropped_table_writes_where_nobody_looks(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    lance.write_dataset(ROWS, str(folder))
+    former = attach(folder)
+    sleeper = indexes_of(folder, former)
+    for position in (100, 101, 102):
+        claim_at(sleeper, position)
+    shutil.rmtree(folder)
+    lance.write_dataset(ROWS, str(folder))
+    contract = attach(folder)
+    assert contract.making not in (None, former.making)
+    claim_at(indexes_of(folder, contract), 5)
+    # What the sleeper knows is the newest as far as it can tell: it asks nobody, and puts.
+    claim_at(sleeper, 103)
+    altered = former.model_copy(update={"version": 2, "on_misrouted": "ignore"})
+    open_store(str(folder)).put_if_absent(paths.contract_version(2, former.making), encode_contract(altered))
+    assert first_of(folder, contract) == 5
+    assert read_contract(open_store(str(folder)), str(folder)) == contract
+
+
+def test_a_making_is_kept_by_what_moves_and_new_for_what_is_attached(tmp_path: Path) -> None:
+    original, copied, detached = tmp_path / "original", tmp_path / "copy", tmp_path / "detached"
+    lance.write_dataset(ROWS, str(original))
+    contract = attach(original)
+    claim_at(indexes_of(original, contract), 7)
+    for copy in (copied, detached):
+        shutil.copytree(original, copy)
+    moved = move_table(settings_of(copied), str(original))
+    assert (moved.making, moved.version) == (contract.making, 2)
+    assert read_contract(open_store(str(copied)), str(copied)) == moved
+    assert first_of(copied, moved) == 7
+    shutil.rmtree(detached / "_lancewal")
+    assert attach(detached).making not in (None, contract.making)
+    altered = alter_terms(settings_of(copied), {"grace_s": 7})
+    assert (altered.making, altered.version) == (contract.making, 3)
+    assert read_contract(open_store(str(copied)), str(copied)) == altered
+    assert read_contract(open_store(str(original)), str(original)) == contract
+
+
+def test_a_table_from_before_there_were_makings_keeps_its_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "table"
+    lance.write_dataset(ROWS, str(folder))
+    made = register_module.first_contract
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "lancewal_flusher.define.attach.first_contract",
+            lambda *of: made(*of).model_copy(update={"making": None}),
+        )
+        contract = attach(folder)
+    assert contract.making is None
+    check_whole(folder, contract)
+    claim_at(indexes_of(folder, contract), 7)
+    alter_terms(settings_of(folder), {"grace_s": 7})
+    altered = alter_terms(settings_of(folder), {"grace_s": 8})
+    assert read_contract(open_store(str(folder)), str(folder)) == altered
+    assert (altered.version, altered.making, first_of(folder, altered)) == (3, None, 7)
+    keys = {info.key for info in open_store(str(folder)).list(paths.ROOT)}
+    assert {paths.contract_version(3), paths.page_version(altered.pages[0], 1)} <= keys
+    assert not any(key.startswith(paths.makings_prefix()) for key in keys)
+
+
+def test_a_contract_of_another_making_is_damage(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    lance.write_dataset(ROWS, str(folder))
+    contract, store = attach(folder), open_store(str(folder))
+    foreign = contract.model_copy(update={"version": 2, "making": "another"})
+    store.put_if_absent(paths.contract_version(2, contract.making), encode_contract(foreign))
+    with pytest.raises(ObjectCorrupt, match="it is of the making another"):
+        read_contract(store, str(folder))

@@ -72,7 +72,8 @@ def test_what_is_made(settings: Settings, kafka: KafkaBroker, topic: str, folder
     looked = create_table(settings, look_only=True)
     assert content(folder) is None
     contract = create_table(settings)
-    assert looked.model_copy(update={"table_uuid": contract.table_uuid, "columns": contract.columns}) == contract
+    drawn = {"table_uuid": contract.table_uuid, "making": contract.making, "columns": contract.columns}
+    assert looked.model_copy(update=drawn) == contract
     store = open_store(str(folder))
     assert read_contract(store, str(folder)) == contract
     dataset = lance.dataset(str(folder))
@@ -97,8 +98,8 @@ def test_what_is_made(settings: Settings, kafka: KafkaBroker, topic: str, folder
     assert {c.name: c.type for c in contract.columns} == COLUMNS
     # place: itself, lat, tags, the list's item
     assert [c.field_ids for c in contract.columns] == [(0,), (1,), (2, 3, 4, 5), (6,), (7,)]
-    assert Watermarks(store, LanceTable(str(folder))).at(dataset.version) == NOTHING_MERGED
-    assert store.get(paths.merge_record(TableVersion(dataset.version))) is not None
+    assert Watermarks(store, LanceTable(str(folder)), contract.making).at(dataset.version) == NOTHING_MERGED
+    assert store.get(paths.merge_record(TableVersion(dataset.version), contract.making)) is not None
 
 
 def produce(servers: str, topic: str, partition: int, times_ms: list[int]) -> None:
@@ -314,7 +315,7 @@ def test_the_same_command_continues_after_a_crash(
         contract = create_table(settings)
         assert put in (None, contract.table_uuid)
     assert lance.dataset(str(folder)).config() == {"lancewal.table_uuid": contract.table_uuid}
-    assert Watermarks(store, LanceTable(str(folder))).at(2) == NOTHING_MERGED
+    assert Watermarks(store, LanceTable(str(folder)), contract.making).at(2) == NOTHING_MERGED
 
 
 def test_other_commits_to_the_config_do_not_end_the_uuid(
@@ -381,7 +382,7 @@ def test_the_command_and_show(kafka: KafkaBroker, topic: str, tmp_path: Path) ->
     stored = read_contract(open_store(str(folder)), str(folder))
     assert contracts.decode_contract(created.stdout.encode(), "stdout") == stored
     would_be, made = json.loads(looked[1].stdout), json.loads(created.stdout)
-    assert made.pop("table_uuid") == stored.table_uuid
+    assert (made.pop("table_uuid"), made.pop("making")) == (stored.table_uuid, stored.making)
     assert all(column.pop("field_ids") for column in made["columns"])
     assert would_be == made
     again = CliRunner().invoke(app, ["create", "-c", str(file), "--dry-run"])

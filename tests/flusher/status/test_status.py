@@ -265,7 +265,7 @@ def test_what_the_table_version_holds_is_merged_whatever_the_index_says(settings
     lance.dataset(settings.table.uri).update_config({"a": "version"})
     version = TableVersion(lance.dataset(settings.table.uri).version)
     in_force = InForce(version, "m", {zero: Watermark(Generation(1), Position(6))})
-    Watermarks(ingest.store, ingest.table).record(in_force, version, "merge")
+    Watermarks(ingest.store, ingest.table, contract.making).record(in_force, version, "merge")
     found = only(settings, 0)
     assert (found.merged, found.merged_generation, found.unmerged_rows, found.durable) == (6, 1, 2, 9)
     assert found.generations == {"open": 1, "sealed": 1}
@@ -344,12 +344,14 @@ def test_pauses_are_shown_while_they_hold(settings: Settings, contract: Contract
     store = open_store(settings.table.uri)
     long_ago = ManualClock()
     assert status_of(settings, settings.table.uri).paused == {}
-    control.pause(store, long_ago, new_id, control.Service.FLUSHER, 60.0)
-    control.pause(store, SystemClock(), new_id, control.Service.INGEST)
+    control.pause(store, long_ago, new_id, control.Service.FLUSHER, 60.0, making=contract.making)
+    control.pause(store, SystemClock(), new_id, control.Service.INGEST, making=contract.making)
     status = status_of(settings, settings.table.uri)
     assert status.paused == {"ingest": "resumed"}
     assert "\npaused    ingest until resumed\n" in status_text(status)
-    control.pause(store, ManualClock(epoch_ms=4_000_000_000_000), new_id, control.Service.FLUSHER, 60.0)
+    control.pause(
+        store, ManualClock(epoch_ms=4_000_000_000_000), new_id, control.Service.FLUSHER, 60.0, making=contract.making
+    )
     status = status_of(settings, settings.table.uri)
     assert status.paused == {"ingest": "resumed", "flusher": 4_000_000_060_000}
     assert "\npaused    flusher until 2096-10-02T07:07:40Z\n" in status_text(status)
@@ -372,7 +374,7 @@ def test_a_corrupt_index_hides_no_other_region(settings: Settings, contract: Con
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
     for region in contract.regions[:2]:
         ingest.claim(region, 0)
-    flip_record(min((Path(settings.table.uri) / "_lancewal").glob("pages/*/*/00000/*.binpb")), 0)
+    flip_record(min((Path(settings.table.uri) / "_lancewal").glob("made/*/pages/*/*/00000/*.binpb")), 0)
     status = status_of(settings, settings.table.uri)
     assert status.problems[0].startswith("object_corrupt: ")
     assert [it.owner for it in status.partitions] == [None, "host-a", None]
@@ -553,7 +555,7 @@ def test_a_partition_that_stands_is_a_problem(kafka: KafkaBroker, settings: Sett
     assert "partition 0: stands at position 6 since 20" in problem
     assert "records up to position 9 wait. It has stopped, or no ingest has it" in problem
     assert stops(status) == ["consumed: stands", "flushed: seal_limits", "kafka: nothing_produced"]
-    control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST)
+    control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST, making=contract.making)
     paused = status_of(settings, settings.table.uri, clock=later())
     assert (paused.problems, paused.diagnosis.kind, paused.diagnosis.state) == ((), "ingest_paused", "waits")
 
@@ -636,7 +638,7 @@ def test_what_is_flushed_and_not_merged(settings: Settings, contract: Contract) 
     status = table_status(blind, settings.table.uri, clock=Later(200))
     assert stops(status)[0] == "merged: no_flusher"
     assert status.partitions[0].flushed == 6
-    control.pause(ingest.store, SystemClock(), new_id, control.Service.FLUSHER)
+    control.pause(ingest.store, SystemClock(), new_id, control.Service.FLUSHER, making=contract.making)
     assert stops(table_status(blind, settings.table.uri, clock=Later(200)))[0] == "merged: flusher_paused"
 
 
@@ -660,7 +662,7 @@ def test_a_reader_that_has_an_older_version_open(settings: Settings, contract: C
     lance.dataset(settings.table.uri).update_config({"a": "version"})
     version = TableVersion(lance.dataset(settings.table.uri).version)
     in_force = InForce(version, "m", {zero: Watermark(Generation(1), Position(6))})
-    Watermarks(ingest.store, ingest.table).record(in_force, version, "merge")
+    Watermarks(ingest.store, ingest.table, contract.making).record(in_force, version, "merge")
     assert stops(table_status(Settings(), settings.table.uri, reader_version=version))[0] == "read: caught_up"
     status = table_status(Settings(), settings.table.uri, reader_version=before)
     assert stops(status)[0] == "read: reader_behind"

@@ -19,7 +19,7 @@ import yaml
 
 from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, LancewalError
-from lancewal_core.keys.catalog import FAMILY, KeyCatalogs, KeyPart
+from lancewal_core.keys.catalog import KeyCatalogs, KeyPart, catalog_family
 from lancewal_core.keys.code import CodedKeys, code_keys
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
@@ -129,7 +129,7 @@ def test_beside_a_newer_catalog_no_garbage_is_written_without_end(
         table.user_append(0, range(start, start + 5), in_model=True)
     context, state = table.context(), UpkeepState()
     keep_up(context, state)
-    newest = newest_version(table.store, FAMILY)
+    newest = newest_version(table.store, catalog_family(None))
     assert newest is not None
     body = json.loads(newest.data) | {"format": 2}
     put_once(table.store, paths.key_catalog_version(newest.version + 1), json.dumps(body).encode())

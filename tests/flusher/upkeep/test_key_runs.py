@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.keys.catalog import FAMILY, CoveredFile, KeyCatalog, KeyPart, KeyRun
+from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, catalog_family
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.lance import row_files
@@ -292,7 +292,7 @@ def test_parts_of_a_run_that_takes_long_to_write_are_no_garbage(table: FlusherTa
 def test_of_a_catalog_that_cannot_be_read_no_part_is_collected(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.round()
-    newest = newest_version(table.store, FAMILY)
+    newest = newest_version(table.store, catalog_family(None))
     assert newest is not None
     table.store.put_if_absent(paths.key_catalog_version(newest.version + 1), b"damaged")
     clock = ManualClock()

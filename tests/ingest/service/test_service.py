@@ -216,7 +216,7 @@ def metric(port: int, name: str, **labels: str) -> float | None:
 
 
 def indexes_of(contract: Contract, uri: str) -> dict[int, RegionIndex]:
-    indexes = RegionIndexes(open_store(uri), SystemClock(), contract.regions_per_page)
+    indexes = RegionIndexes(open_store(uri), SystemClock(), contract.regions_per_page, making=contract.making)
     found = {region.partition: indexes.read([region]).get(region) for region in contract.regions}
     return {partition: index for partition, index in found.items() if index is not None}
 
@@ -380,7 +380,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     def both(name: str) -> dict[int, float | None]:
         return {p: metric(running.port, f"lancewal_ingest_{name}", partition=str(p)) for p in (0, 1)}
 
-    control.pause(store, SystemClock(), lambda: "1", control.Service.INGEST)
+    control.pause(store, SystemClock(), lambda: "1", control.Service.INGEST, making=contract.making)
     with serving(settings) as running:
         # Paused before it began: it has its partitions, and leaves them where they are.
         until(lambda: running.worker.durable == {0: 0, 1: 0}, lambda: running.worker.durable)
@@ -391,7 +391,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         )
         assert both("end_position") == produced.ends
         assert both("durable_timestamp_seconds") == {0: None, 1: None}
-        control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST)
+        control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST, making=contract.making)
         until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
         until(lambda: shown("paused") == 0)
         until(lambda: both("freshness_seconds") == {0: 0, 1: 0}, lambda: both("freshness_seconds"))
@@ -399,7 +399,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         told = ("connected_brokers", "rebalances_total", "received_records_total", "round_trip_seconds")
         until(lambda: all((metric(running.port, f"lancewal_kafka_{name}") or 0) > 0 for name in told))
         assert 0 <= (metric(running.port, "lancewal_kafka_poll_age_seconds") or 0) < 6
-        control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST)
+        control.pause(store, SystemClock(), lambda: "3", control.Service.INGEST, making=contract.making)
         until(lambda: shown("paused") == 1)
         before = dict(running.worker.durable)
         produce(kafka, topic_name, 1000, 1000, produced)
@@ -410,7 +410,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         assert running.worker.durable == before
         assert get(running.port, "/readyz") == (200, "ok\n")
         # From here on it ends by itself, later than a member that does not poll would have been thrown out.
-        control.pause(store, SystemClock(), lambda: "4", control.Service.INGEST, for_s=7.0)
+        control.pause(store, SystemClock(), lambda: "4", control.Service.INGEST, for_s=7.0, making=contract.making)
         until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
         assert shown("generations_sealed_total") == 0  # nothing was handed over
     assert wal_offsets(contract, settings.table.uri) == {p: sorted(o) for p, o in produced.by_partition.items()}

@@ -53,7 +53,7 @@ def finished_mark(context: RepairContext, region: Region) -> Watermark:
     """What a finished merge has put into the table: an unfinished one needs its generations."""
     _, in_force = context.watermarks.newest()
     finished = in_force.version == 0 or in_force.merge is None
-    if not finished and context.store.get(paths.merge_finished(in_force.version)) is None:
+    if not finished and context.store.get(paths.merge_finished(in_force.version, context.contract.making)) is None:
         in_force = context.watermarks.at(in_force.version - 1)
     return in_force.regions.get(region, Watermark(Generation(0), Position(0)))
 

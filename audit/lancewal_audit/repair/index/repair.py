@@ -166,7 +166,8 @@ def plan_index(
 
 def _check_kafka(context: RepairContext, region: Region, at: Position, low: Position) -> None:
     """``RetentionLost`` unless ingest can go on at ``at``, or behind what was accepted as lost there, as it was."""
-    needed, below = behind_losses(context, region, at), replaced_below(read_losses(context.store, region))
+    losses = read_losses(context.store, region, context.contract.making)
+    needed, below = behind_losses(context, region, at), replaced_below(losses)
     if needed < below:
         raise RetentionLost(
             f"region {region.name}: offsets from {at} on are in no log that can be read, and cannot be read again: the topic "
@@ -186,7 +187,7 @@ def _check_kafka(context: RepairContext, region: Region, at: Position, low: Posi
 
 def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
     """Guarantee 3: ``RepairRefused`` while a service may change the region.  ``members``: of the consumer group."""
-    control = read_control(context.store)
+    control = read_control(context.store, context.contract.making)
     running = [s for s in Service if control.paused(s, context.clock.now_ms()) is None]
     if running:
         raise RepairRefused(

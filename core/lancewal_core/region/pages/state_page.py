@@ -129,7 +129,7 @@ def decode_page(data: bytes, where: str) -> StatePage:
         at += slot.size
     if at != len(data):
         raise _corrupt(where, f"its records end at byte {at}, the object has {len(data)}")
-    page = Page(head.topic, TopicId(head.topic_id), head.number)
+    page = Page(head.topic, TopicId(head.topic_id), head.number, paths.making_of(where))
     try:
         paths.page_prefix(page)
     except ActionNeeded as error:
