@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from lancewal_core.errors import InvalidSchema
@@ -12,11 +13,13 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_flusher.load.dataframe import load_dataframe
 from lancewal_flusher.load.whole import LoadBounds
+from tests.spark_versions import loaded
 from tests.support.flusher_tables import FlusherTable, delete, upserts
 from tests.support.spark import LocalSpark
 
 pytestmark = pytest.mark.spark
 
+OUTPUT, REBASE = "spark.sql.parquet.outputTimestampType", "spark.sql.parquet.datetimeRebaseModeInWrite"
 QUERY = "select concat('r', id % 2) region, id, id * 2 a, cast(id as string) s, array('x', null) tags from range(100)"
 
 
@@ -50,3 +53,36 @@ def test_a_dataframe_comes_in(spark: LocalSpark, table: FlusherTable, tmp_path: 
     again = load_dataframe(settings, frame, str(staging), bounds=bounds)
     assert (again.inserted, again.deleted, sorted(staging.iterdir())) == (0, 2, written)
     table.check()
+
+
+def test_all_types_of_spark_come_in_exactly(spark: LocalSpark, tmp_path: Path) -> None:
+    """Also in years of which nanoseconds know nothing, whatever the session writes times as."""
+    made = FlusherTable(tmp_path, columns=loaded.COLUMNS)
+    frame = spark.session.sql(loaded.SQL)
+    said = spark.session.conf.get(OUTPUT)
+    done = load_dataframe(Settings(table=TableSettings(uri=made.uri)), frame, str(tmp_path / "staging"))
+    assert done.inserted == len(loaded.ROWS)
+    found = made.dataset.to_table(columns=loaded.COLUMNS.names).sort_by("id").to_pylist()
+    assert found == loaded.ROWS
+    assert spark.session.conf.get(OUTPUT) == said == "INT96"
+    written = [pq.ParquetFile(file).schema for file in (tmp_path / "staging").glob("*.parquet")]
+    assert written
+    assert not [s.column(i) for s in written for i in range(len(s)) if s.column(i).physical_type == "INT96"]
+    made.close()
+
+
+def test_a_session_that_writes_the_former_calendar_is_told_so(spark: LocalSpark, tmp_path: Path) -> None:
+    made = FlusherTable(tmp_path, columns=loaded.COLUMNS)
+    settings = Settings(table=TableSettings(uri=made.uri))
+    frame = spark.session.sql(loaded.SQL)
+    spark.session.conf.set(REBASE, "LEGACY")
+    try:
+        with pytest.raises(InvalidSchema, match=rf"legacy calendar, and column .*{REBASE}=CORRECTED"):
+            load_dataframe(settings, frame, str(tmp_path / "old"))
+        recent = frame.where("year(at) IN (1969, 2026)")
+        assert load_dataframe(settings, recent, str(tmp_path / "recent")).inserted == 2
+    finally:
+        spark.session.conf.unset(REBASE)
+    found = made.dataset.to_table(columns=loaded.COLUMNS.names).sort_by("id").to_pylist()
+    assert found == [row for row in loaded.ROWS if row["at"] and row["at"].year in (1969, 2026)]
+    made.close()

@@ -25,10 +25,12 @@ from lancewal import Token
 from lancewal_demo.stack.processes import Process
 from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.table import open_table, reads_of
+from tests.spark_versions import loaded
 from tests.spark_versions.environments import NEWEST, OLDEST, Environment, environment_of
 from tests.spark_versions.page import PAGE, Run, page
-from tests.spark_versions.reads import READS, Read
+from tests.spark_versions.reads import LOADED, READS, Read
 from tests.spark_versions.sessions import WAYS, Session, session
+from tests.support.flusher_tables import FlusherTable
 from tests.support.pipeline import EVERY_TYPE, Pipeline
 
 _RUN_S = 900.0
@@ -90,6 +92,7 @@ def _table(folder: Path) -> _Table:
 
 def _run(way: str, environment: Environment, table: _Table, folder: Path) -> Run:
     with session(way, environment, folder) as made:
+        FlusherTable(folder / "empty", columns=loaded.COLUMNS).close()
         said = _read(environment, made, table, folder)
         idle = [path.name for path in made.event_logs if not path.exists()]
     first, *answers = said or [{"name": "session", "wrong": "the program said nothing"}]
@@ -99,6 +102,14 @@ def _run(way: str, environment: Environment, table: _Table, folder: Path) -> Run
     for number, read in enumerate(READS):
         if found.setdefault(read.name, "the program ended before it") == "":
             found[read.name] = _compared(read, table, folder / f"{number}.arrow")
+    if found.setdefault(LOADED, "the program ended before it") == "":
+        rows = (
+            lance.dataset(str(folder / "empty" / "table"))
+            .to_table(columns=loaded.COLUMNS.names)
+            .sort_by("id")
+            .to_pylist()
+        )
+        found[LOADED] = "" if rows == loaded.ROWS else "other rows came in"
     found["executors that took part"] = f"nothing ran where {idle} would have it" if idle else ""
     if first.get("version") != environment.version:
         found["session"] = f"of PySpark {first.get('version')}: {first.get('wrong', '')}"
@@ -108,6 +119,7 @@ def _run(way: str, environment: Environment, table: _Table, folder: Path) -> Run
 def _read(environment: Environment, made: Session, table: _Table, folder: Path) -> list[dict[str, Any]]:
     asked = {
         "table": table.uri,
+        "empty": str(folder / "empty" / "table"),
         "points": table.points,
         "conf": made.conf,
         "remote": made.remote,

@@ -1,6 +1,7 @@
 """The program that reads, in a PySpark of its own: what it found of each read goes to a file, and a line to stdout.
 
-Its argument is JSON: ``table``, ``points`` by name, ``conf`` and ``remote`` of the session, and the ``folder`` of results.
+Its argument is JSON: ``table``, an ``empty`` one to load, ``points`` by name, ``conf`` and ``remote`` of the session, and the
+``folder`` of results.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.spark_versions.reads import READS, REFUSED, Read
+from tests.spark_versions import loaded
+from tests.spark_versions.reads import LOADED, READS, REFUSED, Read
 
 _OFFERED = "spark.sql.python.filterPushdown.enabled"
 
@@ -35,6 +37,7 @@ def main(asked: dict[str, Any]) -> None:
         for name, options, text in REFUSED:
             _answer(name, lambda options=options, text=text: _refused(spark, asked, options, text))  # type: ignore[misc] # called at once
         _answer("a receipt of a DataFrame", lambda: _receipt(spark, asked))
+        _answer(LOADED, lambda: _load(spark, asked))
     finally:
         spark.stop()
 
@@ -82,6 +85,17 @@ def _receipt(spark: Any, asked: dict[str, Any]) -> str:
 
     df = spark.read.format("lancewal").option("at", asked["points"]["receipt"]).load(asked["table"])
     return "" if str(lancewal.spark.receipt_of(df)) == asked["points"]["receipt"] else "another receipt"
+
+
+def _load(spark: Any, asked: dict[str, Any]) -> str:
+    import lancewal.spark
+    from lancewal_core.settings.load import Settings
+    from lancewal_core.settings.sections import TableSettings
+
+    settings = Settings(table=TableSettings(uri=asked["empty"]))
+    frame = spark.sql(loaded.SQL)
+    done = lancewal.spark.load_dataframe(settings, frame, str(Path(asked["folder"]) / "staging"))
+    return "" if done.inserted == len(loaded.ROWS) else f"{done.inserted} rows came in"
 
 
 def _answer(name: str, act: Callable[[], str]) -> None:

@@ -66,3 +66,6 @@ REFUSED = (
     ("a credential", {"aws_secret_access_key": "hush"}, "InvalidInput: option 'aws_secret_access_key' is refused"),
 )
 """Options, and what the error says in its first line."""
+
+LOADED = "lancewal.spark.load_dataframe"
+"""Not a read: what ``loaded`` has comes in, and is compared in the table."""

@@ -3,8 +3,9 @@
 Guarantee: a value that is loaded equals the value in the file; what a type of the contract cannot hold is an error, never
 rounded, cut or made null.
 
-Fits: the same type; an integer into any integer, a float into a wider one, decimals and times of another scale or unit,
-as far as each value does; large, view and dictionary forms of strings and binaries; lists and structs whose parts fit.
+Fits: the same type; an integer, or a decimal of scale 0, into any integer; a float into a wider one; decimals and times of
+another scale or unit, as far as each value does; large, view and dictionary forms of strings and binaries; lists and structs
+whose parts fit.
 Anything else, a text that looks like a number too, is for the one to convert who knows what it means.
 """
 
@@ -20,8 +21,11 @@ from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 
 
-def check_columns(found: pa.Schema, rows: RowSchema, where: str) -> None:
-    """``InvalidSchema`` names every column of the file ``where`` that is missing, not the table's, twice, or does not fit."""
+def check_columns(found: pa.Schema, rows: RowSchema, where: str, int96: frozenset[str] = frozenset()) -> None:
+    """``InvalidSchema`` names every column of the file ``where`` that is missing, not the table's, twice, or does not fit.
+
+    ``int96``: names of columns with such a time of Parquet, which Arrow shows as nanoseconds without a zone.
+    """
     problems = [f"column {name!r} is missing" for name in rows.table.names if name not in found.names]
     for name in dict.fromkeys(found.names):
         if name not in rows.table.names:
@@ -31,7 +35,8 @@ def check_columns(found: pa.Schema, rows: RowSchema, where: str) -> None:
         else:
             have, want = found.field(name).type, rows.table.field(name).type
             if not fits(have, want):
-                problems.append(f"column {name!r} has type {have}, the table has {format_type(want)}: convert it first")
+                shown = f"type {have}, of INT96," if name in int96 else f"type {have},"
+                problems.append(f"column {name!r} has {shown} the table has {format_type(want)}: convert it first")
     if problems:
         raise InvalidSchema(f"{where} cannot be loaded: {'; '.join(problems)}", file=where)
 
@@ -48,7 +53,7 @@ def fits(have: pa.DataType, want: pa.DataType) -> bool:
     if types.is_binary(want):
         return bool(types.is_large_binary(have) or types.is_binary_view(have) or types.is_fixed_size_binary(have))
     if types.is_integer(want):
-        return bool(types.is_integer(have))
+        return bool(types.is_integer(have) or (types.is_decimal(have) and have.scale == 0))  # Spark's uint64
     if types.is_floating(want):
         return bool(types.is_floating(have) and have.bit_width <= want.bit_width)
     if types.is_decimal(want):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lancewal_core.errors import InvalidInput, SparkJobFailed, TableMissing
 from lancewal_core.open import Address
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _DONE = "_SUCCESS"
+_OPTIONS = dict.fromkeys(("outputTimestampType", "spark.sql.parquet.outputTimestampType"), "TIMESTAMP_MICROS")
+"""Times as 64 bits, whatever the session says.  PySpark 4.0 takes neither, and writes INT96, which is loaded exactly too."""
 
 
 def load_dataframe(
@@ -49,17 +51,16 @@ def load_dataframe(
     it.  Spark's name of a bucket, ``s3a://``, is ``s3://`` for the driver.  ``name``: of the load, by default it follows from
     ``staging``.  Errors: those of ``load_files``; ``SparkJobFailed`` where Spark gives up.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from lancewal_reader.spark.types import target_schema
 
     name = name or f"spark-{hashlib.sha256(staging.encode()).hexdigest()[:32]}"
     address = staging.replace("s3a://", "s3://", 1)
     contract = Address.of(settings).contract()
-    schema: Any = to_arrow_schema(dataframe.schema, timezone="UTC")
-    check_columns(schema, contract.rows, "the DataFrame")
+    check_columns(target_schema(dataframe.schema), contract.rows, "the DataFrame")
     begin(settings, name)
     if not _is_written(address, settings):
         try:
-            dataframe.write.parquet(staging)
+            dataframe.write.options(**_OPTIONS).parquet(staging)
         except spark_errors() as error:
             raise SparkJobFailed(f"Spark could not write {staging}: {first_line(error)}") from error
         if not _is_written(address, settings):

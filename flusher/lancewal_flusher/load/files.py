@@ -7,6 +7,7 @@ names that begin with ``_`` or ``.`` are passed over, as Spark and Hive mean the
 Guarantees
  1. Every file's columns are checked before a row of any file is read (``columns``).
  2. One batch is held at a time; read backwards, one row group.
+ 3. Times in Parquet are exact (``parquet_times``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
 from lancewal_flusher.load.columns import check_columns, conform
+from lancewal_flusher.load.parquet_times import columns_of_int96, exact_batches, readable_schema
 
 PARQUET = frozenset([".parquet", ".pq"])
 ARROW = frozenset([".arrow", ".feather", ".ipc"])
@@ -52,34 +54,48 @@ class LoadFile:
     def check(self, rows: RowSchema) -> None:
         """``InvalidSchema`` if it cannot be loaded."""
         opened = self._open()
-        check_columns(opened.schema_arrow if isinstance(opened, pq.ParquetFile) else opened.schema, rows, self.shown)
+        if isinstance(opened, pq.ParquetFile):
+            check_columns(readable_schema(opened, rows), rows, self.shown, columns_of_int96(opened))
+        else:
+            check_columns(opened.schema, rows, self.shown)
 
     def batches(self, names: Sequence[str], rows: RowSchema, *, backwards: bool = False) -> Iterator[pa.RecordBatch]:
         """These columns of all rows, in the table's types; ``backwards``: the last batch first."""
         opened = self._open(names)
         try:
-            found = (
-                _of_parquet(opened, names, backwards)
-                if isinstance(opened, pq.ParquetFile)
-                else _of_arrow(opened, backwards)
-            )
+            if isinstance(opened, pq.ParquetFile):
+                found = exact_batches(
+                    opened,
+                    lambda unit: _of_parquet(self._parquet(unit), names, backwards),
+                    names,
+                    rows,
+                    self.shown,
+                )
+            else:
+                found = _of_arrow(opened, backwards)
             for batch in found:
                 yield conform(batch, names, rows, self.shown)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error) from error
 
     def _open(self, names: Sequence[str] = ()) -> Any:
-        source = pa.PythonFile(io.BufferedReader(_Stored(self)), mode="r")
         try:
             if _suffix(self.key) in PARQUET:
-                return pq.ParquetFile(source)
-            opened = pa.ipc.open_file(source)
+                return self._parquet()
+            opened = pa.ipc.open_file(self._source())
             if not names:
                 return opened
             options = pa.ipc.IpcReadOptions(included_fields=[opened.schema.get_field_index(name) for name in names])
-            return pa.ipc.open_file(source, options=options)
+            return pa.ipc.open_file(self._source(), options=options)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(error) from error
+
+    def _parquet(self, unit: str = "ns") -> Any:
+        """``unit``: of each INT96."""
+        return pq.ParquetFile(self._source(), coerce_int96_timestamp_unit=unit)
+
+    def _source(self) -> pa.PythonFile:
+        return pa.PythonFile(io.BufferedReader(_Stored(self)), mode="r")
 
     def _unreadable(self, error: Exception) -> InvalidInput:
         stream = "" if _suffix(self.key) in PARQUET else "; an Arrow stream has to be written as an IPC file first"
