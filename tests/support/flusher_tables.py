@@ -120,7 +120,7 @@ class FlusherTable:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | str,
         partitions: int = 2,
         *,
         columns: pa.Schema = COLUMNS,
@@ -128,16 +128,24 @@ class FlusherTable:
         stable_row_ids: bool = False,
         more: Sequence[pa.Field] = (),
         keyed_by_bytes: bool = False,
+        storage: Mapping[str, str] | None = None,
         **contract: Any,
     ) -> None:
-        """``more``: columns behind ``columns``.  ``keyed_by_bytes``: a key may come through any partition."""
-        self.uri = str(folder / "table")
+        """``folder``: local, or the address of a folder in the store that ``storage`` opens.  ``more``: columns behind
+        ``columns``.  ``keyed_by_bytes``: a key may come through any partition."""
+        self.uri = f"{folder}/table"
+        self._storage = dict(storage or {})
         columns = pa.schema([*columns, *more])
         lance.write_dataset(
-            columns.empty_table(), self.uri, schema=columns, mode="create", enable_stable_row_ids=stable_row_ids
+            columns.empty_table(),
+            self.uri,
+            schema=columns,
+            mode="create",
+            enable_stable_row_ids=stable_row_ids,
+            storage_options=self._storage,
         )
         self.dataset.update_config({TABLE_UUID: "uuid-1"})
-        self.store = open_store(self.uri)
+        self.store = open_store(self.uri, self._storage)
         self.contract = Contract(
             table_uuid="uuid-1",
             topic="orders",
@@ -153,7 +161,7 @@ class FlusherTable:
             ),
             **contract,
         )
-        table = LanceTable(self.uri)
+        table = LanceTable(self.uri, self._storage)
         Watermarks(self.store, table).record(NOTHING_MERGED, table.newest().version, "checkpoint")
         assert isinstance(put_once(self.store, paths.contract_version(1), encode_contract(self.contract)), Done)
         self.model: dict[Key, Row] = {}
@@ -166,7 +174,7 @@ class FlusherTable:
 
     @property
     def dataset(self) -> Any:
-        return lance.dataset(self.uri)
+        return lance.dataset(self.uri, storage_options=self._storage)
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -177,7 +185,7 @@ class FlusherTable:
 
     def context(self, table: LanceTable | None = None) -> FlusherContext:
         """A flusher that has just started."""
-        table = table or LanceTable(self.uri)
+        table = table or LanceTable(self.uri, self._storage)
         opened = OpenedTable.over(self.store, table, self.contract, self.tasks, self._clock)
         keys = KeyIndex(KeyCatalogs(self.store, self._clock), StoredParts(self.store))
         return FlusherContext(*opened.parts, keys, ThreadRunner(table, self.tasks), self.new_id)
@@ -238,7 +246,7 @@ class FlusherTable:
 
     def begin_anew(self) -> None:
         """Flushes are those of a process that has opened nothing yet."""
-        self._feeding = replace(self._feeding, table=LanceTable(self.uri))
+        self._feeding = replace(self._feeding, table=LanceTable(self.uri, self._storage))
 
     def flush(self, partition: int) -> FlushedGeneration:
         """The oldest SEALED generation becomes FLUSHED."""

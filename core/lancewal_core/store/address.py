@@ -4,12 +4,14 @@ Guarantees:
 
 1. An address with user information (``s3://KEY:SECRET@bucket/t``) is refused wherever it comes from, and no part of it is in
    the message: addresses stand in logs, errors, plans of Spark and metrics.
-2. A table is at one place: an address that Lance takes for another folder than lancewal does, or that names none, is refused
-   before anything is written.
+2. A table is at one place: an address that Lance or the store takes for another folder than lancewal does, or that names
+   none, is refused before anything is written.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from urllib.parse import SplitResult, urlsplit
 
 from lancewal_core.errors import InvalidSettings
@@ -18,6 +20,10 @@ NO_USER_INFORMATION = (
     "the table's address has user information before its bucket or host (it is not shown here): credentials are given by "
     "storage.options from a secret, by AWS_* variables or by a role"
 )
+
+_NO_CHARACTER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+"""What Lance refuses in paths, and what S3's listings cannot show: they are XML."""
+_DECODED = re.compile("%[0-9A-Fa-f]{2}")
 
 
 def split_address(uri: str) -> SplitResult:
@@ -35,23 +41,53 @@ def split_address(uri: str) -> SplitResult:
 
 
 def table_address(uri: str) -> SplitResult:
-    """The same of where a table lies: a local path, ``file:///`` or ``s3://bucket/prefix``; ``InvalidSettings`` else."""
+    """The parts of a table's address: a local path, ``file:///`` or ``s3://bucket/prefix``; ``InvalidSettings`` else."""
+    return _checked(uri, _wrong_of_files, _wrong_of_table)
+
+
+def files_address(uri: str) -> SplitResult:
+    """The parts of the address of files to load, which Lance never sees: Spark writes folders named ``at=10%3A00``."""
+    return _checked(uri, _wrong_of_files)
+
+
+def _checked(uri: str, *rules: Callable[[str, SplitResult], str]) -> SplitResult:
     parts = split_address(uri)
-    if wrong := _wrong(uri, parts):
-        raise InvalidSettings(f"address {uri!r}: {wrong}")
+    for rule in rules:
+        if wrong := rule(uri, parts):
+            raise InvalidSettings(f"address {uri!r}: {wrong}")
     return parts
 
 
-def _wrong(uri: str, parts: SplitResult) -> str:
+def _wrong_of_files(uri: str, parts: SplitResult) -> str:
     match parts.scheme:
         case "":
             # Lance would write into the home folder, and all else into one that is called ~.
             return "nothing fills in ~ here: write the whole path" if uri.split("/")[0] == "~" else ""
         case "file":
-            # Lance decodes %20, leaves out what is behind ? and #, and takes file://a/b for /b.
+            # Lance decodes %20, leaves out what is after ? and #, and takes file://a/b for /b.
             plain = parts.netloc in ("", "localhost") and parts.path.startswith("/") and not set("%?#") & set(uri)
             return "" if plain else "expected file:/// and a path from the root on, without %, ? and #; or a local path"
         case "s3":
-            return "" if parts.netloc else "expected s3://bucket/prefix: it names no bucket"
+            if not parts.netloc:
+                return "expected s3://bucket/prefix: it names no bucket"
+            # The store would get what is before ? and #, and takes the others for another folder or for none.
+            parts_below = uri.partition("://")[2].rstrip("/").split("/")[1:]
+            odd = set("?#") & set(uri) or {"", ".", ".."} & set(parts_below)
+            return "expected s3://bucket/prefix without ?, #, empty parts and parts . and .." if odd else ""
         case _:
             return "expected a local path, file:// or s3://"
+
+
+def _wrong_of_table(uri: str, parts: SplitResult) -> str:
+    """What Lance refuses with other words, or takes for another folder than lancewal does."""
+    if found := _NO_CHARACTER.search(uri):
+        return f"the character {found[0]!a} cannot stand in the address of a table"
+    if parts.scheme and uri.endswith(" "):
+        return "it has a space at its end, which Lance leaves out"
+    found = _DECODED.search(uri) if parts.scheme == "s3" else None
+    if found:
+        return (
+            f"Lance decodes {found[0]} in it and keeps a part of the table in another folder. Choose a folder without a "
+            "percent sign before two hex digits"
+        )
+    return ""

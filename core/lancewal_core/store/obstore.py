@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult
 
 import obstore
 from obstore.exceptions import (
@@ -29,7 +30,7 @@ from lancewal_core import paths
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.store.address import split_address, table_address
+from lancewal_core.store.address import files_address, split_address, table_address
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.store.refusal import what_to_set
@@ -184,7 +185,15 @@ def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bo
 
     ``create`` makes a missing local folder.  Raises ``InvalidSettings`` for an address that ``table_address`` refuses.
     """
-    parts = table_address(uri)
+    return _opened(uri, table_address(uri), options, create)
+
+
+def open_files(uri: str, options: Mapping[str, str] | None = None) -> ObstoreStore:
+    """The store rooted at a folder of files, in which Lance has no part: ``files_address``."""
+    return _opened(uri, files_address(uri), options, create=False)
+
+
+def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None, create: bool) -> ObstoreStore:
     path = local_folder(uri)
     if path is not None:
         if not create and not path.is_dir():

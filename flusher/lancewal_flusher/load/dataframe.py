@@ -19,7 +19,7 @@ from lancewal_core.errors import InvalidInput, SparkJobFailed, TableMissing
 from lancewal_core.open import Address
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import open_store
+from lancewal_core.store.obstore import open_files
 from lancewal_flusher.load.columns import check_columns
 from lancewal_flusher.load.duplicates import Duplicates
 from lancewal_flusher.load.part import PartLoaded
@@ -74,6 +74,6 @@ def load_dataframe(
 
 def _is_written(address: str, settings: Settings) -> bool:
     try:
-        return open_store(address, settings.storage.options).size(_DONE) is not None
+        return open_files(address, settings.storage.options).size(_DONE) is not None
     except TableMissing:
         return False

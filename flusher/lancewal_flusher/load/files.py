@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from lancewal_core.errors import InvalidInput, StoreUnavailable, TableMissing
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
+from lancewal_core.store.obstore import ObstoreStore, local_folder, open_files
 from lancewal_flusher.load.columns import check_columns, conform
 from lancewal_flusher.load.parquet_times import columns_of_int96, exact_batches, readable_schema
 
@@ -137,7 +137,7 @@ def _files_at(address: str, options: Mapping[str, str]) -> Sequence[LoadFile]:
 
 def _store(folder: str, options: Mapping[str, str], address: str) -> ObstoreStore:
     try:
-        return open_store(folder, options)
+        return open_files(folder, options)
     except TableMissing as error:
         raise InvalidInput(f"there is no file or folder {address}", file=address) from error
 
