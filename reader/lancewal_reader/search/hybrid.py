@@ -74,7 +74,7 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
         state = State(context, find, pinned, plan, read, schema)
         by_vector, by_text = deep.vector, None
         if deep.text is not None:
-            indexes = caches.texts.indexes(pinned) if plan.branch is None else text_indexes(pinned)
+            indexes = caches.texts.indexes(pinned) if plan.branch is None else text_indexes(pinned, {})
             by_text = with_text_columns(context.contract.rows, indexes, deep.text)
         sides = caches.sides.get(state, () if by_text is None else by_text.columns)
         if by_text is None:

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_core.table.lance.text_index import TextIndex, document_lengths, text_indexes
+from lancewal_core.table.lance.text_index import TextIndex, Trained, document_lengths, text_indexes
 from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.options import TextSought
@@ -86,6 +86,7 @@ class TextCache:
         self.flat = Kept(2)
         self.others = Kept(2)
         self._indexes = Kept(2)
+        self.trained: Trained = {}
         self._texts: dict[tuple[Tokenizer, str, bool], tuple[pa.ChunkedArray, Texts]] = {}
 
     def texts(self, tokenizer: Tokenizer, rows: pa.Table, name: str, *, fresh: bool) -> Texts:
@@ -95,7 +96,7 @@ class TextCache:
         return found
 
     def indexes(self, pinned: LancePinnedTable) -> Sequence[TextIndex]:
-        return self._indexes.get(pinned.version, lambda: text_indexes(pinned))
+        return self._indexes.get(pinned.version, lambda: text_indexes(pinned, self.trained))
 
     def tokenizer(self, parameters: Mapping[str, Any]) -> Tokenizer:
         return self._tokenizers.setdefault(repr(sorted(parameters.items())), Tokenizer(parameters))

@@ -25,7 +25,7 @@ from lancewal_reader.search.texts import indexed_texts, near_words
 from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Phrase, TextQuery
 from lancewal_reader.table import Table, open_table, reads_of
 from tests.support import indexed_tables
-from tests.support.flusher_tables import COMBINE, Operation, Row
+from tests.support.flusher_tables import COMBINE, KeyedTable, Operation, Row
 from tests.support.indexed_tables import FRAGMENTS, PER_FRAGMENT, AllIndexes, build_indexes
 
 K = 7
@@ -403,6 +403,77 @@ def test_words_are_those_of_the_index(tmp_path: Path) -> None:
         assert found(Match("wader caffe", fuzziness=None)) == [1, 2]
         assert found(Match("wader quick", fuzziness=1, operator="and")) == []
         made.close()
+
+
+TRAINED: dict[str, dict[str, Any]] = {
+    "stop words of one's own": {"custom_stop_words": ["library", "quick"], "stem": False},
+    "stop words of one's own, stems": {"custom_stop_words": ["librari", "quick"]},
+    "no stop words of one's own": {"custom_stop_words": []},
+    "stop words not removed": {"custom_stop_words": ["library"], "remove_stop_words": False, "stem": False},
+    "all words": {"remove_stop_words": False},
+    "whitespace": {"base_tokenizer": "whitespace", "stem": False},
+    "raw": {"base_tokenizer": "raw", "stem": False},
+    "icu": {"base_tokenizer": "icu"},
+    "parts": {"base_tokenizer": "ngram", "min_ngram_length": 2, "max_ngram_length": 4, "stem": False},
+    "beginnings": {"base_tokenizer": "ngram", "prefix_only": True, "stem": False},
+    "another language": {"language": "German"},
+    "short words": {"max_token_length": 6},
+    "long words": {"max_token_length": None},
+    "case": {"lower_case": False, "stem": False},
+    "no stems": {"stem": False},
+    "accents": {"ascii_folding": False},
+    "code": {"analyzer": "code"},
+    "code in one": {"base_tokenizer": "code", "split_identifiers": False},
+    "code and numbers": {"base_tokenizer": "code", "split_identifiers": True, "split_on_numerics": True},
+    "code, also whole": {"base_tokenizer": "code", "split_identifiers": True, "preserve_original": True},
+    "code, operators": {"base_tokenizer": "code", "index_operators": True},
+    "positions": {"with_position": True, "block_size": 256},
+}
+"""Each parameter of Lance's full text index, as other than its default."""
+SENTENCES = [
+    "the library of Running dogs", "library", "the quick", "der schnelle Hund und die Häuser", "CAFÉ Straße ünïcode",
+    "x" * 50 + " short", "parseHttpRequest2xx = foo_bar(a==b)", "12abc34 don't stop", "",
+]  # fmt: skip
+ASKED = [
+    "library", "the", "quick", "running", "Running", "run", "dogs", "der", "und", "haus", "Hund", "cafe", "café", "CAFÉ",
+    "strasse", "x" * 50, "short", "parse", "http", "parseHttpRequest2xx", "2", "foo_bar", "foo", "==", "12abc34", "abc",
+    "don't", "li", "libr", "quick library",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("trained", TRAINED)
+def test_words_are_those_that_the_index_was_trained_with(tmp_path: Path, trained: str) -> None:
+    """Merged rows, and unmerged ones: as plain Lance finds the same texts by the same index."""
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+    made = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    plain = lance.write_dataset(pa.table({"id": range(len(SENTENCES)), "text": SENTENCES}), tmp_path / "plain")
+    plain.create_scalar_index("text", "INVERTED", **TRAINED[trained])
+    made.generation(0, [Operation(Op.UPSERT, (id,), {"text": text}) for id, text in enumerate(SENTENCES)])
+    made.round()
+    made.dataset.create_scalar_index("text", "INVERTED", **TRAINED[trained])
+    made.generation(
+        0, [Operation(Op.UPSERT, (id,), {"text": text}) for id, text in enumerate(SENTENCES, 100)], flush=False
+    )
+    opened = open_table(made.uri)
+    for words in ASKED:
+        expected = plain.scanner(columns=["id"], full_text_query=words).to_table()["id"].to_pylist()
+        found = opened.search(text=words, limit=100).to_arrow()["id"].to_pylist()
+        assert sorted(found) == sorted([*expected, *(100 + id for id in expected)]), words
+    made.close()
+
+
+def test_words_of_an_index_none_of_whose_rows_is_left(tmp_path: Path) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+    made = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    made.generation(0, [Operation(Op.UPSERT, (1,), {"text": "the library"})])
+    made.round()
+    made.dataset.create_scalar_index("text", "INVERTED", custom_stop_words=["library"], stem=False)
+    made.generation(0, [Operation(Op.UPSERT, (1,), {"text": "the library too"})])
+    made.round()
+    opened = open_table(made.uri)
+    found = {word: opened.search(text=word).to_arrow()["id"].to_pylist() for word in ("the", "library")}
+    assert found == {"the": [1], "library": []}
+    made.close()
 
 
 def test_what_must_not_be_there_leaves_out_no_more_where_words_stand_at_one_place(tmp_path: Path) -> None:

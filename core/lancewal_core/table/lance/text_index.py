@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.index_build import TOKENIZER
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.word_automaton import WordAutomaton
 
 _INVERTED = "Inverted"
+Trained = dict[str, Mapping[str, Any]]
+"""By the folder of a segment the parameters that the index was trained with, which never change."""
 _AUTOMATON = "_token_fst_bytes"
 
 
@@ -49,8 +52,11 @@ class DocumentLengths:
     words: npt.NDArray[np.int64]
 
 
-def text_indexes(pinned: LancePinnedTable) -> Sequence[TextIndex]:
-    """One of each column: that of which several stand over the same column is none, since nobody says which is meant."""
+def text_indexes(pinned: LancePinnedTable, trained: Trained) -> Sequence[TextIndex]:
+    """One of each column: that of which several stand over the same column is none, since nobody says which is meant.
+
+    ``trained`` keeps what is read of segments.
+    """
     here = not pinned.dataset.base_paths()
     live = {f.fragment_id for f in pinned.fragments()}
     found = [d for d in pinned.described_indexes() if d.index_type == _INVERTED and len(d.field_names) == 1]
@@ -61,7 +67,7 @@ def text_indexes(pinned: LancePinnedTable) -> Sequence[TextIndex]:
             d.field_names[0],
             tuple(str(s.uuid) for s in d.segments),
             frozenset[int]().union(*(frozenset(s.fragment_ids) for s in d.segments)) & live,
-            {name: value for name, value in d.details.items() if name in TOKENIZER},
+            _tokenizer(pinned, d, trained, here=here),
             bool(d.details.get("with_position")),
             here,
         )
@@ -70,12 +76,42 @@ def text_indexes(pinned: LancePinnedTable) -> Sequence[TextIndex]:
     ]
 
 
+def _tokenizer(pinned: LancePinnedTable, description: Any, trained: Trained, *, here: bool) -> Mapping[str, Any]:
+    """What the index was trained with.  The description leaves out stop words of its own (Lance 14); each segment has all."""
+    told = dict(description.details)
+    if description.segments:
+        segment = str(description.segments[0].uuid)
+        if segment not in trained:
+            trained[segment] = (
+                _parameters(pinned, description.name, segment) if here else _told(pinned, description.name)
+            )
+        told |= trained[segment]
+    return {name: value for name, value in told.items() if name in TOKENIZER}
+
+
+def _parameters(pinned: LancePinnedTable, name: str, segment: str) -> Mapping[str, Any]:
+    stored = _metadata(pinned, segment).get(b"params")
+    return _told(pinned, name) if stored is None else dict(json.loads(stored))
+
+
+def _told(pinned: LancePinnedTable, name: str) -> Mapping[str, Any]:
+    """By the statistics, which say nothing of segments without live rows."""
+    with reading(f"reading index {name}", names_nothing=True):
+        segments = pinned.dataset.stats.index_stats(name)["indices"]
+    return next((dict(segment["params"]) for segment in segments if segment.get("params")), {})
+
+
+def _metadata(pinned: LancePinnedTable, segment: str) -> Mapping[bytes, bytes]:
+    """Of an index's segment."""
+    found: Mapping[bytes, bytes] = pinned.index_file(f"{segment}/metadata.lance").metadata().schema.metadata
+    return found
+
+
 def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLengths:
     """Of all documents of all segments, deleted ones too.  ``VersionGone`` where a clean-up was faster."""
     ids, words = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for segment in index.segments:
-        told = pinned.index_file(f"{segment}/metadata.lance").metadata().schema.metadata
-        for partition in json.loads(told[b"partitions"]):
+        for partition in json.loads(_metadata(pinned, segment)[b"partitions"]):
             rows = pinned.index_file(f"{segment}/part_{partition}_docs.lance").read_all().to_table()
             ids.append(rows["_rowid"].to_numpy())
             words.append(rows["_num_tokens"].to_numpy().astype(np.int64))
@@ -89,8 +125,7 @@ def word_automata(pinned: LancePinnedTable, index: TextIndex) -> Sequence[WordAu
     ``VersionGone`` where a clean-up was faster."""
     found = []
     for segment in index.segments:
-        told = pinned.index_file(f"{segment}/metadata.lance").metadata().schema.metadata
-        for partition in json.loads(told[b"partitions"]):
+        for partition in json.loads(_metadata(pinned, segment)[b"partitions"]):
             words = pinned.index_file(f"{segment}/part_{partition}_tokens.lance").read_all().to_table()
             if words.num_rows != 1 or _AUTOMATON not in words.column_names:
                 raise ValueError(f"words of index {index.name} lie in columns {words.column_names}")
