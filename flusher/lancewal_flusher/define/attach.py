@@ -101,12 +101,18 @@ def attach_table(
 
 
 def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
-    """The table's own columns with the declared keys; ``InvalidSchema`` names every column that lancewal cannot carry."""
+    """The table's own columns with the declared keys; ``InvalidSchema`` names every column, and all else, that lancewal
+    cannot carry."""
     storage = str(pinned.dataset.data_storage_version)
     problems = []
     if storage in ("legacy", "0.1"):
         problems.append(
             f"its files have Lance's format {storage}, which loses nulls: rewrite it in format 2.1 or later"
+        )
+    if pinned.dataset.mem_wal_index_details() is not None:
+        problems.append(
+            "Lance's own MemWAL is initialised on it, whose rows lancewal does not read: write its rows into the table and "
+            'drop its index, `dataset.drop_index("__lance_mem_wal")` (docs/how-to/attach-a-table.md shows how)'
         )
     for field in pinned.schema:
         try:
