@@ -1,4 +1,4 @@
-"""The Spark session of benchmarks: local, two cores, and Python is talked to as the how-to page says."""
+"""The Spark session of benchmarks: local, two cores, and Python is talked to by a file instead of TCP."""
 
 from __future__ import annotations
 

@@ -28,6 +28,10 @@ _load = names_of(
 
 
 def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from lancewal_reader.spark.installed import check_pyspark
+
+        check_pyspark()
     return _load(name)
 
 

@@ -20,7 +20,6 @@ def main(uri: str, output: Path) -> None:
         .appName("lancewal demo")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "4")
         .getOrCreate()

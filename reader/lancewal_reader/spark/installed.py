@@ -1,0 +1,45 @@
+"""What is installed for Spark, and what is needed: said before Spark does, whose own errors name neither."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from lancewal_core.errors import InvalidSettings
+
+_OLDEST = (4, 0)
+_JAVAS = ("17", "21")
+_VERSION_S = 20.0
+
+
+def check_pyspark() -> None:
+    """Raise ``InvalidSettings`` where PySpark is missing, or older than its Python data sources."""
+    wanted = "lancewal needs PySpark 4.0 to 4.3: pip install 'lancewal[spark]'"
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise InvalidSettings(f"PySpark is not installed; {wanted}")
+    # Not imported: PySpark may be broken, and a session is to be started before much else is loaded.
+    found = re.search(
+        r"((\d+)\.(\d+)[^\"']*)", Path(spec.origin).with_name("version.py").read_text().split("__version__")[-1]
+    )
+    if found and (int(found[2]), int(found[3])) < _OLDEST:
+        raise InvalidSettings(f"PySpark {found[1]} is installed; {wanted}")
+
+
+def missing_java() -> str:
+    """What is wrong with the Java that Spark would start; nothing where it is one that fits."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
+    wanted = f"Spark needs Java {' or '.join(_JAVAS)} (Debian: apt install openjdk-17-jre-headless)"
+    try:
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=_VERSION_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return f"there is no Java {f'in JAVA_HOME={home}' if home else 'on the PATH'}; {wanted}"
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
+    if found and found[1] not in _JAVAS:
+        return f"{program} is Java {found[1]}; {wanted}"
+    return ""
