@@ -55,6 +55,8 @@ def test_every_setting_has_its_place() -> None:
     "option",
     ["sasl.password", "ssl.key.password", "ssl.key.pem", "aws_secret_access_key", "aws_session_token",
      "sasl.oauthbearer.client.secret", "azure_storage_account_key", "google_service_account_key",
+     "headers", "cookie", "signature", "conn_string", "azure_storage_connection_string", "google_service_account",
+     "sasl.pasword",
      "security.protocol", "ssl.ca.location", "ssl.key.location", "aws_access_key_id", "aws_region", "allow_http",
      "sasl.oauthbearer.token.endpoint.url"],
 )  # fmt: skip

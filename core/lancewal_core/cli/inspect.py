@@ -12,6 +12,7 @@ from lancewal_core.cli.options import ConfigOption, Output, OutputOption, Storag
 from lancewal_core.cli.output import aligned, one_line, say, say_json, terms
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.clock import utc_text
+from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.store.address import split_address
 
 if TYPE_CHECKING:
@@ -72,8 +73,10 @@ def place(text: str) -> tuple[str, str]:
         return "", text
     where, found, rest = text.rpartition(f"/{_ROOT}")
     if not found:
+        text = without_secrets(text)
         raise InvalidInput(
-            f"{text!r} does not lie below a table's {_ROOT}, so it is no object of lancewal", object=text
+            f"{text!r} does not lie below a table's {_ROOT}, so it is no object of lancewal",
+            object=text,
         )
     return where or "/", f"{_ROOT}{rest}"
 

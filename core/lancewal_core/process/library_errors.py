@@ -14,6 +14,8 @@ _NOT_TRUSTED = (
 _S3_ANSWER = re.compile(r"<\?xml.*?</Error>|<Error>.*?</Error>", re.DOTALL)
 """The body of S3's answer, which tells in code and text what the status does not."""
 _S3_PART = re.compile(r"<(?P<name>Code|Message)>(?P<text>.*?)</(?P=name)>", re.DOTALL)
+_URL_USER = re.compile(r"(\w+://)[^/@\s]+@")
+_URL_QUERY = re.compile(r"(\w+://[^\s?'\"]*\?)[^\s)'\"]+")
 _UNSENT = "error sending request"
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
 """Lance ends its line there."""
@@ -29,10 +31,15 @@ _NO_WAY_IN = re.compile(
 )
 
 
+def without_secrets(text: str) -> str:
+    """``text``, with ``***`` for the user information and the query of each address in it."""
+    return _URL_QUERY.sub(r"\g<1>***", _URL_USER.sub(r"\g<1>***@", text))
+
+
 def first_line(error: BaseException) -> str:
     """The first line without the library's source place, cut at a bearable length, and the cause where the library tells it
-    further below; of S3's answer its code and text; the type's name if there is no text."""
-    first, _, rest = _S3_ANSWER.sub(_s3_answer, str(error).strip(), count=1).partition("\n")
+    further below, without secrets in addresses; of S3's answer its code and text; the type's name if there is no text."""
+    first, _, rest = _S3_ANSWER.sub(_s3_answer, without_secrets(str(error)).strip(), count=1).partition("\n")
     if not first:
         return type(error).__name__
     line = _SOURCE_PLACE.sub("", first.rstrip())[:_LENGTH_MAX]

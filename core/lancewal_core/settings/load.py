@@ -24,7 +24,8 @@ from pydantic import PrivateAttr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from lancewal_core.errors import InvalidSettings
-from lancewal_core.settings.secrets import OPTION_MAPPINGS, mask_url, masked, may_hold_secrets
+from lancewal_core.process.library_errors import without_secrets
+from lancewal_core.settings.secrets import OPTION_MAPPINGS, masked, may_hold_secrets
 from lancewal_core.settings.sections import (
     FlusherSettings,
     HttpSettings,
@@ -196,7 +197,7 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
         text = f"{line['loc'][2]!r} has no type that is a text: a type with a comma or brackets stands in quotes"
     given = line["input"]
     if isinstance(given, str | int | float) and not may_hold_secrets(path):
-        text += f"; got {mask_url(str(given)) if isinstance(given, str) else given!r}"
+        text += f"; got {without_secrets(str(given)) if isinstance(given, str) else given!r}"
     return Problem(where, key, text)
 
 

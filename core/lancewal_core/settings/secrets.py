@@ -1,38 +1,68 @@
-"""Which settings are secrets, and how they are shown: as ``***``."""
+"""Which settings are shown, and how the others are: as ``***``.
+
+Only the options passed through to others hold secrets.  An option is shown where its name is known to hold none: one that
+is misspelt, or that a library gains later, is masked.
+"""
 
 from __future__ import annotations
 
-import re
 from typing import Any
+
+from lancewal_core.process.library_errors import without_secrets
 
 OPTION_MAPPINGS = frozenset({("kafka", "options"), ("storage", "options")})
 """Keys whose mappings are passed through to librdkafka and to the object store."""
-_SECRET = re.compile(r"secret|passw|token|key|credential|oauthbearer\.config|jaas", re.IGNORECASE)
-_NO_SECRET = re.compile(r"key_id$|\.location$|_path$|file$|endpoint\.url$", re.IGNORECASE)
-"""Names of keys and of files are no secrets."""
-_URL_USER = re.compile(r"(\w+://)[^/@\s]+@")
-_URL_QUERY = re.compile(r"([?&][^=&\s]*(?:sig|secret|token|key|password|credential)[^=&\s]*=)[^&\s]+", re.IGNORECASE)
+_AWS = """
+    access_key_id bucket bucket_name checksum_algorithm conditional_put copy_if_not_exists default_region disable_tagging
+    endpoint endpoint_url endpoint_url_s3 imdsv1_fallback metadata_endpoint region request_payer role_arn role_session_name
+    s3_express server_side_encryption skip_signature sse_bucket_key_enabled sse_kms_key_id unsigned_payload
+    virtual_hosted_style_request web_identity_token_file
+"""
+_CLIENT = """
+    allow_http allow_invalid_certificates client_max_retries client_retry_timeout connect_timeout download_retry_count
+    http1_only http2_only pool_idle_timeout pool_max_idle_per_host proxy_url timeout user_agent
+"""
+_KAFKA = """
+    acks allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms batch.num.messages
+    batch.size broker.address.family broker.address.ttl broker.version.fallback client.dns.lookup client.id client.rack
+    compression.codec compression.level compression.type connections.max.idle.ms coordinator.query.interval.ms debug
+    delivery.timeout.ms enable.idempotence enable.metrics.push enable.random.seed enable.sasl.oauthbearer.unsecure.jwt
+    enable.ssl.certificate.verification enabled_events fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes
+    fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.instance.id group.protocol group.remote.assignor
+    heartbeat.interval.ms https.ca.location linger.ms log.connection.close log.queue log.thread.name log_level max.in.flight
+    max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms message.copy.max.bytes
+    message.max.bytes message.send.max.retries message.timeout.ms metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
+    metadata.recovery.strategy partition.assignment.strategy queue.buffering.max.kbytes queue.buffering.max.messages
+    queue.buffering.max.ms queued.max.messages.kbytes queued.min.messages receive.message.max.bytes reconnect.backoff.max.ms
+    reconnect.backoff.ms request.required.acks request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+    sasl.kerberos.keytab sasl.kerberos.min.time.before.relogin sasl.kerberos.principal sasl.kerberos.service.name
+    sasl.mechanism sasl.mechanisms sasl.oauthbearer.client.id sasl.oauthbearer.method sasl.oauthbearer.scope
+    sasl.oauthbearer.token.endpoint.url sasl.username security.protocol session.timeout.ms socket.connection.setup.timeout.ms
+    socket.keepalive.enable socket.max.fails socket.nagle.disable socket.receive.buffer.bytes socket.send.buffer.bytes
+    socket.timeout.ms ssl.ca.certificate.stores ssl.ca.location ssl.certificate.location ssl.cipher.suites ssl.crl.location
+    ssl.curves.list ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location
+    ssl.keystore.location ssl.providers ssl.sigalgs.list statistics.interval.ms sticky.partitioning.linger.ms topic.blacklist
+    topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.interval.ms
+    topic.metadata.refresh.sparse
+"""
+SHOWN = frozenset(
+    [*_AWS.split(), *(f"aws_{name}" for name in _AWS.split()), "aws_allow_http", *_CLIENT.split(), *_KAFKA.split()]
+)
+"""Options that hold no secret but, as addresses, in user information or query."""
+_ADDRESSES = frozenset({("table", "uri"), ("kafka", "bootstrap_servers"), ("http", "host")})
+"""Refused with a secret in them."""
 _MASK = "***"
 
 
 def is_secret(path: tuple[str, ...]) -> bool:
-    """Only the options passed through to others hold secrets; ``table.primary_key`` is none."""
-    if path[:2] not in OPTION_MAPPINGS or len(path) < 3:
-        return False
-    return bool(_SECRET.search(path[2])) and not _NO_SECRET.search(path[2])
+    """Whether a value at ``path`` is not shown; ``table.primary_key`` is."""
+    return path[:2] in OPTION_MAPPINGS and len(path) >= 3 and path[2] not in SHOWN
 
 
 def may_hold_secrets(path: tuple[str, ...]) -> bool:
     """Whether a value given at ``path`` is a secret, or, as a text that could not be taken apart or was refused, may have one
     in it."""
-    return (
-        path == ("table", "uri") or is_secret(path) or any(mapping[: len(path)] == path for mapping in OPTION_MAPPINGS)
-    )
-
-
-def mask_url(text: str) -> str:
-    """``text`` without the user, the password and the secret parameters of URLs in it."""
-    return _URL_QUERY.sub(rf"\g<1>{_MASK}", _URL_USER.sub(rf"\g<1>{_MASK}@", text))
+    return path in _ADDRESSES or is_secret(path) or any(mapping[: len(path)] == path for mapping in OPTION_MAPPINGS)
 
 
 def masked(value: Any, path: tuple[str, ...]) -> Any:
@@ -43,6 +73,6 @@ def masked(value: Any, path: tuple[str, ...]) -> Any:
         case str() if value and is_secret(path):
             return _MASK
         case str():
-            return mask_url(value)
+            return without_secrets(value)
         case _:
             return value

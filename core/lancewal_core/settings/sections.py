@@ -67,8 +67,15 @@ def _start(value: object) -> object:
     return parsed
 
 
+def _hosts(value: str) -> str:
+    if set("@?") & set(value):
+        raise ValueError("has user information or a query in it (not shown here): secrets are options, from a secret")
+    return value
+
+
 def _host(value: str) -> str:
     """Without the brackets that an IPv6 address has before a port."""
+    _hosts(value)
     host = value[1:-1] if value.startswith("[") and value.endswith("]") else value
     if ":" in host:
         try:
@@ -231,7 +238,7 @@ _OURS = {
 class KafkaSettings(Section):
     """Where the records come from."""
 
-    bootstrap_servers: str = ""
+    bootstrap_servers: Annotated[str, AfterValidator(_hosts)] = ""
     """``host:port``, several with commas.  No default: localhost would hide a forgotten setting."""
     group_id: str = ""
     """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from urllib.parse import SplitResult, urlsplit
 
 from lancewal_core.errors import InvalidSettings
+from lancewal_core.process.library_errors import without_secrets
 
 NO_USER_INFORMATION = (
     "the table's address has user information before its bucket or host (it is not shown here): credentials are given by "
@@ -54,7 +55,7 @@ def _checked(uri: str, *rules: Callable[[str, SplitResult], str]) -> SplitResult
     parts = split_address(uri)
     for rule in rules:
         if wrong := rule(uri, parts):
-            raise InvalidSettings(f"address {uri!r}: {wrong}")
+            raise InvalidSettings(f"address {without_secrets(uri)!r}: {wrong}")
     return parts
 
 

@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lancewal_core.errors import InvalidSettings
+from lancewal_core.process.library_errors import first_line
 from lancewal_core.settings.load import Settings, load_settings, setting_keys, variable
+from lancewal_core.settings.secrets import SHOWN
 from lancewal_core.settings.sections import FormatSettings
 from lancewal_core.settings.sources import ELSEWHERE, FORMER, FORMER_OPTIONS
 
@@ -359,10 +361,78 @@ def test_no_error_shows_a_secret(name: str) -> None:
     assert SECRET not in str(caught.value)
 
 
-@given(name=st.from_regex(r"[a-z]{0,5}(secret|password|token|api_key)[a-z]{0,5}", fullmatch=True))
-def test_any_option_named_like_a_secret_is_masked(name: str) -> None:
+@given(name=st.from_regex(r"[a-z]{4,9}(_[a-z]{4,9}){0,2}", fullmatch=True).filter(lambda name: name not in SHOWN))
+@example("headers")
+@example("cookie")
+@example("signature")
+@example("conn_string")
+@example("azure_storage_connection_string")
+@example("google_service_account")
+@example("api_token")
+def test_an_option_that_is_not_known_to_be_open_is_masked(name: str) -> None:
     masked = load_settings(None, {f"LANCEWAL_STORAGE__OPTIONS__{name.upper()}": SECRET}).masked()
     assert masked["storage"]["options"] == {name: "***"}
+
+
+@pytest.mark.parametrize("name", ["sasl.pasword", "sasl.kerberos.kinit.cmd", "ssl.key.pasword", "plugin.library.paths"])
+def test_an_option_of_kafka_that_is_not_known_to_be_open_is_masked(name: str) -> None:
+    variable = f"LANCEWAL_KAFKA__OPTIONS__{name.upper().replace('.', '_')}"
+    assert load_settings(None, {variable: SECRET}).masked()["kafka"]["options"] == {name: "***"}
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ("kafka", "security.protocol"),
+        ("kafka", "sasl.mechanism"),
+        ("kafka", "sasl.username"),
+        ("kafka", "client.id"),
+        ("kafka", "ssl.ca.location"),
+        ("kafka", "fetch.max.bytes"),
+        ("kafka", "session.timeout.ms"),
+        ("storage", "aws_region"),
+        ("storage", "aws_endpoint"),
+        ("storage", "allow_http"),
+        ("storage", "aws_access_key_id"),
+        ("storage", "timeout"),
+    ],
+)
+def test_what_support_asks_for_is_shown(section: str, name: str) -> None:
+    variable = f"LANCEWAL_{section.upper()}__OPTIONS__{name.upper().replace('.', '_')}"
+    assert load_settings(None, {variable: "shown"}).masked()[section]["options"] == {name: "shown"}
+
+
+@pytest.mark.parametrize("key", ["LANCEWAL_KAFKA__BOOTSTRAP_SERVERS", "LANCEWAL_HTTP__HOST"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        f"user:{SECRET}@host:9092",
+        f"host:9092,user:{SECRET}@other:9092",
+        f"SASL_SSL://user:{SECRET}@host:9092",
+        f"host:9092?sig={SECRET}",
+        f"user:a/{SECRET}@host",
+    ],
+)
+def test_no_host_has_user_information_or_a_query(key: str, value: str) -> None:
+    with pytest.raises(InvalidSettings, match="user information") as caught:
+        load_settings(None, {key: value})
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "uri", [f"s3://lake/t?sig={SECRET}", f"https://account/t?sv=1&sig={SECRET}", f"s3://l/t?{SECRET}"]
+)
+def test_no_error_shows_the_query_of_an_address(uri: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings(None, {"LANCEWAL_TABLE__URI": uri})
+    assert SECRET not in str(caught.value)
+
+
+def test_a_librarys_words_have_no_secret_of_an_address() -> None:
+    said = OSError(
+        f"error sending request for url (http://u:{SECRET}@host:9/b/k?X-Amz-Signature={SECRET}&a=1): refused"
+    )
+    assert first_line(said) == "error sending request for url (http://***@host:9/b/k?***): refused"
 
 
 # -- the reference page ----------------------------------------------------------------------------------------
