@@ -83,8 +83,32 @@ class RowSchema:
         return (len(self.columns) + 7) // 8
 
 
-_NO_NAME = re.compile(r"^$|^_|^\*$|[.`\x00]")
+_NO_NAME = re.compile(r"^$|^\*$|[.`\x00]")
 """Names that Lance refuses, or takes and does not find again when it is asked for them."""
+RESERVED_NAMES = frozenset(
+    {
+        *(field.name for field in SYSTEM_FIELDS),
+        *(
+            "_first",
+            "_merged",
+            "_next",
+            "_partition",
+            "_place",
+            "_region",
+        ),  # columns that lancewal adds to rows of its own
+        *("_distance", "_relevance_score", "_score"),  # what searches add
+        *("_change_type", "_commit_timestamp", "_commit_version", "_sequence"),  # what Spark adds to changes
+    }
+)
+"""Names that no column of a table may have, in lower case.  Any other name may begin with ``_``, as those of MongoDB,
+Airbyte and dlt do."""
+_RESERVED_PREFIX = "_row"
+"""Lance adds ``_rowid``, ``_rowaddr`` and others that begin so."""
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether no column of a table may have this name."""
+    return name.lower() in RESERVED_NAMES or name.lower().startswith(_RESERVED_PREFIX)
 
 
 def check_row_schema(rows: RowSchema) -> None:
@@ -101,8 +125,14 @@ def check_row_schema(rows: RowSchema) -> None:
         declared.add(name)
         if _NO_NAME.search(name):
             raise InvalidSchema(
-                f"column name {name!r} is not allowed: names must not be empty, start with '_' (system columns do), be '*' "
-                "or contain '.', '`' or NUL"
+                f"column name {name!r} is not allowed: Lance cannot read it back. Names must not be empty, be '*' or contain "
+                "'.', '`' or NUL"
+            )
+        if is_reserved(name):
+            raise InvalidSchema(
+                f"column name {name!r} is reserved, in upper and lower case: lancewal, Lance or Spark adds a column of this "
+                f"name to rows. Choose another name; reserved are {', '.join(sorted(RESERVED_NAMES))} and all that begin "
+                f"with {_RESERVED_PREFIX}"
             )
     if not rows.primary_key:
         raise InvalidSchema("table.primary_key is empty: name the columns that identify a row")

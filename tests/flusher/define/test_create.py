@@ -176,7 +176,7 @@ def refused(settings: Settings, folder: Path, error: type[LancewalError], *texts
         ({"primary_key": ("region", "place")}, InvalidSchema, ["'place'", "struct"]),
         ({"region_key": ("at",)}, InvalidSchema, ["'at'", "not in the primary key"]),
         ({"primary_key": ("region", "at"), "region_key": ("at",)}, InvalidSchema, ["'at'", "timestamp"]),
-        ({"columns": {"region": "string", "id": "int64", "_x": "int8"}}, InvalidSchema, ["'_x'"]),
+        ({"columns": {"region": "string", "id": "int64", "_Op": "int8"}}, InvalidSchema, ["'_Op'", "reserved"]),
     ],
 )
 def test_columns_and_keys(
