@@ -212,6 +212,14 @@ class NotALancewalTable(ActionNeeded):
     """A Lance table without a contract: ``lancewal table attach`` makes it one."""
 
 
+class OtherGroup(ActionNeeded):
+    """Another consumer group takes the table's records."""
+
+
+class FormerGroup(ActionNeeded):
+    """The table was moved to another consumer group; a process of the former one takes no record, and waits."""
+
+
 class TopicMissing(ActionNeeded):
     """The topic does not exist."""
 

@@ -11,7 +11,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.versioned import FIRST_VERSION
-from lancewal_core.table.contract import POLICIES, changed_terms, decode_contract
+from lancewal_core.table.contract import GROUP_TERMS, POLICIES, changed_terms, decode_contract
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner
 
@@ -52,11 +52,11 @@ def check_making(context: FlusherContext) -> None:
 def check_contract(context: FlusherContext) -> None:
     """``ContractMismatch`` if the contract is not the newest: regions that only a newer one knows would seem to need nothing,
     and keys that may come through other regions since would seem to conflict.
-    What becomes of records that are no rows is not its business."""
+    What becomes of records that are no rows, and who takes them, is not its business."""
     ours = context.contract
     newer = ours.version + 1
     while (data := context.store.get(key := paths.contract_version(newer, ours.making))) is not None:
-        if not changed_terms(ours, decode_contract(data, key)) <= POLICIES:
+        if not changed_terms(ours, decode_contract(data, key)) <= POLICIES | GROUP_TERMS:
             raise ContractMismatch(
                 f"the table's contract has changed since this flusher started with version {ours.version}: "
                 f"{key} exists. Start the flusher again",

@@ -27,6 +27,8 @@ class IngestContext(OpenedTable):
     """A fresh random text of at least 8 hex digits."""
     drain: Drain | None = None
     """How far partitions are taken, where the topic has more of them than the contract."""
+    group: str = ""
+    """Our consumer group, which the contract's is compared with (``table.group``); empty: a command of an operator."""
 
 
 def open_context(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> IngestContext:

@@ -33,6 +33,11 @@ class IngestEvents(ServiceEvents):
     contract_taken_up = info(
         "The contract was altered: what comes from now on follows the version named.", "contract_version"
     )
+    group_moved = warning(
+        "The table was moved to another consumer group: this process takes no more records, and waits.",
+        "group",
+        "error",
+    )
     retention_shortened = warning(
         "Kafka is about to delete records that are not durable; no further partition is opened.",
         *("topic", "partition", "horizon_s"),

@@ -51,6 +51,7 @@ CONTRACT_KEYED_BY_BYTES = CONTRACT.model_copy(
 )
 CONTRACT_OF_A_PLACE = CONTRACT.model_copy(update={"place": "s3://bucket/tables/orders"})
 CONTRACT_OF_A_MAKING = CONTRACT_OF_A_PLACE.model_copy(update={"making": "89abcdef0123456789abcdef01234567"})
+CONTRACT_OF_A_GROUP = CONTRACT_OF_A_MAKING.model_copy(update={"group_id": "orders", "former_group_id": "orders-old"})
 _FRAGMENT = json.dumps(
     {"id": 0, "files": [{"path": "abc.lance", "fields": [0, 1], "file_size_bytes": 2048}], "physical_rows": 3}
 )
@@ -139,6 +140,7 @@ def encoded() -> dict[str, bytes]:
         "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),
         "contract_1_place.json": encode_contract(CONTRACT_OF_A_PLACE),
         "contract_1_making.json": encode_contract(CONTRACT_OF_A_MAKING),
+        "contract_1_group.json": encode_contract(CONTRACT_OF_A_GROUP),
         "flush_1.json": encode_flush(FLUSH),
         "flush_1_repaired.json": encode_flush(REPAIRED),
         "merge_record_1.json": record or b"",

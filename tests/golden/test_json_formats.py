@@ -42,6 +42,7 @@ def test_the_contract_is_read() -> None:
 def test_the_contract_of_a_place_is_read() -> None:
     assert decode_contract(stored("contract_1_place.json"), "here") == golden.CONTRACT_OF_A_PLACE
     assert decode_contract(stored("contract_1_making.json"), "here") == golden.CONTRACT_OF_A_MAKING
+    assert decode_contract(stored("contract_1_group.json"), "here") == golden.CONTRACT_OF_A_GROUP
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class MemberObserver(SilentObserver):
 def ingest_worker(world: World, process: Process) -> tuple[IngestWorker, MemorySource]:
     """An ingest worker with limits so small that everything happens often."""
     faults = world.faults_of(process.group)
-    context = IngestContext(*process.opened(world.contract).parts, process.new_id)
+    context = IngestContext(*process.opened(world.contract).parts, process.new_id, group=world.consumer_group)
     source = MemorySource(
         process.name, world.topic, world.group, world.scheduler, process.rng,
         lambda: faults.unavailable("kafka", "broker"),

@@ -13,6 +13,7 @@ import lancewal_core.region.durable_position
 import lancewal_core.region.end_region
 import lancewal_core.region.generation_entries
 import lancewal_core.region.transitions
+import lancewal_core.table.group
 import lancewal_core.wal.listed
 import lancewal_core.wal.log_end
 import lancewal_core.wal.writer
@@ -252,6 +253,14 @@ def _keys_have_no_making(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         tests.simulation.world, "_contract", lambda settings: contract(settings).model_copy(update={"making": None})
     )
+
+
+def _a_claim_of_another_group_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_ingest.regions.open, "_check_group", lambda context, opening: None)
+
+
+def _groups_are_not_compared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_core.table.group, "check_group", lambda contract, group: None)
 
 
 def _a_dropped_table_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
@@ -637,6 +646,8 @@ MUTATIONS: dict[str, Patch] = {
     "a plan stays young": _a_plan_stays_young,
     "keys have no making": _keys_have_no_making,
     "a dropped table is not noticed": _a_dropped_table_is_not_noticed,
+    "a claim of another group is not noticed": _a_claim_of_another_group_is_not_noticed,
+    "groups are not compared": _groups_are_not_compared,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -682,10 +693,12 @@ NOT_IN_SCHEDULES = {
     "what no listing shows is not asked for",
     "keys have no making",
     "a dropped table is not noticed",
+    "a claim of another group is not noticed",
+    "groups are not compared",
 }
 """Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one, makes another
 version of the contract, damages a page, tags a version, takes the name of a snapshot again, has a person decide about a
 restore, leaves a flush for a week, flushes a generation again while one that wrote it before stands still, drops the table
-and makes it again, or removes a version that a user made from between two others and then asks for its time.  One of a
-listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead letter whose token is used
-then."""
+and makes it again, has two consumer groups, or removes a version that a user made from between two others and then asks for
+its time.  One of a listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead letter
+whose token is used then."""

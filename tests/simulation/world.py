@@ -87,6 +87,8 @@ class World:
         self.durable: list[tuple[int, int, int]] = []
         """When each of these was reported first, in true time; partition and position."""
         self.group = MemoryGroup(self.settings.partitions, self._check_commit)
+        self.consumer_group = ""
+        """Of members that begin now; empty: nobody compares it with the contract's."""
         self.bucket = MemoryBucket()
         self.losses = Losses(self.bucket)
         self.contract = _contract(self.settings)

@@ -52,6 +52,7 @@ def test_original_and_copy_each_get_all_rows(kafka: KafkaBroker, topic_name: str
     other.stop()
     group = f"lancewal-{read_contract(open_store(world.uri), world.uri).table_uuid}"
     copy.lancewal.settings({**copy.lancewal.tree, "kafka": {**tree["kafka"], "group_id": group}})
+    copy.lancewal.succeed("table", "alter", "--group", group)
     other = copy.lancewal.start("ingest", "run")
     until(lambda: bool(other.opened), lambda: other.tail)
     for one, theirs in ((world, place), (copy, world.uri)):

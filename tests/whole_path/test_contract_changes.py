@@ -158,7 +158,7 @@ def test_a_topic_made_anew_is_taken_up(kafka: KafkaBroker, topic_name: str, tmp_
     before = world.feed.history.fold(world.feed.history.ends)
     world.lancewal.succeed("table", "alter", "--topic-id", new)
     contract = read_contract(open_store(world.uri), world.uri)
-    assert (contract.version, contract.topic_id, contract.partitions, contract.start) == (2, new, 2, (0, 0))
+    assert (contract.version, contract.topic_id, contract.partitions, contract.start) == (3, new, 2, (0, 0))
 
     feed = Feed(world.servers, topic_name, seed + 1, ("customer",))
     feed.produce(150)

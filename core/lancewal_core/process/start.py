@@ -1,7 +1,8 @@
 """The start of a service, tried until it succeeds: what may pass, or is mended outside, is waited for in the process.
 
 Guarantees
- 1. A store or a broker that does not answer, lets nobody in or has no such topic is asked again after ``PAUSE_S``, twice as
+ 1. A store or a broker that does not answer, lets nobody in or has no such topic, and a table that was moved to another
+    consumer group, is asked again after ``PAUSE_S``, twice as
     long each time, at most ``PAUSE_MAX_S``; ``problem`` says meanwhile why the service is not ready, and ``failed`` is told
     of each.  A process that ends instead is started again by its supervisor with pauses of minutes, and has no ``/readyz``
     that says why.
@@ -16,7 +17,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
-from lancewal_core.errors import KafkaForbidden, LancewalError, Refresh, Retry, StoreNotWritable, TopicMissing
+from lancewal_core.errors import (
+    FormerGroup,
+    KafkaForbidden,
+    LancewalError,
+    Refresh,
+    Retry,
+    StoreNotWritable,
+    TopicMissing,
+)
 from lancewal_core.process.clock import Clock, sleep_unless
 from lancewal_core.process.health import Problem
 
@@ -25,7 +34,7 @@ T = TypeVar("T")
 PAUSE_S = 1.0
 PAUSE_MAX_S = 30.0
 
-_MENDED_OUTSIDE = (Retry, Refresh, StoreNotWritable, KafkaForbidden, TopicMissing)
+_MENDED_OUTSIDE = (Retry, Refresh, StoreNotWritable, KafkaForbidden, TopicMissing, FormerGroup)
 
 Failed = Callable[[LancewalError, float], None]
 """Is told what went wrong, and after how many seconds it is tried again."""

@@ -241,7 +241,8 @@ class KafkaSettings(Section):
     bootstrap_servers: Annotated[str, AfterValidator(_hosts)] = ""
     """``host:port``, several with commas.  No default: localhost would hide a forgotten setting."""
     group_id: str = ""
-    """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group."""
+    """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group.
+    A table has one: ingest with another ends by name, until ``lancewal table alter --group`` has moved the table."""
     options: Annotated[Options, Field(repr=False)] = {}
     """Further librdkafka properties as they are (TLS, SASL, fetch sizes).  In variables ``_`` stands for the dot:
     ``LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole answer of

@@ -33,17 +33,25 @@ MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than it belongs in; all other kinds are bad records."""
 UNREADABLE = "unreadable"
 """Kind of a record that nobody could read, which a person has passed over; it has a dead letter under any policy."""
-BESIDE_ROWS = POLICIES | {
-    "ttl_column",
-    "ttl_s",
-    "history_window_s",
-    "version_window_s",
-    "grace_s",
-    "freshness_target_s",
-}
+GROUP_TERMS = frozenset({"group_id", "former_group_id"})
+"""Terms of who takes the records."""
+BESIDE_ROWS = (
+    POLICIES
+    | GROUP_TERMS
+    | {
+        "ttl_column",
+        "ttl_s",
+        "history_window_s",
+        "version_window_s",
+        "grace_s",
+        "freshness_target_s",
+    }
+)
 """Terms that decide neither which rows an entry has nor where it lies."""
 PARTITIONS_MAX = 200_000
 """Regions are enumerated from the contract; no topic has so many partitions, a damaged contract may say so."""
+GROUP_MAX = 32_767
+"""Bytes of a group's name in Kafka's protocol."""
 TYPES_LENGTH_MAX = 1 << 20
 """Characters of all column types together: tens of thousands of nested fields."""
 _INT64_MAX = 2**63 - 1
@@ -80,6 +88,10 @@ class Contract(BaseModel):
     """Where the table lies (``place``), as the command said that gave it its uuid; None: not known, made by other means."""
     making: Annotated[Making, AfterValidator(_making)] | None = None
     """Of the table; None: it was made before tables had makings.  Never changes."""
+    group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
+    """The consumer group that takes the records, which processes compare with their own; None: of whichever comes first."""
+    former_group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
+    """The group from which ``table alter --group`` moved the table."""
     topic: str
     topic_id: str
     partitions: int = Field(ge=1, le=PARTITIONS_MAX)

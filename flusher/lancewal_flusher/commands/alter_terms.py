@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from lancewal_core.settings.sections import Start
 
 _WINDOWS = {"--history-window": "history_window_s", "--version-window": "version_window_s"}
+_LETTERS = "--dead-letter-topic"
+_NAMED = {_LETTERS: "dead_letter_topic", "--group": "group_id"}
 _ON = {"bad-record": "on_bad_record", "misrouted": "on_misrouted"}
 
 
 def altered_terms(
-    ttl: str, ttl_column: str, no_ttl: bool, windows: Mapping[str, str], on: Sequence[str], dead_letter_topic: str
+    ttl: str, ttl_column: str, no_ttl: bool, windows: Mapping[str, str], on: Sequence[str], named: Mapping[str, str]
 ) -> dict[str, object]:
     """By their names in the contract; ``InvalidInput`` for what says nothing, or two things.
 
-    ``windows``: by their options.
+    ``windows``, and ``named``, a topic of dead letters and a consumer group: by their options.
     """
     terms: dict[str, object] = {}
     if bool(ttl) != bool(ttl_column) or (no_ttl and ttl):
@@ -42,10 +44,11 @@ def altered_terms(
         if term in terms:
             raise InvalidInput(f"--on {text}: {what} is given twice")
         terms[term] = policy
-    if dead_letter_topic:
-        if not is_topic(dead_letter_topic):
-            raise InvalidInput(f"--dead-letter-topic {dead_letter_topic!a}: expected the name of a topic: {TOPIC_FORM}")
-        terms["dead_letter_topic"] = dead_letter_topic
+    for option, text in named.items():
+        if option == _LETTERS and text and not is_topic(text):
+            raise InvalidInput(f"{option} {text!a}: expected the name of a topic: {TOPIC_FORM}")
+        if text:
+            terms[_NAMED[option]] = text
     return terms
 
 

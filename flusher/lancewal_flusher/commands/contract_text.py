@@ -34,6 +34,7 @@ def _said(contract: Contract) -> Mapping[str, str]:
         "contract": f"version {contract.version}, table {contract.table_uuid}",
         "place": contract.place or "not known",
         "topic": f"{contract.topic} ({contract.topic_id}), {contract.partitions} partitions",
+        "consumer group": contract.group_id or "that of the first ingest",
         "primary key": ", ".join(contract.primary_key),
         "region key": ", ".join(contract.region_key) or "the bytes of the record key",
         "start": starts,

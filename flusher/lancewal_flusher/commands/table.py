@@ -128,6 +128,13 @@ def alter(
         ),
     ] = None,
     dead_letter_topic: Annotated[str, typer.Option(help="Where dead letters go; it must exist.")] = "",
+    group: Annotated[
+        str,
+        typer.Option(
+            help="The consumer group that takes the records from now on, as kafka.group_id of its ingest says. Ingest of "
+            "the former group stops taking records and waits."
+        ),
+    ] = "",
     dry_run: DryRunOption = False,
     table: TableOption = "",
     config: ConfigOption = None,
@@ -137,7 +144,8 @@ def alter(
     """Change the table's contract: take up partitions that were added to the topic, or a topic that was made again, once all
     is merged; or change when rows expire, what is kept, and what becomes of records that are no rows.
 
-    Restart ingest and flusher afterwards.  Policies (`--on`, `--dead-letter-topic`) running services take up by themselves.
+    Restart ingest and flusher afterwards.  Policies (`--on`, `--dead-letter-topic`) and the consumer group (`--group`) running
+    services take up by themselves.
     --dry-run refuses what would be refused now, and shows the terms before and after; with `-o json` both contracts, as
     `before` and `after`.
 
@@ -147,12 +155,13 @@ def alter(
     from lancewal_flusher.define.alter import alter_partitions, alter_terms, rebind_topic
 
     windows = {"--history-window": history_window, "--version-window": version_window}
-    terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], dead_letter_topic)
+    named = {"--dead-letter-topic": dead_letter_topic, "--group": group}
+    terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
     if sum([partitions is not None, bool(topic_id), bool(terms)]) != 1 or (start and not topic_id):
         raise InvalidInput(
             "name one change: --partitions N; or --topic-id ID, and with it --start; or any of --ttl DURATION with "
             "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
-            "--on WHAT=POLICY, --dead-letter-topic TOPIC"
+            "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
         )
     settings = read_settings(config, table, storage_option)
     before = _contract(settings) if dry_run else None

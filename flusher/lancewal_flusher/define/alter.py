@@ -277,6 +277,8 @@ def alter_terms(settings: Settings, changes: Mapping[str, object], *, look_only:
     old = read_contract(store, address.uri)
     check_place(address.uri, old)
     check_table(address.table().newest(), old)
+    if changes.get("group_id", old.group_id) != old.group_id:
+        changes = {**changes, "former_group_id": old.group_id}
     try:
         new = Contract.model_validate({**old.model_dump(), **changes, "version": old.version + 1})
     except ValidationError as error:

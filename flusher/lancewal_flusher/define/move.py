@@ -57,10 +57,15 @@ def move_table(settings: Settings, former: str) -> Contract:
             "changed"
         )
     check_table(pinned, old)
-    # Step 1
-    new = put_next(
-        store, old, old.model_copy(update={"version": old.version + 1, "table_uuid": str(uuid4()), "place": here})
-    )
+    # Step 1.  Its ingest begins in a group of its own: the default one has the uuid in its name.
+    changes = {
+        "version": old.version + 1,
+        "table_uuid": str(uuid4()),
+        "place": here,
+        "group_id": None,
+        "former_group_id": None,
+    }
+    new = put_next(store, old, old.model_copy(update=changes))
     # Step 2
     identify(table, new)
     return new

@@ -61,7 +61,9 @@ from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import Decide
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
+from lancewal_core.table.contract import newest_contract
 from lancewal_core.table.drain import check_open, read_drain
+from lancewal_core.table.group import check_group
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.walk import walk_sound
 from lancewal_core.wal.writer import LogWriter
@@ -126,6 +128,7 @@ def open_regions(
 
     # Step 1
     opening = go_on(_read(context, regions))
+    _check_group(context, opening.values())
     # Step 2
     ends = go_on(_ends(context, writer, opening))
     opening = {region: one for region, one in opening.items() if region not in answers}
@@ -183,6 +186,16 @@ def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _
         except LancewalError as error:
             found[region] = error
     return found
+
+
+def _check_group(context: IngestContext, opening: Collection[_Opening]) -> None:
+    """Whoever claims under a newer contract may do so because the table was moved to another consumer group: to claim its
+    regions back would be without end."""
+    newer = any(one.index is not None and one.index.contract_version > context.contract.version for one in opening)
+    if newer and context.group:
+        newest = newest_contract(context.store)
+        if newest is not None:
+            check_group(newest, context.group)
 
 
 def _ends(

@@ -17,12 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.health import Problem
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import BESIDE_ROWS, Contract, changed_terms, read_contract_version
+from lancewal_core.table.group import check_group
 
 POLL_S = 5.0
 """One request of a small object that is not there."""
@@ -36,7 +37,7 @@ class _Prepared:
 
 class ContractWatch:
     """``prepare`` is given the newest version, in a task, and returns what the loop calls to take it up; ``failed`` hears why
-    it could not be done."""
+    it could not be done.  ``look`` raises the errors of ``check_group`` for ``group``."""
 
     def __init__(
         self,
@@ -46,6 +47,7 @@ class ContractWatch:
         clock: Clock,
         prepare: Callable[[Contract], Callable[[], None]],
         failed: Callable[[str, object], None],
+        group: str = "",
     ) -> None:
         self._store = store
         self._contract = contract
@@ -53,6 +55,7 @@ class ContractWatch:
         self._clock = clock
         self._prepare = prepare
         self._failed = failed
+        self._group = group
         self._again_at = clock.monotonic() + POLL_S
         self._asked: Task[_Prepared | None] | None = None
         self._problem: LancewalError | None = None
@@ -73,6 +76,8 @@ class ContractWatch:
                 if prepared is not None:
                     prepared.take_up()
                     self._contract = prepared.contract
+            except (FormerGroup, OtherGroup):
+                raise
             except LancewalError as error:
                 self._problem = error
                 self._failed("contract", error)
@@ -85,6 +90,8 @@ class ContractWatch:
         newest = self._contract
         while self._store.get(paths.contract_version(newest.version + 1, newest.making)) is not None:
             newest = read_contract_version(self._store, newest, newest.version + 1)
+        if self._group:
+            check_group(newest, self._group)
         if newest == self._contract or not changed_terms(self._contract, newest) <= BESIDE_ROWS:
             return None
         return _Prepared(newest, self._prepare(newest))

@@ -45,8 +45,8 @@ class IngestProbes:
         self._start = start
         self._shown: Shown | None = None
 
-    def of(self, shown: Shown) -> None:
-        """The service has begun."""
+    def of(self, shown: Shown | None) -> None:
+        """The service has begun; None: it begins again."""
         self._shown = shown
 
     def problems(self) -> Sequence[Problem]:

@@ -1,14 +1,15 @@
 """The ingest service: build everything from settings, check, run the loop until told to stop, drain, leave.
 
 Steps
- 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; check settings, table, topic, dead-letter
-    topic and store; join the consumer group.  Nothing was consumed.  A topic that has more partitions than the contract: say
-    how far the old ones are drained (``draining``).  A store or a broker that does not answer or lets nobody in is asked
-    again in the process (``process.start``).
+ 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; write our consumer group into it where
+    it names none (``table.group``); check settings, table, topic, dead-letter topic and store; join the group.  Nothing was
+    consumed.  A topic that has more partitions than the contract: say how far the old ones are drained (``draining``).  A
+    store or a broker that does not answer or lets nobody in is asked again in the process (``process.start``).
  2. Turn the worker's loop.  Beside it ask the broker about the topic (``topic_watch``), and look whether an operator wants
     it to consume (``control``): if not, the worker is held, and all else goes on.  Policies that were altered are taken up
     (``contract_watch``).  While Kafka is about to delete records
     of a partition that runs and that are not durable, open no further one: more work would only make the loss sure.
+    A table that was moved to another consumer group: leave the group, and go on at step 1, which waits (``table.group``).
  3. Told to stop: make durable what was consumed, hand over every region, flush; at most ``DRAIN_SHARE`` of
     ``ingest.drain_timeout_s``.  What is not done then is left to the next owner, which finds it in the log and in Kafka.
  4. Tell the group what is durable, and leave it, in what is left of that time.  Both are only good to have: without them lag
@@ -34,11 +35,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lancewal_core import paths
-from lancewal_core.errors import KafkaUnavailable, LancewalError, StoreUnavailable
+from lancewal_core.errors import FormerGroup, KafkaUnavailable, LancewalError, StoreUnavailable
 from lancewal_core.ids import OwnerId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
-from lancewal_core.process.health import Health, HealthServer
+from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.silence import BROKER, STORE, SilenceWatch
 from lancewal_core.process.start import Start
 from lancewal_core.process.status.board import StatusBoard
@@ -47,6 +48,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
+from lancewal_core.table.group import take_group
 from lancewal_core.table.store_proof import prove_store
 from lancewal_ingest.append.draining import check_not_altered, drain_of
 from lancewal_ingest.append.job import DeadLetters
@@ -130,46 +132,66 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health, board.answer)
         )
-        begun = start.run(partial(_begin, settings, clock, metrics, memory), stack)
-        if begun is None:
-            return True
-        worker, watch, control, admission = begun.worker, begun.watch, begun.control, begun.admission
-        probes.of(begun.shown)
+        while True:
+            with ExitStack() as working:
+                begun = start.run(partial(_begin, settings, clock, metrics, memory), working)
+                if begun is None:
+                    return True
+                probes.of(begun.shown)
+                health.beat()
+                began(Running(begun.worker, server.port, begun.owner))
+                try:
+                    return _work(settings, begun, stopping, metrics, health, board)
+                except FormerGroup as error:
+                    # Step 1 again, which waits.  Ours is handed over by the fence of the new group.
+                    probes.of(None)
+                    start.problem = Problem.of(error, "stopped")
+                    metrics.events.group_moved(group=error.where.get("group"), error=str(error))
+
+
+def _work(
+    settings: Settings,
+    begun: _Begun,
+    stopping: Callable[[], bool],
+    metrics: IngestMetrics,
+    health: Health,
+    board: StatusBoard,
+) -> bool:
+    """Steps 2 and 3; True if everything was handed over and flushed in time."""
+    worker, watch, control, admission, clock = begun.worker, begun.watch, begun.control, begun.admission, begun.clock
+    # Step 2
+    refresh_at, freshness = clock.monotonic(), Freshness()
+    while not stopping():
+        worker.hold(control.look() is not None)
+        worker.step()
         health.beat()
-        began(Running(worker, server.port, begun.owner))
-        # Step 2
-        refresh_at, freshness = clock.monotonic(), Freshness()
-        while not stopping():
-            worker.hold(control.look() is not None)
-            worker.step()
-            health.beat()
-            watch.look(worker)
-            begun.shown.altered.look()
-            now = clock.monotonic()
-            if now >= refresh_at:
-                refresh_at = now + REFRESH_S
-                metrics.refresh(watch.highs(), worker.stopped)
-                progress = _progress(worker, watch)
-                metrics.freshness(freshness.look(now, clock.now_ms(), progress), progress.ends)
-                # Who is held by an operator is meant to stand still.
-                durable = {} if control.look() is not None else worker.durable
-                begun.shown.still.look(now, durable, watch.highs(), watch.ends)
-                metrics.standing(begun.shown.still.waiting)
-                admission.decide()
-                metrics.paused_by_operator(control.look())
-            if board.due():
-                board.show(begun.status.take(control.look(), [str(problem) for problem in health.ready()]))
-        # Step 3
-        end = clock.monotonic() + settings.ingest.drain_timeout_s
-        metrics.events.drain_begun()
-        health.beat()
-        drained = worker.drain(settings.ingest.drain_timeout_s * DRAIN_SHARE)
-        if drained:
-            metrics.events.drain_completed()
-        else:
-            metrics.events.drain_timed_out()
-        # Step 4, with the stack
-        begun.leaving.begin(worker.tell_group, end - clock.monotonic())
+        watch.look(worker)
+        begun.shown.altered.look()
+        now = clock.monotonic()
+        if now >= refresh_at:
+            refresh_at = now + REFRESH_S
+            metrics.refresh(watch.highs(), worker.stopped)
+            progress = _progress(worker, watch)
+            metrics.freshness(freshness.look(now, clock.now_ms(), progress), progress.ends)
+            # Who is held by an operator is meant to stand still.
+            durable = {} if control.look() is not None else worker.durable
+            begun.shown.still.look(now, durable, watch.highs(), watch.ends)
+            metrics.standing(begun.shown.still.waiting)
+            admission.decide()
+            metrics.paused_by_operator(control.look())
+        if board.due():
+            board.show(begun.status.take(control.look(), [str(problem) for problem in health.ready()]))
+    # Step 3
+    end = clock.monotonic() + settings.ingest.drain_timeout_s
+    metrics.events.drain_begun()
+    health.beat()
+    drained = worker.drain(settings.ingest.drain_timeout_s * DRAIN_SHARE)
+    if drained:
+        metrics.events.drain_completed()
+    else:
+        metrics.events.drain_timed_out()
+    # Step 4, with the stack
+    begun.leaving.begin(worker.tell_group, end - clock.monotonic())
     return drained
 
 
@@ -185,6 +207,7 @@ class _Begun:
     shown: Shown
     status: IngestStatus
     leaving: _Leaving
+    clock: Clock
 
 
 def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: MemoryPolicy, stack: ExitStack) -> _Begun:
@@ -193,8 +216,9 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
     stack.callback(tasks.close)
     store = metrics.observed(address.store())
     context = open_context(settings, tasks, clock, store)
-    contract = context.contract
-    group = settings.kafka.group(contract.table_uuid)
+    group = settings.kafka.group(context.contract.table_uuid)
+    contract = take_group(store, clock, context.contract, group)
+    context = replace(context, contract=contract, group=group)
     # Others see in the group by it whose member this is, unless a person has given the clients a name.
     client = {
         "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),
@@ -248,6 +272,7 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
         clock,
         partial(_prepare, settings, context, group, worker, metrics),
         metrics.failed,
+        group,
     )
     control = ControlWatch(ControlReader(context.store, clock, Service.INGEST, contract.making), tasks, clock)
     known = paths.contract_version(contract.version, contract.making)
@@ -266,7 +291,7 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
     worker.subscribe()
     for silence in silences:
         stack.enter_context(silence)
-    return _Begun(worker, owner, watch, control, admission, shown, status, leaving)
+    return _Begun(worker, owner, watch, control, admission, shown, status, leaving, clock)
 
 
 class _Leaving:

@@ -13,14 +13,24 @@ from lancewal_flusher.commands.table import alter
 
 
 def terms(
-    ttl: str = "", column: str = "", no_ttl: bool = False, window: str = "", on: Sequence[str] = (), letters: str = ""
+    ttl: str = "",
+    column: str = "",
+    no_ttl: bool = False,
+    window: str = "",
+    on: Sequence[str] = (),
+    *,
+    letters: str = "",
+    group: str = "",
 ) -> dict[str, object]:
-    return altered_terms(ttl, column, no_ttl, {"--history-window": window}, on, letters)
+    return altered_terms(
+        ttl, column, no_ttl, {"--history-window": window}, on, {"--dead-letter-topic": letters, "--group": group}
+    )
 
 
 def test_terms() -> None:
-    assert altered_terms("", "", False, {"--version-window": "30d"}, [], "") == {"version_window_s": 30 * 86400}
+    assert altered_terms("", "", False, {"--version-window": "30d"}, [], {}) == {"version_window_s": 30 * 86400}
     assert terms() == {}
+    assert terms(group="new") == {"group_id": "new"}
     assert terms("30d", "at") == {"ttl_column": "at", "ttl_s": 30 * 86400}
     assert terms(no_ttl=True, window="2d") == {"ttl_column": None, "ttl_s": None, "history_window_s": 2 * 86400}
     assert terms(on=["misrouted=dead-letter", "bad-record=ignore"], letters="d") == {

@@ -480,3 +480,21 @@ def test_a_contract_of_another_making_is_damage(tmp_path: Path) -> None:
     store.put_if_absent(paths.contract_version(2, contract.making), encode_contract(foreign))
     with pytest.raises(ObjectCorrupt, match="it is of the making another"):
         read_contract(store, str(folder))
+
+
+def test_a_group_is_altered_with_its_former_one_and_left_behind_by_what_moves(tmp_path: Path) -> None:
+    original, copied = tmp_path / "original", tmp_path / "copy"
+    lance.write_dataset(ROWS, str(original))
+    attach(original)
+    groups = []
+    for group in ("first", "second", "third"):
+        altered = alter_terms(settings_of(original), {"group_id": group})
+        groups.append((altered.former_group_id, altered.group_id))
+    assert groups == [(None, "first"), ("first", "second"), ("second", "third")]
+    with pytest.raises(InvalidSettings, match="says so already"):
+        alter_terms(settings_of(original), {"group_id": "third"})
+    kept = alter_terms(settings_of(original), {"grace_s": 7})
+    assert (kept.former_group_id, kept.group_id) == ("second", "third")
+    shutil.copytree(original, copied)
+    moved = move_table(settings_of(copied), str(original))
+    assert (moved.former_group_id, moved.group_id) == (None, None)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from lancewal_core import paths
-from lancewal_core.errors import TopicMissing
+from lancewal_core.errors import FormerGroup, OtherGroup, TopicMissing
 from lancewal_core.process.tasks import Task
 from lancewal_core.store.object_store import Stored
 from lancewal_core.table.contract import Contract, encode_contract
@@ -66,6 +66,7 @@ class Watched:
             self.place.clock,
             self._prepare,
             lambda act, _: self.failed.append(act),
+            "ours",
         )
 
     def _prepare(self, contract: Contract) -> Callable[[], None]:
@@ -140,3 +141,16 @@ def test_what_a_version_needs_is_made_ready_beside_the_loop() -> None:
     assert (watched.prepared, watched.taken) == ([newest], [])
     watched.watch.look()
     assert (watched.prepared, watched.taken) == ([newest], [newest])
+
+
+@pytest.mark.parametrize(("former", "error"), [("ours", FormerGroup), ("another", OtherGroup)])
+def test_another_group_ends_the_work(former: str, error: type[Exception]) -> None:
+    watched = Watched()
+    watched.alter(group_id="ours")
+    watched.look()
+    watched.alter(group_id="theirs", former_group_id=former, topic_id="another")  # whatever else was altered
+    watched.place.clock.sleep(POLL_S)
+    watched.watch.look()
+    with pytest.raises(error):
+        watched.watch.look()
+    assert watched.failed == []

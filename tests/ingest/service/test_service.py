@@ -36,6 +36,7 @@ from lancewal_core.errors import (
     ActionNeeded,
     ContractMismatch,
     InvalidSettings,
+    OtherGroup,
     PartitionCountChanged,
     RetentionLost,
     StoreInconsistent,
@@ -61,12 +62,13 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_demo.stack import KafkaBroker
+from lancewal_flusher.define.alter import alter_terms
 from lancewal_flusher.define.create import create_table
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD
 from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.retention import topic_watch
-from lancewal_ingest.service import service
+from lancewal_ingest.service import contract_watch, service
 from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.service import Running, serve
@@ -355,6 +357,39 @@ def test_ready_is_who_has_opened_its_partitions_or_has_none_and_says_so(
             alone = (200, "ok: no partition is assigned to this process\n")
             until(lambda: alone in (get(first.port, "/readyz"), get(second.port, "/readyz")))
             assert first.worker.durable.keys().isdisjoint(second.worker.durable)
+
+
+@pytest.mark.kafka
+def test_a_second_group_ends_by_name_until_the_table_is_moved(
+    kafka: KafkaBroker, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contract_watch, "POLL_S", 0.1)
+    make_topic(kafka, topic_name, 2)
+
+    def of(group: str) -> Settings:
+        tree = settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}, kafka={"group_id": group})
+        return Settings(**tree)
+
+    contract = create_table(of(""))
+    produced = produce(kafka, topic_name, 1000)
+    with serving(of("one")) as first:
+        until(lambda: first.worker.durable == produced.ends, lambda: first.worker.durable)
+        with pytest.raises(OtherGroup, match="'one', this process's is 'two'"), serving(of("two")):
+            pass
+        alter_terms(of("one"), {"group_id": "two"})
+        until(lambda: get(first.port, "/readyz")[0] == 503, lambda: get(first.port, "/readyz"))
+        until(lambda: "former_group" in get(first.port, "/readyz")[1], lambda: get(first.port, "/readyz"))
+        with serving(of("two")) as second:
+            until(lambda: second.worker.durable == produced.ends, lambda: second.worker.durable)
+            produce(kafka, topic_name, 1000, 1000, produced)
+            until(lambda: second.worker.durable == produced.ends, lambda: second.worker.durable)
+            assert get(first.port, "/readyz")[0] == 503
+            # Claimed once by each, and not back and forth.
+            assert {
+                i.newest.generation for i in indexes_of(contract, str(tmp_path / "table")).values() if i.newest
+            } == {2}
+        alter_terms(of("two"), {"group_id": "one"})
+        until(lambda: get(first.port, "/readyz")[0] == 200, lambda: get(first.port, "/readyz"))
 
 
 @pytest.mark.kafka

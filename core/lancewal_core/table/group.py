@@ -1,0 +1,73 @@
+"""Which consumer group takes a table's records: two groups would fence each other for ever.
+
+Guarantees
+ 1. A process goes by its own group, ``kafka.group_id`` or ``lancewal-<table uuid>``.  The contract's is only compared with it:
+    who may write into the folder can stop a process, and cannot move it into another group.
+ 2. Of several groups that come to a table whose contract names none, one writes its name, by compare-and-swap of the contract.
+    A process of another one ends by name before it claims a partition.
+ 3. ``table alter --group`` names another group while both are at work.  A process of the former one claims nothing from where
+    a partition was claimed under that contract, stops taking records once it reads it, and waits: it has not failed.
+"""
+
+from __future__ import annotations
+
+from lancewal_core.errors import ContractChanged, FormerGroup, OtherGroup
+from lancewal_core.process.clock import Clock
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.store.versioned import Swapped, Version, swap
+from lancewal_core.table.contract import (
+    GROUP_TERMS,
+    Contract,
+    changed_terms,
+    contract_family,
+    decode_contract,
+    encode_contract,
+)
+
+
+def check_group(contract: Contract, group: str) -> None:
+    """``FormerGroup`` or ``OtherGroup`` where the contract names another group."""
+    named = contract.group_id
+    if named is None or named == group:
+        return
+    here = f"the records of the table {contract.table_uuid} are taken by the consumer group {named!r}"
+    if group == contract.former_group_id:
+        raise FormerGroup(
+            f"{here} now, and no longer by this process's, {group!r}. It takes no record, and waits. Stop it, or set "
+            "kafka.group_id to the new group and restart it",
+            group=named,
+        )
+    raise OtherGroup(
+        f"{here}, this process's is {group!r}: the two would fence each other. Correct kafka.group_id, or move the table: "
+        f"`lancewal table alter --group {group}`",
+        group=named,
+    )
+
+
+def take_group(store: ObjectStore, clock: Clock, contract: Contract, group: str) -> Contract:
+    """The contract, which names ``group``: it did so, or this call has made it; errors of ``check_group``.
+
+    ``ContractChanged`` where other terms have changed since ``contract`` was read."""
+    if contract.group_id is None:
+        family = contract_family(contract.making)
+
+        def decide(found: Version | None) -> Contract | None:
+            newest = contract if found is None else decode_contract(found.data, family.key(found.version))
+            if newest.group_id is not None:
+                return None
+            return newest.model_copy(update={"version": newest.version + 1, "group_id": group})
+
+        outcome = swap(store, family, clock, decide, encode_contract)
+        if isinstance(outcome, Swapped):
+            newest = outcome.value
+        else:
+            assert outcome.found is not None  # it names a group
+            newest = decode_contract(outcome.found.data, family.key(outcome.found.version))
+        changed = changed_terms(contract, newest) - GROUP_TERMS
+        if changed:
+            raise ContractChanged(
+                f"the contract was altered meanwhile ({', '.join(sorted(changed))}); it is read again"
+            )
+        contract = newest
+    check_group(contract, group)
+    return contract
