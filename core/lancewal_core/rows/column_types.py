@@ -8,6 +8,7 @@ a ``InvalidSchema`` that names the place.
 
 from __future__ import annotations
 
+import difflib
 import re
 
 import pyarrow as pa
@@ -70,6 +71,38 @@ def format_type(type_: pa.DataType) -> str:
                 )
         return "struct<" + ", ".join(f"{f.name}: {format_type(f.type)}" for f in type_) + ">"
     raise InvalidSchema(f"type {type_} is not supported; see the reference page on column types")
+
+
+_ELSEWHERE = {
+    "int64": "int integer bigint long serial bigserial",
+    "int32": "int4 mediumint",
+    "int16": "smallint short int2",
+    "int8": "tinyint byte",
+    "uint64": "uint unsigned",
+    "float64": "double float number",
+    "float32": "real float4",
+    "string": "str text varchar char character nvarchar utf8 large_string json jsonb uuid enum",
+    "binary": "bytes bytea blob varbinary large_binary",
+    "bool": "boolean bolean bit",
+    "date32": "date date64",
+    "timestamp[us, UTC]": "datetime timestamptz instant timestamp_ltz",
+    "timestamp[us]": "timestamp_ntz timestampntz",
+    "decimal128(18, 2)": "decimal numeric money decimal256",
+    "list<string>": "array large_list",
+    "struct<a: int64>": "record row object",
+    "fixed_size_list<float32>[384]": "vector embedding",
+}
+"""Names of other systems, in lower case, and what comes nearest here."""
+_NEAREST = {name: type_ for type_, names in _ELSEWHERE.items() for name in names.split()}
+
+
+def _hint(name: str) -> str:
+    """`` (did you mean ...?)``, or nothing if no type is like it."""
+    plain = name.lower()
+    known = [*_PLAIN, "decimal128", "timestamp", "list", "struct", "fixed_size_list"]
+    like = difflib.get_close_matches(plain, known, 1, 0.6)
+    found = _NEAREST.get(plain) or (like[0] if like else "")
+    return f" (did you mean {found}?)" if found else ""
 
 
 class _Parser:
@@ -165,7 +198,7 @@ class _Parser:
                 if len({f.name for f in fields}) != len(fields):
                     raise self._fail("distinct member names")
                 return pa.struct(fields)
-        raise self._fail("a known type")
+        raise self._fail(f"a known type{_hint(name)}")
 
     def _member(self) -> pa.Field:
         name = self._take(expected="a member name")

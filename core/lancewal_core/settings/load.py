@@ -184,9 +184,10 @@ def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _problem(line: Any, sources: list[Source]) -> Problem:
     """One of pydantic's errors, with the place that the value came from."""
-    path = tuple(str(part) for part in line["loc"])
+    path = tuple(str(part).encode("utf-8", "backslashreplace").decode() for part in line["loc"])
     # Behind the key come names of union members and the like, which mean nothing to a reader.
-    path = path[:3] if path[:2] in OPTION_MAPPINGS or path[:2] in _GROUPS else path[:2]
+    column = path[:2] == ("table", "columns") and line["type"] == "value_error"
+    path = path[:3] if path[:2] in OPTION_MAPPINGS or path[:2] in _GROUPS or column else path[:2]
     where = next((place for source in reversed(sources) if (place := source.place(path))), "")
     key = ".".join(path)
     if line["type"] == "extra_forbidden":
@@ -196,7 +197,7 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     if path == ("table", "columns") and len(line["loc"]) > 2:
         text = f"{line['loc'][2]!r} has no type that is a text: a type with a comma or brackets stands in quotes"
     given = line["input"]
-    if isinstance(given, str | int | float) and not may_hold_secrets(path):
+    if not column and isinstance(given, str | int | float) and not may_hold_secrets(path):
         text += f"; got {without_secrets(str(given)) if isinstance(given, str) else given!r}"
     return Problem(where, key, text)
 

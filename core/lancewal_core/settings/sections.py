@@ -116,6 +116,18 @@ class FormatSettings(Section):
     choice.  Canonical, because only then a row that came through a wrong partition is found when it arrives."""
 
 
+def _column_type(text: str) -> str:
+    from lancewal_core.rows.column_types import parse_type  # pyarrow loads slowly, and most starts do not need it
+
+    if not text.isascii():
+        raise ValueError(f"column type {text!a}: no type has such letters")
+    try:
+        parse_type(text)
+    except InvalidSchema as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 class TableSettings(Section):
     """The table's contract, whole and only: ``table create`` and ``table attach`` make it durable, later commands compare,
     and ``table alter`` changes what may change."""
@@ -127,7 +139,7 @@ class TableSettings(Section):
     """The topic.  No default; only ``table create`` and ``table attach`` need it, the contract names it afterwards."""
     dead_letter_topic: str = ""
     """Where dead letters go; it must exist.  By default ``<topic>.dead-letters``."""
-    columns: dict[str, str] = {}
+    columns: dict[str, Annotated[str, AfterValidator(_column_type)]] = {}
     """Column name to type, in the table's order.  No default; only ``table create`` needs it."""
     primary_key: Names = ()
     """Columns that identify a row.  No default: guessing one would merge rows that are not the same."""
@@ -200,23 +212,10 @@ class TableSettings(Section):
 
     @field_validator("columns")
     @classmethod
-    def _known_types(cls, columns: dict[str, str]) -> dict[str, str]:
-        if columns:
-            from lancewal_core.rows.column_types import (
-                parse_type,  # pyarrow loads slowly, and most starts do not need it
-            )
-
-            problems = []
-            for name, text in columns.items():
-                if any("\ud800" <= c <= "\udfff" for c in name + text):
-                    problems.append(f"{name!a}: a column's name or type is no Unicode text")
-                    continue
-                try:
-                    parse_type(text)
-                except InvalidSchema as error:
-                    problems.append(f"{name}: {error}")
-            if problems:
-                raise ValueError("; ".join(problems))
+    def _unicode_names(cls, columns: dict[str, str]) -> dict[str, str]:
+        wrong = [ascii(name) for name in columns if any("\ud800" <= c <= "\udfff" for c in name)]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)}: a column's name is no Unicode text")
         return columns
 
 

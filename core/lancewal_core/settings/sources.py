@@ -49,6 +49,8 @@ class Source:
             if _plain(part) not in names:
                 return None
             at = at[names[_plain(part)]]
+        if path in self.places:
+            return self.places[path]
         places = {tuple(_plain(p) for p in known): place for known, place in self.places.items()}
         plain = tuple(_plain(part) for part in path)
         return next((places[plain[:n]] for n in range(len(plain), -1, -1) if plain[:n] in places), None)

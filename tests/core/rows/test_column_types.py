@@ -106,6 +106,27 @@ REFUSED = {
 }
 
 
+MEANT = {
+    "integer": "int64", "INTEGER": "int64",
+    "int": "int64", "BIGINT": "int64", "Int64": "int64", "int46": "int64", "smallint": "int16",
+    "datetime": r"timestamp\[us, UTC\]", "varchar(10)": "string", "text": "string", "String": "string", "bolean": "bool",
+    "boolean": "bool", "double precision": "float64", "numeric(10, 2)": r"decimal128\(18, 2\)", "date": "date32",
+    "bytea": "binary", "array<int64>": "list<string>", "Timestamp[us]": "timestamp",
+    "list<integer>": "int64", "struct<a: varchar(3)>": "string",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_names_of_other_systems_are_told_the_nearest_type(text: str) -> None:
+    with pytest.raises(InvalidSchema, match=rf"a known type \(did you mean {MEANT[text]}\?\) at character"):
+        parse_type(text)
+
+
+def test_what_is_like_no_type_is_told_none() -> None:
+    with pytest.raises(InvalidSchema, match="expected a known type at character 7"):
+        parse_type("qwertz")
+
+
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_type_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(InvalidSchema, match=REFUSED[text]) as caught:

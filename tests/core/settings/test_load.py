@@ -110,8 +110,22 @@ def test_start(file: Path) -> None:
 
 def test_a_type_that_needs_quotes_is_said_so(file: Path) -> None:
     file.write_text("table:\n  columns: {id: int64, fare: decimal128(10, 2)}\n")
-    (found,) = problems(file, {})
+    cut, found = problems(file, {})
+    assert cut.startswith(f"{file}:2: table.columns.fare: column type 'decimal128(10': expected ',' at character 14")
     assert found.startswith(f"{file}:2: table.columns: '2)' has no type that is a text: a type with a comma")
+
+
+def test_each_column_is_named_at_its_own_line(file: Path) -> None:
+    file.write_text(
+        "table:\n  columns:\n    id: int64\n    a_b: integer\n    ok: bool\n"
+        "    ab: varchar(10)\n    AT: 'datetime'\n    x: 'int64ä'\n"
+    )
+    assert [text.split("; ")[0].split(": expected")[0] for text in problems(file, {})] == [
+        f"{file}:4: table.columns.a_b: column type 'integer'",
+        f"{file}:6: table.columns.ab: column type 'varchar(10)'",
+        f"{file}:7: table.columns.AT: column type 'datetime'",
+        f"{file}:8: table.columns.x: column type 'int64\\xe4': no type has such letters",
+    ]
 
 
 def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
@@ -129,7 +143,7 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
     found = problems(file, {"LANCEWAL_FLUSHER__THREADS": "two", "LANCEWAL_FLUSHER__THREAD": "2"})
     expected = [
         f"{file}:2: table.uri: the table's address has user information before its bucket or host (it is not shown here)",
-        f"{file}:3: table.columns: id: column type 'int63': expected a known type",
+        f"{file}:3: table.columns.id: column type 'int63': expected a known type (did you mean int64?) at character 6",
         f"{file}:4: table.primary_kye: is not a setting; did you mean table.primary_key?",
         f"{file}:6: table.patches: is given twice, before at {file}:5",
         f"{file}:7: kafak: is not a setting; did you mean kafka?",
