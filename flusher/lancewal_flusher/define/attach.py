@@ -118,7 +118,12 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
         try:
             plain = parse_type(format_type(field.type))
         except InvalidSchema as error:
-            problems.append(f"column {field.name!r}: {error}")
+            alike = _same_values(field.type)
+            cast = (
+                f'dataset.alter_columns({{"path": "{field.name}", "data_type": {_in_python(alike)}}})' if alike else ""
+            )
+            way = f"type {field.type} is not supported, and another has the same values: convert it by `{cast}`"
+            problems.append(f"column {field.name!r}: {way if alike else error}")
             continue
         if plain != field.type:
             problems.append(f"column {field.name!r}: type {field.type} differs from {plain}, the one that lancewal has")
@@ -146,6 +151,35 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
         )
     fields = [pa.field(field.name, field.type) for field in pinned.schema]
     return declared_keys(pa.schema(fields), settings.table)
+
+
+def _same_values(type_: pa.DataType) -> pa.DataType | None:
+    """The type of lancewal's that has the same values, and that Lance can cast a column to; None where there is none."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return _same_values(type_.value_type)
+    if types.is_large_list(type_) or types.is_list(type_):
+        item = _same_values(type_.value_type)
+        return None if item is None else pa.list_(item)
+    if types.is_struct(type_):
+        return None  # Lance casts none
+    if types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.date64(): pa.date32()}.get(type_, type_)
+    try:
+        return parse_type(format_type(plain))
+    except InvalidSchema:
+        return None
+
+
+def _in_python(type_: pa.DataType) -> str:
+    if pa.types.is_list(type_):
+        return f"pa.list_({_in_python(type_.value_type)})"
+    if pa.types.is_timestamp(type_):
+        return f"pa.timestamp({type_.unit!r}, {type_.tz!r})"
+    if pa.types.is_decimal128(type_):
+        return f"pa.decimal128({type_.precision}, {type_.scale})"
+    return "pa.bool_()" if pa.types.is_boolean(type_) else f"pa.{format_type(type_)}()"
 
 
 def _inner_names(type_: pa.DataType) -> list[str]:

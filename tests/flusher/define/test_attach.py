@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -25,11 +27,12 @@ from lancewal_core.errors import (
 from lancewal_core.ids import TableVersion
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
+from lancewal_core.settings.sections import TableSettings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, Watermarks
-from lancewal_flusher.define.attach import attach_table
+from lancewal_flusher.define.attach import attach_table, existing_rows
 from lancewal_flusher.define.unique_keys import check_unique_keys
 from tests.flusher.table_settings import content, make_topic, table_settings
 
@@ -265,3 +268,46 @@ def test_nulls_are_found_in_any_number_of_passes(tmp_path: Path) -> None:
     for keys_at_once in (1, 100):
         with pytest.raises(InvalidSchema, match="'region' is null in 2 rows"):
             check_unique_keys(LanceTable(uri).newest(), schema, keys_at_once)
+
+
+DAY = datetime.date(2026, 1, 2)
+CONVERTED: list[tuple[pa.Array, pa.DataType]] = [
+    (pa.array(["a", None, "ä"], pa.large_string()), pa.string()),
+    (pa.array([b"a", None, b"\xff"], pa.large_binary()), pa.binary()),
+    (pa.array([DAY, None, datetime.date(1, 1, 1)], pa.date64()), pa.date32()),
+    (pa.array(["a", None, "a"]).dictionary_encode(), pa.string()),
+    (pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.int8()), pa.array(["x", "y"])), pa.string()),
+    (pa.array([["a"], None, []], pa.list_(pa.large_string())), pa.list_(pa.string())),
+    (pa.array([["a"], None, []], pa.large_list(pa.string())), pa.list_(pa.string())),
+    (pa.array([-1, None, 2], pa.timestamp("us", "Europe/Oslo")), pa.timestamp("us", "UTC")),
+    (pa.array([-1, None, 2], pa.timestamp("ns", "+02:00")), pa.timestamp("ns", "UTC")),
+]
+
+
+@pytest.mark.parametrize(("column", "becomes"), CONVERTED, ids=[str(column.type) for column, _ in CONVERTED])
+def test_a_column_of_another_form_is_converted_as_the_message_says(
+    tmp_path: Path, column: pa.Array, becomes: pa.DataType
+) -> None:
+    uri = str(tmp_path / "t")
+    dataset = lance.write_dataset(pa.table({"id": [1, 2, 3], "c": column}), uri)
+    declared = Settings(table=TableSettings(uri=uri, primary_key=("id",), region_key=("id",)))
+    with pytest.raises(InvalidSchema, match=r"column 'c': type .* is not supported.*convert it by `") as caught:
+        existing_rows(LanceTable(uri).newest(), declared)
+    (advice,) = re.findall(r"`(dataset\.alter_columns\(.*\))`", str(caught.value))
+    eval(advice, {"dataset": dataset, "pa": pa})
+    assert existing_rows(LanceTable(uri).newest(), declared).columns.field("c").type == becomes
+    found = lance.dataset(uri).to_table()["c"].to_pylist()
+    assert found == column.cast(becomes).to_pylist() == ([v and v.astimezone(datetime.UTC) if hasattr(v, "tzinfo") else v
+                                                         for v in column.to_pylist()])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([1], pa.time64("us")), pa.array([{"x": "a"}], pa.struct([("x", pa.large_string())]))], ids=str
+)
+def test_a_column_that_lance_cannot_convert_is_refused_without_a_way(tmp_path: Path, column: pa.Array) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"id": [1], "c": column}), uri)
+    declared = Settings(table=TableSettings(uri=uri, primary_key=("id",), region_key=("id",)))
+    with pytest.raises(InvalidSchema, match=r"column 'c': type .* is not supported") as caught:
+        existing_rows(LanceTable(uri).newest(), declared)
+    assert "alter_columns" not in str(caught.value)
