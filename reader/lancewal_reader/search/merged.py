@@ -1,13 +1,10 @@
 """The merged table's nearest rows, those that unmerged records replace or delete hidden before anything is ranked.
 
-Lance hides by row id, natively: in a search by an index, in fragments that no index covers, and under a filter.  (Row ids are
-addresses only where they are not stable.)  Rows are never fetched in excess and dropped.  An index is asked without the
-fragments that it does not cover only where their rows are compared here (``Unindexed``), and to see how many of the nearest
-rows are hidden, which gives none.
+Lance hides by row id, natively: in a search by an index and under a filter.  (Row ids are addresses only where they are not
+stable.)  Rows are never fetched in excess and dropped.  An index is asked without the fragments that it does not cover.
 
-What is compared of these are the live rows but for the hidden: by Lance, which reads their vectors again for each search, or
-here, by vectors that are kept from one version to the next (``UnindexedVectors``).  Where no index is asked all rows are read
-and compared here.
+What is compared of these are the live rows but for the hidden, all of them here: by vectors that are kept from one version to
+the next (``UnindexedVectors``), or that are read again for each search.  Where no index is asked all rows are.
 """
 
 from __future__ import annotations
@@ -200,9 +197,14 @@ class Merged:
         return VectorIndex(known[0].name, known[0].index_type, cast("Metric", metrics[known[0].name]), covered, rows)
 
     def flat(
-        self, columns: Sequence[str], query: VectorQuery, vectors: Sequence[Vectors], metric: Metric
+        self,
+        columns: Sequence[str],
+        query: VectorQuery,
+        vectors: Sequence[Vectors],
+        metric: Metric,
+        fragment_ids: Sequence[int] | None = None,
     ) -> list[pa.Table]:
-        """Of each vector exactly the nearest; the rows are read once, batch by batch.
+        """Of each vector exactly the nearest, of all rows or those of some fragments; they are read once, batch by batch.
 
         Not by Lance, whose distances are of float32: a cosine tells nothing apart below 1e-7, and nothing at all of vectors
         whose squares float32 does not hold.
@@ -213,6 +215,7 @@ class Merged:
             field.names,
             without=self._addresses,
             filter=self._filter,
+            fragment_ids=fragment_ids,
             with_row_address=True,
             batch_rows=batch_rows(field),
         )
@@ -247,12 +250,13 @@ class Merged:
     ) -> pa.Table:
         """The nearest that the index shows, by exact distances; as many as there are.
 
-        Rows that it does not cover are those ``beside``; without them Lance compares them.
+        Rows that it does not cover are those ``beside``; without them they are read and compared here.  Lance would compare
+        them by float32, and show those whose squares are lost there before all others.
 
         What lies nearest may be hidden or not match, and then is found where an index's own distances differ little: unless
         few near rows are hidden, and all match, it is asked with more candidates until they show the same rows.
         """
-        found = self._asked(columns, query, vector, metric, alone=beside is not None)
+        found = self._asked(columns, query, vector, metric)
         best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
         if beside is not None:
             addresses, _ = beside.nearest(vector, metric, query.limit, farthest(best, query.limit))
@@ -260,13 +264,21 @@ class Merged:
                 more = self._pinned.take(pa.array(addresses), columns).cast(found.select(columns).schema)
                 both = pa.concat_tables([best.select(columns), more])
                 best = kept_rows(both, self._column).nearest(vector, metric, query.limit)
+        elif uncovered := self._uncovered:
+            (more,) = self.flat(columns, query, [vector], metric, uncovered)
+            both = pa.concat_tables([best.select(more.column_names).cast(more.schema), more])
+            best = both.take(pa.array(np.argsort(both[DISTANCE].to_numpy(), kind="stable")[: query.limit]))
         if best.num_rows < self._wanted(query):
             return self.flat(columns, query, [vector], metric)[0]
         return best
 
-    def _asked(
-        self, columns: Sequence[str], query: VectorQuery, vector: Vectors, metric: Metric, *, alone: bool
-    ) -> pa.Table:
+    @cached_property
+    def _uncovered(self) -> Sequence[int]:
+        """Fragments that the index does not cover."""
+        covered = frozenset[int]() if self.index is None else self.index.covered
+        return [f.fragment_id for f in self._pinned.fragments() if f.fragment_id not in covered]
+
+    def _asked(self, columns: Sequence[str], query: VectorQuery, vector: Vectors, metric: Metric) -> pa.Table:
         """Rows that the index shows, hidden ones left out by Lance."""
         narrow = self._filter is not None and self.matching < NARROW * self.rows
         count = self._wanted(query)
@@ -282,7 +294,7 @@ class Merged:
             once = self._few_hidden_near(vector, min(refine * count, self.rows), metric)
         while True:
             how = {**asked, "refine_factor": min(refine, -(-self.rows // count))}
-            found = self._ask(columns, vector, how, by_index_alone=alone)
+            found = self._ask(columns, vector, how)
             ids = sorted(found[ROW_ID].to_pylist())
             settled = once or ids == before or refine >= REFINE_MAX
             if settled or query.refine_factor is not None:
@@ -305,9 +317,7 @@ class Merged:
         at = np.minimum(np.searchsorted(self._addresses, near), len(self._addresses) - 1)
         return len(near) >= candidates and float((self._addresses[at] == near).mean()) <= FEW
 
-    def _ask(
-        self, columns: Iterable[str], vector: Vectors, how: dict[str, Any], *, by_index_alone: bool = False
-    ) -> pa.Table:
+    def _ask(self, columns: Iterable[str], vector: Vectors, how: dict[str, Any]) -> pa.Table:
         kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
         with self._reading():
             return (
@@ -316,7 +326,7 @@ class Merged:
                     nearest={"column": self._column, "q": vector.astype(kind), **how},
                     filter=self._filter,
                     prefilter=True,
-                    fast_search=by_index_alone,
+                    fast_search=True,
                     with_row_id=True,
                     **self._mask(),
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Barrier
@@ -17,6 +18,7 @@ from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.search import distance, merged
 from lancewal_reader.search.merged import UnindexedVectors
+from lancewal_reader.search.options import Metric, Vectors
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged.flushed import SnapshotCache
 from tests.reader.search.test_vectors import K, check, holds, nearest, scatter
@@ -151,3 +153,60 @@ def test_no_more_than_there_is_room_for_is_kept(made: AllIndexes, read: list[int
     assert len(read) == room
     filtered = opened.search([0.5] * WIDTH, limit=K, vector_column=COLUMN, columns=["id"], filter="num >= 0").to_arrow()
     holds(filtered, nearest(made, COLUMN, [0.5] * WIDTH), exact=False)
+
+
+ODD = {"zeros": 0.0, "tiny": 1e-25, "denormal": 1e-40, "large": 1e18, "huge": 3e38, "NaN": np.nan, "infinite": np.inf}
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_vectors_leave_out_no_ordinary_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str, metric: Metric
+) -> None:
+    """A third of the rows are odd: merged ones with and without index, and unmerged ones; by filters, and without room."""
+    monkeypatch.setattr(merged, "FLAT_ROWS_MAX", 0)
+    columns = pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("c", pa.int64()), ("v", pa.list_(pa.float32(), 8))]
+    )
+    made, rng = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",)), np.random.default_rng(1)
+    vectors = rng.standard_normal((440, 8)).astype(np.float32)
+    indexed_too = (odd, metric) != ("huge", "l2")  # Lance builds no index of these
+    strange = np.array([id for id in range(440) if id % 3 == 0 and (id >= 300 or indexed_too)])
+    vectors[strange] = np.clip(vectors[strange], -1, 1)
+    if np.isfinite(ODD[odd]):
+        vectors[strange] *= np.float32(ODD[odd])
+    else:
+        vectors[strange, 3] = ODD[odd]
+
+    def write(ids: range, *, flush: bool) -> None:
+        rows = [Operation(Op.UPSERT, (id,), {"c": id % 10, "v": vectors[id].tolist()}) for id in ids]
+        made.generation(0, rows, flush=flush)
+        if flush:
+            made.round(MergeLimits(adopt_rows=1))
+
+    write(range(300), flush=True)
+    made.dataset.create_index("v", "IVF_FLAT", num_partitions=2, metric=metric)
+    write(range(300, 400), flush=True)
+    write(range(400, 440), flush=False)
+    for room, top in itertools.product((1 << 28, 0), (None, 8, 1)):
+        opened = open_table(made.uri, cache_bytes_max=room)
+        ids = np.array([id for id in range(440) if top is None or id % 10 < top])
+        for query in rng.standard_normal((5, 8)).astype(np.float32):
+            apart = brute(vectors[ids].astype(np.float64), query.astype(np.float64), metric)
+            best = ids[np.argsort(apart, kind="stable")][: min(10, int(np.isfinite(apart).sum()))]
+            filter = None if top is None else f"c < {top}"
+            found = opened.search(
+                query, metric=metric, filter=filter, limit=10, nprobes=2, vector_column="v"
+            ).to_arrow()
+            assert set(best) - set(strange) <= set(found["id"].to_pylist()), (room, top)
+    made.close()
+
+
+def brute(stored: Vectors, query: Vectors, metric: Metric) -> Vectors:
+    """Distances by their definitions, infinite where float32 has none."""
+    with np.errstate(all="ignore"):
+        products = stored @ query
+        lengths = np.sqrt((stored**2).sum(axis=1)) * np.sqrt((query**2).sum())
+        known = {"l2": ((stored - query) ** 2).sum(axis=1), "dot": 1 - products, "cosine": 1 - products / lengths}
+        found = known[metric].astype(np.float32).astype(np.float64)
+    return np.where(np.isfinite(found), found, np.inf)
