@@ -36,7 +36,7 @@ from lancewal_flusher.define.register import (
     register,
     store_error,
 )
-from lancewal_flusher.define.topic import brokers_of, check_carries, no_warning, unpacks_unseen
+from lancewal_flusher.define.topic import brokers_of, check_carries, no_dead_letter_topic, no_warning, unpacks_unseen
 from lancewal_flusher.define.unique_keys import check_unique_keys
 
 if TYPE_CHECKING:
@@ -83,7 +83,10 @@ def attach_table(
     if look_only:
         if nullable:
             warn(f"{nullable} of the Lance table would be declared not nullable, in a commit of its own")
-        return first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
+        contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
+        if missing := no_dead_letter_topic(inspector, contract):
+            warn(missing)
+        return contract
     checked, changes = pinned.version, 0
     # Step 1
     if nullable:
@@ -97,6 +100,8 @@ def attach_table(
     if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
     contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    if missing := no_dead_letter_topic(inspector, contract):
+        warn(missing)
     return register(folder, pinned, contract)
 
 

@@ -38,7 +38,7 @@ from lancewal_flusher.define.register import (
     register,
     store_error,
 )
-from lancewal_flusher.define.topic import brokers_of, check_carries, no_warning, unpacks_unseen
+from lancewal_flusher.define.topic import brokers_of, check_carries, no_dead_letter_topic, no_warning, unpacks_unseen
 
 if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicInspector
@@ -80,7 +80,10 @@ def create_table(
         if unseen:
             warn(unseen)
         columns = columns_of(there, rows) if there is not None else _columns_without_table(rows)
-        return first_contract(table, columns, rows, settings.table, topic, start)
+        contract = first_contract(table, columns, rows, settings.table, topic, start)
+        if missing := no_dead_letter_topic(inspector, contract):
+            warn(missing)
+        return contract
     # Step 1
     if there is None:
         # Without a retry: of two at once, the one that comes second would overwrite the other's table with its own.
@@ -95,6 +98,8 @@ def create_table(
     # Steps 2 to 4
     pinned = table.newest()
     contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    if missing := no_dead_letter_topic(inspector, contract):
+        warn(missing)
     return register(Folder(address.store(), table, address.way()), pinned, contract)
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lancewal_core.errors import TopicUnsuitable
+from lancewal_core.errors import KafkaForbidden, TopicMissing, TopicUnsuitable
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
+from lancewal_core.table.contract import Contract
 
 if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicInspector, TopicState
@@ -42,6 +43,21 @@ def unpacks_unseen(topic: TopicState) -> str | None:
         f"topic {topic.topic!r} has compression.type={compression}: {found}. Where producers are not trusted set it to "
         "uncompressed: max.message.bytes then counts unpacked bytes"
     )
+
+
+def no_dead_letter_topic(inspector: TopicInspector, contract: Contract) -> str | None:
+    """Return a warning where the contract's dead-letter topic does not exist: ingest would wait at its first dead letter."""
+    name = contract.dead_letters
+    try:
+        inspector.identify(name)
+    except TopicMissing:
+        return (
+            f"the dead-letter topic {name!r} does not exist, and ingest waits at the first record that is to go there. "
+            "Create it before ingest starts, or name another one by `lancewal table alter --dead-letter-topic`"
+        )
+    except KafkaForbidden:  # ingest may have rights that whoever makes the table has not
+        return None
+    return None
 
 
 def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -> None:

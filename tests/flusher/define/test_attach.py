@@ -148,7 +148,7 @@ def attach_settings(settings_: Settings, **table: Any) -> Settings:
         (rows(("a", 1), ("a", 1), ("b", 2)), DuplicateKeys, ["1 primary keys", "(region='a', id=1) 2 times"]),
         (rows(("a", 1), ("a", None)), InvalidSchema, ["'id' is null in 1 rows"]),
         (THREE.append_column("big", pa.array(["x"] * 3, pa.large_string())), InvalidSchema, ["'big'", "large_string"]),
-        (THREE.append_column("_own", pa.array([1] * 3)), InvalidSchema, ["'_own'"]),
+        (THREE.append_column("_Score", pa.array([1] * 3)), InvalidSchema, ["'_Score'", "reserved"]),
         (THREE.drop_columns(["id"]), InvalidSchema, ["'id'", "not among"]),
         (
             THREE.append_column("s", pa.array([{"x": 1}] * 3, pa.struct([pa.field("x", pa.int8(), nullable=False)]))),

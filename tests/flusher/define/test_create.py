@@ -230,6 +230,20 @@ def test_what_batches_unpack_to_is_not_limited(
     assert said is None or f"compression.type={compression}" in said
 
 
+@pytest.mark.parametrize("named", ["", "letters"])
+def test_a_dead_letter_topic_that_is_missing(kafka: KafkaBroker, topic: str, tmp_path: Path, named: str) -> None:
+    letters = f"{topic}-{named}" if named else f"{topic}.dead-letters"
+    servers, terms = kafka.bootstrap_servers, {"dead_letter_topic": letters if named else ""}
+    said: dict[str, list[str]] = {"looked": [], "missing": [], "there": []}
+    create_table(table_settings(tmp_path / "a", servers, topic, **terms), warn=said["looked"].append, look_only=True)
+    create_table(table_settings(tmp_path / "a", servers, topic, **terms), warn=said["missing"].append)
+    make_topic(servers, letters)
+    create_table(table_settings(tmp_path / "b", servers, topic, **terms), warn=said["there"].append)
+    of_letters = {act: [text for text in texts if repr(letters) in text] for act, texts in said.items()}
+    assert {act: len(texts) for act, texts in of_letters.items()} == {"looked": 1, "missing": 1, "there": 0}
+    assert "--dead-letter-topic" in of_letters["missing"][0]
+
+
 def test_keys_of_another_system(kafka: KafkaBroker, topic_name: str, folder: Path) -> None:
     servers, encoding = kafka.bootstrap_servers, {"format": {"key": "bytes"}}
     make_topic(servers, topic_name, config={"cleanup.policy": "compact"})
