@@ -47,6 +47,9 @@ class Records:
         self.headers.extend(more.headers)
 
 
+UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\udcff", None)]
+"""Stands for headers of which a name is not UTF-8.  The name is a lone surrogate, which no client decodes to."""
+
 # Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
 PARTITION: Any = Message.partition
 _OFFSET: Any = Message.offset
@@ -62,8 +65,25 @@ def as_records(messages: Sequence[Message]) -> Records:
         list(map(_MILLISECONDS, map(Message.timestamp, messages))),
         list(map(Message.key, messages)),
         list(map(Message.value, messages)),
-        list(map(_HEADERS, messages)),
+        _headers(messages),
     )
+
+
+def _headers(messages: Sequence[Message]) -> list[list[tuple[str, bytes | None]] | None]:
+    """The headers of each message, ``UNREADABLE_HEADERS`` where a name is not UTF-8.
+
+    Each message is asked once: the client's second answer would hold a null name, and comparing it ends the process.
+    """
+    asked = map(_HEADERS, messages)
+    found: list[list[tuple[str, bytes | None]] | None] = []
+    while len(found) < len(messages):
+        try:
+            found.extend(asked)  # what came before an error stays in the list
+        except (UnicodeDecodeError, SystemError) as error:  # the client may give a result and an error at once
+            if not isinstance(error.__cause__ or error, UnicodeDecodeError):
+                raise
+            found.append(UNREADABLE_HEADERS)
+    return found
 
 
 def by_partition(messages: Sequence[Message]) -> dict[int, Records]:

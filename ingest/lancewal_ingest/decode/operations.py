@@ -5,12 +5,14 @@
 2. The headers of a dead letter that is the whole record pass: whoever produces it to its topic again need not take them off.
 3. A cut letter is no record: it has no value because that was left out, and would delete the row of its key, or of another key
    where the key is cut.  It is refused, and so is a letter about one (``original.``), however often they come back.
+4. A record is bad where the name of a header is not UTF-8: which operation its headers name is unknown.
 """
 
 from __future__ import annotations
 
 from lancewal_core.rows.schema import Op
 from lancewal_ingest.decode.outcomes import Refusal
+from lancewal_kafka.records import UNREADABLE_HEADERS
 
 OP_HEADER = "lancewal.op"
 
@@ -34,12 +36,14 @@ Headers = list[tuple[str, bytes | None]] | None
 def op_of(headers: Headers) -> Op | None:
     """The operation that the headers name, None when they name none.
 
-    Raises ``Refusal`` of kind ``cut_letter``, ``unknown_header`` or ``unknown_op``.
+    Raises ``Refusal`` of kind ``unreadable_header``, ``cut_letter``, ``unknown_header`` or ``unknown_op``.
     """
+    if headers == UNREADABLE_HEADERS:
+        raise Refusal("unreadable_header", "expected header names in UTF-8")
     if any(name in _OF_CUT for name, _ in headers or ()):
         raise Refusal(
             "cut_letter",
-            "expected a record: this is a cut dead letter, without the value (lancewal.source says where its record lies)",
+            "expected a record: this is a dead letter that lacks a part of its record (lancewal.source says where the record lies)",
         )
     for name, _ in headers or ():
         if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN:

@@ -14,6 +14,7 @@ TOO_LARGE = "too_large"
 
 KINDS: dict[str, str] = {
     TOO_LARGE: "key, value and headers together are longer than record_bytes_max, or the row takes more than 512 MiB",
+    "unreadable_header": "the name of a header is not UTF-8, so nobody knows what the record does",
     "cut_letter": "a dead letter without its record's value, produced to the table's topic as if it were the record",
     "unknown_header": "a header whose name begins with lancewal. is neither lancewal.op nor one of a whole dead letter",
     "unknown_op": "the header lancewal.op is there twice or is not upsert, patch or delete",

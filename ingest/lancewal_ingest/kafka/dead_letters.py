@@ -7,6 +7,7 @@ Guarantees
     ours is there as ``original.<name>``: under our names stand our headers alone.
  3. A letter that cannot be so, because the record is ``too_large`` or the topic refuses it for its size, is *cut*: no value,
     none of the record's headers, and the first ``KEY_BYTES_MAX`` of its key.  Three headers more say how long they were.
+    A letter whose record's headers cannot be read lacks these alone; ``lancewal.headers.bytes`` is then ``unknown``.
  4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are acknowledged.
  5. Letters are made and sent ``AT_ONCE``, and the next ones once these are acknowledged: with its headers a letter takes
     some 3 KB here and in the client, whatever its record took.
@@ -56,7 +57,7 @@ from lancewal_ingest.decode.operations import (
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Rejected
 from lancewal_kafka.clients import shared_properties
 from lancewal_kafka.errors import error_of, explained, not_accepted
-from lancewal_kafka.records import Records
+from lancewal_kafka.records import UNREADABLE_HEADERS, Records
 from lancewal_kafka.topic import TopicInspector
 
 _CONNECT = "__connect.errors."
@@ -65,6 +66,7 @@ KEY_BYTES_MAX = 1_000
 AT_ONCE = 4_000
 """Most letters that wait for their acknowledgement.  What their records hold is bounded by the segment that they are of."""
 _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
+_UNKNOWN = b"unknown"
 _LARGEST_MESSAGE = 1_000_000_000
 """librdkafka's upper bound: what is too large is for the broker to say."""
 
@@ -84,7 +86,8 @@ class _Letter:
             _VALUE_BYTES: len(self.value or b""),
             _HEADERS_BYTES: record_bytes(None, None, list(self.headers)),
         }
-        ours = [*self.ours, *((name, str(length).encode()) for name, length in lengths.items())]
+        told = dict(self.ours)
+        ours = [*self.ours, *((name, str(length).encode()) for name, length in lengths.items() if name not in told)]
         return replace(self, key=self.key and self.key[:KEY_BYTES_MAX], value=None, headers=(), ours=ours)
 
 
@@ -129,7 +132,10 @@ class KafkaDeadLetters:
     def _letter(self, region: Region, records: Records, rejected: Rejected) -> _Letter:
         at = bisect_left(records.offsets, rejected.offset)
         key, value, headers = records.keys[at], records.values[at], records.headers[at] or []
-        letter = _Letter(rejected.offset, key, value, headers, self._headers(region, rejected))
+        ours = self._headers(region, rejected)
+        if headers == UNREADABLE_HEADERS:
+            headers, ours = [], [*ours, (_HEADERS_BYTES, _UNKNOWN)]
+        letter = _Letter(rejected.offset, key, value, headers, ours)
         return letter.cut() if rejected.kind == TOO_LARGE else letter
 
     def _deliver(self, letters: Sequence[_Letter]) -> list[_Letter]:
