@@ -6,6 +6,10 @@ may live longer, but never shorter for its age.  Of a compacted topic a delete g
 cleaned, at the earliest: the horizon is at most the rest of that time since the durable position has last moved, or since
 the oldest record came, whichever is later: who reads old records all the time loses nothing.
 
+A timestamp is a producer's word.  Where it was older than the retention when this process first saw the record as the oldest,
+or in the future, it says nothing about when Kafka deletes the record.  The horizon then counts from that first sight, so that
+a backfill of old times holds back no partition.
+
 What cannot be known from it: when ``retention.bytes`` or somebody's DeleteRecords will strike; the offsets that are left
 between the first one and the durable position (*reserve*) show that.
 
@@ -32,7 +36,9 @@ class Oldest:
 
     position: Position
     timestamp_ms: int
-    """Kafka's, milliseconds since 1970."""
+    """Kafka's, milliseconds since 1970; a producer may have set it to anything."""
+    seen_ms: int | None = None
+    """When this process first saw the record as the oldest, by its own clock; None where only the timestamp counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +76,19 @@ class RetentionFacts:
         if self.lows.get(partition, 0) > self.durable[partition]:
             return 0.0
         found = self.oldest.get(partition)
-        age_s = 0.0 if found is None else max(0.0, (now_ms - found.timestamp_ms) / 1000)
+        age_s = 0.0 if found is None else self._age_s(found, now_ms)
         moved_ms = self.moved_ms.get(partition)
         unread_s = age_s if moved_ms is None else min(age_s, max(0.0, (now_ms - moved_ms) / 1000))
         if math.isnan(self.retention_s):
             return math.nan
         return max(0.0, min(self.retention_s - age_s, self.tombstones_s - unread_s))
+
+    def _age_s(self, oldest: Oldest, now_ms: int) -> float:
+        """Seconds that the record has waited: since its timestamp where that can be true, else since it was seen."""
+        seen_ms = oldest.timestamp_ms if oldest.seen_ms is None else oldest.seen_ms
+        told_s = (seen_ms - oldest.timestamp_ms) / 1000
+        since_ms = oldest.timestamp_ms if 0 <= told_s <= self.retention_s else seen_ms
+        return max(0.0, (now_ms - since_ms) / 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,11 +166,16 @@ class TopicWatch:
         }
 
     def _oldest(self, behind: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> dict[int, Oldest]:
-        before = self._answers.retention.oldest
-        found = {p: Oldest(at, consumed_ms[p]) for p, at in behind.items() if p in consumed_ms}
+        before, now_ms = self._answers.retention.oldest, self._clock.now_ms()
+        # What was seen at the same position before was seen then.
+        seen = {
+            p: now_ms if (was := before.get(p)) is None or was.position != at or was.seen_ms is None else was.seen_ms
+            for p, at in behind.items()
+        }
+        found = {p: Oldest(at, consumed_ms[p], seen[p]) for p, at in behind.items() if p in consumed_ms}
         found |= {
             p: before[p] for p, at in behind.items() if p not in found and p in before and before[p].position == at
         }
         fetched = self._retention.timestamps({p: at for p, at in behind.items() if p not in found})
-        found |= {p: Oldest(behind[p], at_ms) for p, at_ms in fetched.items()}
+        found |= {p: Oldest(behind[p], at_ms, seen[p]) for p, at_ms in fetched.items()}
         return {p: before[p] for p in behind if p in before} | found

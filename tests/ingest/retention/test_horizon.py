@@ -89,6 +89,27 @@ def test_the_horizon_of_a_compacted_topic(
     assert facts.horizons(NOW_MS)[0] == pytest.approx(expected, nan_ok=True)
 
 
+@pytest.mark.parametrize(
+    ("told_s", "waited_s", "expected"),
+    [
+        (NOW_MS / 1000, 0, HOUR),  # of 1970
+        (NOW_MS / 1000, 600, HOUR - 600),
+        (NOW_MS / 1000, HOUR + 1, 0.0),
+        (HOUR + 1, 600, HOUR - 600),
+        (HOUR - 60, 30, 30),  # a time that can be true
+        (-(2**50), 600, HOUR - 600),  # of the future
+        (-60, 600, HOUR - 600),
+    ],
+)
+def test_a_time_that_cannot_be_true_counts_from_when_the_record_was_seen(
+    told_s: float, waited_s: float, expected: float
+) -> None:
+    oldest = {0: Oldest(Position(10), NOW_MS - int(told_s * 1000), NOW_MS)}
+    later_ms = NOW_MS + int(waited_s * 1000)
+    assert RetentionFacts(HOUR, at(10), at(0), oldest).horizons(later_ms) == {0: expected}
+    assert RetentionFacts(HOUR, at(10), at(11), oldest).horizons(later_ms) == {0: 0.0}  # Kafka has deleted it
+
+
 def test_time_goes_on_without_answers() -> None:
     facts = RetentionFacts(HOUR, at(10), at(0), {0: Oldest(Position(10), NOW_MS)})
     assert [facts.horizons(NOW_MS + s * 1000)[0] for s in (0, 60, 3599, 4000)] == [3600, 3540, 1, 0]
@@ -213,6 +234,21 @@ def test_a_record_is_looked_at_once_and_only_where_nobody_has_it() -> None:
     watching.progress.durable = at(20, 17)
     watching.answers.times = {}
     assert watching.look()[1] == HOUR - 300 - TOPIC_CHECK_S
+
+
+@pytest.mark.parametrize("at_ms", [0, 1, 2**62])
+def test_a_backfill_of_odd_times_holds_back_no_partition(at_ms: int) -> None:
+    watching = Watching()
+    watching.topic.positions, watching.answers.times = at(20, 20), {1: at_ms}
+    watching.progress.oldest_consumed_ms = {0: at_ms}
+    assert watching.look() == {0: HOUR, 1: HOUR}
+    # The same offsets wait still, one of them consumed meanwhile: they count from the first look.
+    watching.progress.oldest_consumed_ms = {0: at_ms, 1: at_ms}
+    assert watching.look() == {0: HOUR - TOPIC_CHECK_S, 1: HOUR - TOPIC_CHECK_S}
+    watching.progress.durable = at(15, 10)
+    assert watching.look() == {0: HOUR, 1: HOUR - 2 * TOPIC_CHECK_S}
+    watching.answers.first = {1: Position(11)}
+    assert watching.look()[1] == 0.0
 
 
 def test_what_kafka_has_deleted_is_not_looked_for() -> None:
