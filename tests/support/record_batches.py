@@ -1,6 +1,6 @@
-"""Record batches built by hand, and sent by Kafka's wire protocol: everything that a producer controls, and no client refuses.
+"""Record batches built by hand, and sent by Kafka's wire protocol: what a producer controls, and no client refuses.
 
-A broker checks a batch's magic, checksum, sizes and the offsets in it.  It looks neither into keys and values nor into headers.
+A broker checks a batch's magic, checksum, sizes and offsets.  It looks neither into keys and values nor into headers.
 """
 
 from __future__ import annotations

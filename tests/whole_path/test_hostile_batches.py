@@ -10,7 +10,6 @@ import pytest
 
 from lancewal_demo.stack import KafkaBroker
 from tests.support.record_batches import CONTROL, GZIP, NOW_MS, TRANSACTIONAL, RawRecord, batch_of, send_batch
-from tests.support.whole_path import until
 from tests.whole_path.feed import Record
 from tests.whole_path.test_bad_records import headers_of, read_letters
 from tests.whole_path.world import World, make_world

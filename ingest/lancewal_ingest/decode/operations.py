@@ -43,7 +43,7 @@ def op_of(headers: Headers) -> Op | None:
     if any(name in _OF_CUT for name, _ in headers or ()):
         raise Refusal(
             "cut_letter",
-            "expected a record: this is a dead letter that lacks a part of its record (lancewal.source says where the record lies)",
+            "expected a record: this dead letter lacks a part of its record (lancewal.source says where the record lies)",
         )
     for name, _ in headers or ():
         if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN:
