@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Sequence
 
 import lance
 import pyarrow as pa
 
-from lancewal_core.errors import InvalidInput
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.rows.own_rows import whole_arrays
-
-_TEXTS = re.compile("""'[^']*'|"[^"]*\"""")
-_OF_LANCE = re.compile(r"(?<![\w.`])`?(_row\w*)", re.IGNORECASE)
-"""Columns that Lance makes up of where a row lies: an unmerged row lies nowhere.  A member of a struct has a dot before it."""
+from lancewal_reader.forms.conditions import for_lance, refused
 
 
 def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> pa.Table:
@@ -31,17 +26,14 @@ def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> p
     )
 
 
-def check_filter(schema: pa.Schema, filter: str | None) -> None:
-    """Raise ``InvalidInput`` for a filter that Lance does not take for this schema."""
+def check_filter(schema: pa.Schema, filter: str | None) -> str | None:
+    """Return the filter as a condition for Lance; raise ``InvalidInput`` for one that is not accepted."""
     if filter is None:
-        return
+        return None
+    condition = for_lance(schema, filter)
     dataset = lance.write_dataset(schema.empty_table(), f"memory://{uuid.uuid4().hex}", schema=schema)
     try:
-        dataset.scanner(filter=filter).explain_plan()
+        dataset.scanner(filter=condition).explain_plan()
     except (ValueError, OSError, RuntimeError) as error:  # a panic too: of what Lance has not implemented
-        raise InvalidInput(f"filter {filter!r} is not accepted: {first_line(error)}") from error
-    found = _OF_LANCE.search(_TEXTS.sub("''", filter))
-    if found is not None:
-        raise InvalidInput(
-            f"filter {filter!r} names {found[1]!r}, which is no column of the table: it has {schema.names}"
-        )
+        raise refused(filter, first_line(error)) from error
+    return condition

@@ -349,5 +349,4 @@ class Table:
         self, columns: Sequence[str] | None, filter: str | pc.Expression | None, **read: Unpack[Read]
     ) -> Wanted:
         wanted = wanted_of(self.schema, columns, filter, read_options(**read))
-        check_filter(self.schema, wanted.filter)
-        return wanted
+        return replace(wanted, filter=check_filter(self.schema, wanted.filter))

@@ -22,7 +22,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
@@ -109,7 +109,7 @@ def _pin(wanted: SparkOptions, context: PlanContext) -> PinnedRead:
         if unknown or len(set(wanted.columns)) != len(wanted.columns):
             wrong = f"{unknown} unknown" if unknown else "a name is there twice"
             raise InvalidInput(f"option columns: {wrong}; the table has {names}")
-    check_filter(contract.rows.table, wanted.filter)
+    wanted = replace(wanted, filter=check_filter(contract.rows.table, wanted.filter))
     for _ in range(PLANS_MAX):
         plan = _plan(wanted, context)
         try:

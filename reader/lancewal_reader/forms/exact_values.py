@@ -1,0 +1,155 @@
+"""Literals beside columns whose digits count: integers, decimals, days and times.
+
+The values of such a type lie on a grid, such as cents or seconds.  A literal is compared with the grid by integers alone, so
+no digit passes through a float.  A literal between two steps of the grid keeps its meaning: ``at < 0.5 s`` is ``at <= 0 s``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_reader.forms.narrow_times import PER_SECOND
+from lancewal_reader.forms.sql_literals import literal
+
+_NS = 1_000_000_000
+_DAY_NS = 86_400 * _NS
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | re.ASCII)
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?\s*(Z|[+-]\d\d:?\d\d)?)?", re.ASCII | re.IGNORECASE
+)
+_DIGITS_MAX = 200
+ANY_DECIMAL = pa.decimal256(76, 38)
+"""The type of arithmetic with decimals: its scale is Lance's choice."""
+
+
+class Inexact(Exception):
+    """A literal that does not compare exactly with a type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A day or a time, in nanoseconds since 1970."""
+
+    ns: int
+
+
+Value = decimal.Decimal | str | Moment
+
+
+def counts_digits(type_: pa.DataType | None) -> bool:
+    return type_ is not None and (
+        pa.types.is_integer(type_)
+        or pa.types.is_decimal(type_)
+        or pa.types.is_date32(type_)
+        or pa.types.is_timestamp(type_)
+    )
+
+
+def example(type_: pa.DataType) -> str:
+    """A literal that compares exactly with the type."""
+    if pa.types.is_decimal(type_):
+        return "0" if type_.scale == 0 else "0." + "5".ljust(min(type_.scale, 4), "0")
+    if pa.types.is_date32(type_):
+        return "date '2026-01-02'"
+    if pa.types.is_timestamp(type_):
+        return "timestamp '2026-01-02 03:04:05'"
+    return "2" if pa.types.is_integer(type_) else "'text'"
+
+
+def number(text: str) -> decimal.Decimal:
+    """Raise ``Inexact`` for a text that is not a plain number."""
+    if _NUMBER.fullmatch(text.strip()) is None or len(text) > _DIGITS_MAX:
+        raise Inexact
+    return decimal.Decimal(text.strip())
+
+
+def moment(text: str) -> Moment:
+    """A day, or a time in UTC or with an offset; raise ``Inexact`` for another text."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise Inexact
+    day, time, fraction, zone = found.groups()
+    zone = "+00:00" if zone is None or zone in "Zz" else zone
+    try:
+        at = datetime.datetime.fromisoformat(f"{day}T{time or '00:00'}{zone}")
+    except ValueError:
+        raise Inexact from None
+    passed = at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return Moment((passed.days * 86_400 + passed.seconds) * _NS + int((fraction or "0").ljust(9, "0")))
+
+
+def place(value: Value, type_: pa.DataType) -> tuple[int, bool]:
+    """The last step of the type's grid at or before the value, and whether the value lies on it."""
+    if pa.types.is_integer(type_) or pa.types.is_decimal(type_):
+        if isinstance(value, str) and pa.types.is_decimal(type_):
+            value = number(value)
+        if not isinstance(value, decimal.Decimal):
+            raise Inexact
+        steps, rest = _scaled(value, type_.scale if pa.types.is_decimal(type_) else 0)
+        if pa.types.is_integer(type_):
+            signed = pa.types.is_signed_integer(type_)
+            low, high = (
+                (-(2 ** (type_.bit_width - 1)), 2 ** (type_.bit_width - 1)) if signed else (0, 2**type_.bit_width)
+            )
+            if rest or not low <= steps < high:
+                raise Inexact
+        elif abs(steps) >= 10**type_.precision:
+            raise Inexact
+        return steps, not rest
+    if isinstance(value, str):
+        value = moment(value)
+    if not isinstance(value, Moment):
+        raise Inexact
+    unit = _DAY_NS if pa.types.is_date32(type_) else _NS // PER_SECOND[type_.unit]
+    steps, behind = divmod(value.ns, unit)
+    if not -(2**63) <= steps < 2**63:
+        raise Inexact
+    return steps, not behind
+
+
+def _scaled(value: decimal.Decimal, scale: int) -> tuple[int, bool]:
+    """The floor of the value times ``10 ** scale``, and whether something is left."""
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    whole = int("".join(map(str, digits))) * (-1 if sign else 1)
+    if exponent + scale >= 0:
+        return whole * 10 ** (exponent + scale), False
+    steps, rest = divmod(whole, 10 ** -(exponent + scale))
+    return steps, rest != 0
+
+
+def said(steps: int, type_: pa.DataType) -> str:
+    """A value of the type, as a literal of Lance's SQL."""
+    if pa.types.is_decimal(type_):
+        with decimal.localcontext(prec=_DIGITS_MAX):
+            return (
+                f"CAST('{decimal.Decimal(steps).scaleb(-type_.scale):f}' AS DECIMAL({type_.precision}, {type_.scale}))"
+            )
+    if pa.types.is_integer(type_):
+        return str(steps) if steps > -(2**63) else f"CAST('{steps}' AS BIGINT)"
+    stored = pa.int32() if pa.types.is_date32(type_) else pa.int64()
+    try:
+        return literal(pa.scalar(steps, stored).cast(type_ if pa.types.is_date32(type_) else pa.timestamp(type_.unit)))
+    except (OverflowError, pa.ArrowInvalid):
+        raise Inexact from None
+
+
+def free_decimal(value: decimal.Decimal) -> str:
+    """A number as a decimal with its own digits."""
+    with decimal.localcontext(prec=_DIGITS_MAX):
+        text = f"{value:f}"
+    whole, _, fraction = text.lstrip("-").partition(".")
+    if len(whole) + len(fraction) > 38:
+        raise Inexact
+    return f"CAST('{text}' AS DECIMAL({len(whole) + len(fraction)}, {len(fraction)}))"
+
+
+def said_alone(value: Moment) -> str:
+    """A moment that stands beside no column."""
+    type_ = pa.timestamp("ns" if value.ns % 1_000 else "us")
+    return said(place(value, type_)[0], type_)

@@ -1,0 +1,357 @@
+"""Filters as text: whole, exact and bounded.  The oracle is Python's own decimals, integers and dates."""
+
+from __future__ import annotations
+
+import operator
+import re
+import subprocess
+import sys
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lancewal_core.errors import InvalidInput
+from lancewal_reader.filter import check_filter, filter_rows
+from lancewal_reader.forms.conditions import for_lance
+from lancewal_reader.forms.expressions import sql_of
+
+_FARE = pa.decimal128(10, 2)
+_DAY = date(2026, 1, 2)
+_EPOCH = datetime(1970, 1, 1)
+ROWS = pa.table(
+    {
+        "n": pa.array(range(4), pa.int64()),
+        "u8": pa.array([1, 200, 3, None], pa.uint8()),
+        "u64": pa.array([2**64 - 1, 0, 2**63, None], pa.uint64()),
+        "fare": pa.array([Decimal("2.50"), Decimal("-1.00"), Decimal("0.01"), None], _FARE),
+        "fine": pa.array([Decimal("0.1234567890123456789"), None, Decimal(1), Decimal(-1)], pa.decimal128(38, 19)),
+        "Day": pa.array([_DAY, date(1, 1, 1), date(9999, 12, 31), None]),
+        "s": pa.array([0, 1_767_312_000, -1, None], pa.timestamp("s")),
+        "ms": pa.array([0, 1_767_312_000_001, -1, None], pa.timestamp("ms", "UTC")),
+        "us": pa.array([0, 1_767_312_000_000_001, -1, None], pa.timestamp("us", "UTC")),
+        "ns": pa.array([0, 1_767_312_000_000_000_001, -1, None], pa.timestamp("ns")),
+        "text": ["a", "it's", None, "`b`"],
+        "st": pa.array(
+            [{"Cost": Decimal("2.50"), "at": 1}, None, {"Cost": None, "at": -1}, {"Cost": Decimal("9.99"), "at": 0}],
+            pa.struct([("Cost", _FARE), ("at", pa.timestamp("s"))]),
+        ),
+        "tags": pa.array([[Decimal("2.50")], [], None, [None]], pa.list_(_FARE)),
+    }
+)
+
+
+DATASET = lance.write_dataset(ROWS, "memory://conditions")
+
+
+def found(filter: str) -> list[int]:
+    """Rows that pass."""
+    passed: list[int] = (
+        DATASET.scanner(columns=["n"], filter=for_lance(ROWS.schema, filter)).to_table()["n"].to_pylist()
+    )
+    return passed
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        *(
+            " AN fare > 2",
+            ", fare > 2",
+            " LIMIT 5",
+            " xyz",
+            ")",
+            "; n = 2",
+            ";;",
+            " fare > 2",
+            " = 1",
+            " OR",
+            " ORDER BY n",
+        ),
+        *(" FROM t", " GROUP BY n", "\x00", " /* open", " 'a'", " `n`", " AS x", "::", " UNION SELECT 1", " -- x\n, n"),
+    ],
+)
+def test_nothing_may_follow_the_expression(rest: str) -> None:
+    with pytest.raises(InvalidInput, match="is not accepted"):
+        check_filter(ROWS.schema, "n = 1" + rest)
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
+        ("n = 1;", [1]),
+        ("n = 1 -- OR n = 2", [1]),
+        ("n = 1 /* OR ' */ OR n = 3", [1, 3]),
+        ("text = 'it''s' OR text = '`b`'", [1, 3]),
+        ('text = "it\'s"', [1]),
+        ("N = 1 or not (`n` < 3)", [1, 3]),
+        ("n = 1 OR n = 2 AND n = 3", [1]),
+        ("NOT n = 1 AND n <> 2", [0, 3]),
+        ("n - 1 - 1 = 0", [2]),
+        ("n - (1 - 1) = 1 AND n % 2 = 1", [1]),
+        ("n NOT IN (1, 2) AND n NOT BETWEEN 3 AND 4", [0]),
+        ("text IS NOT NULL AND text NOT LIKE '%b%' AND starts_with(lower(text), 'a')", [0]),
+    ],
+)
+def test_whole_expressions(filter: str, expected: list[int]) -> None:
+    assert found(filter) == expected
+
+
+_SIGNS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def _values(column: str) -> list[Any]:
+    """Decimals, or nanoseconds since 1970 of days and times."""
+    values = pc.struct_field(ROWS["st"], column[3:]) if column.startswith("st.") else ROWS[column]
+    if pa.types.is_timestamp(values.type):
+        unit = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[values.type.unit]
+        return [None if value is None else value * unit for value in values.cast(pa.int64()).to_pylist()]
+    if pa.types.is_date(values.type):
+        return [
+            None if value is None else (value - _EPOCH.date()).days * 86_400 * 10**9 for value in values.to_pylist()
+        ]
+    return [None if value is None else Decimal(value) for value in values.to_pylist()]
+
+
+def _moment(ns: int) -> str:
+    return f"{_EPOCH + timedelta(seconds=ns // 10**9)}.{ns % 10**9:09}"
+
+
+def _cases() -> list[tuple[str, Any, list[str]]]:
+    """A column, a value and the forms of the value as literals."""
+    cases: list[tuple[str, Any, list[str]]] = []
+    for column in ("fare", "fine", "st.Cost", "ST.cost", "FARE", "`fare`"):
+        for digits in (
+            "2.50",
+            "2.5",
+            "2.505",
+            "2",
+            "-1",
+            "-1.004",
+            "0.1234567890123456789",
+            "0.12345678901234567891",
+            "9.99",
+        ):
+            scale = len(digits.partition(".")[2])
+            cast = f"CAST({digits} AS decimal(38, {scale}))"
+            texts = [digits, f"'{digits}'", cast, f"'{digits}'::DECIMAL(38,{scale})", f"decimal '{digits}'"]
+            cases.append((column, Decimal(digits), texts))
+    for column in ("Day", "s", "ms", "us", "ns", "st.at", "day"):
+        for ns in (0, 500_000_000, -500_000_000, 1_767_312_000 * 10**9, 1_767_312_000_000_000_001, 1, -1, 10**9):
+            text = _moment(ns)
+            texts = [f"timestamp '{text}'", f"'{text}'", f"CAST('{text}' AS TIMESTAMP)", f"'{text}Z'::timestamp"]
+            cases.append((column, ns, [*texts, f"to_timestamp_nanos({ns})"]))
+        day = 1_767_312_000 * 10**9
+        cases.append((column, day, ["date '2026-01-02'", "'2026-01-02'", "'2026-01-02T01:00:00+01:00'"]))
+    return cases
+
+
+@pytest.mark.parametrize("column", sorted({case[0] for case in _cases()}))
+def test_literals_compare_exactly(column: str) -> None:
+    rng = Random(column)
+    exact = {"ST.cost": "st.Cost", "FARE": "fare", "`fare`": "fare", "day": "Day"}.get(column, column)
+    values = _values(exact)
+    for _, value, texts in (case for case in _cases() if case[0] == column):
+        for text in texts:
+            sign = rng.choice(list(_SIGNS))
+            expected = [n for n, held in enumerate(values) if held is not None and _SIGNS[sign](held, value)]
+            assert found(f"{column} {sign} {text}") == expected, (sign, text)
+            assert found(f"{text} {_TURNED[sign]} {column}") == expected, (sign, text)
+            denied = [n for n, held in enumerate(values) if held is not None and n not in expected]
+            assert found(f"NOT {column} {sign} {text}") == denied, (sign, text)
+            equal = [n for n, held in enumerate(values) if held == value]
+            assert found(f"{column} IN ({text}, {text})") == equal, text
+            assert found(f"{column} NOT IN ({text})") == [
+                n for n, held in enumerate(values) if held is not None and held != value
+            ]
+            assert found(f"{column} BETWEEN {text} AND {text}") == equal, text
+            assert found(f"{column} IS NOT DISTINCT FROM {text}") == equal, text
+
+
+def test_expressions_of_pyarrow_compare_exactly() -> None:
+    late = pa.scalar(500, pa.timestamp("ms"))
+    assert found(sql_of(pc.field("s") < late)) == [0, 2]
+    assert found(sql_of(pc.field("st", "at") < late)) == [2, 3]
+    assert found(sql_of(pc.field("fare") > pa.scalar(Decimal("2.499"), pa.decimal128(20, 3)))) == [0]
+    assert found(
+        sql_of(pc.field("fare").isin(pa.array([Decimal("2.505"), Decimal("2.500")], pa.decimal128(20, 3))))
+    ) == [0]
+    assert found(sql_of(pc.field("Day") < pa.scalar(datetime(2026, 1, 2, 12), pa.timestamp("us")))) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
+        ("u64 = 18446744073709551615", [0]),
+        ("u64 IN (18446744073709551615, 9223372036854775808)", [0, 2]),
+        ("n > -9223372036854775808 AND n = 2.0", [2]),
+        ("fare + 0.005 = 2.505", [0]),
+        ("fare + 0.005 > '2.5049'", [0]),
+        ("coalesce(fare, 7) = 7", [3]),
+        ("array_has(tags, 2.5) OR array_has_any(tags, [2.50, '1'])", [0]),
+        ("0.1 = 0.10000000000000000000000000000000000001", []),
+        ("s < now() AND NOT ns > current_timestamp", [0, 1, 2]),
+        ("CAST(Day AS STRING) = '2026-01-02'", [0]),
+        ("date_part('year', day) = 2026 AND s::date = '1970-01-01'", [0]),
+    ],
+)
+def test_values_beside_others(filter: str, expected: list[int]) -> None:
+    assert found(filter) == expected
+
+
+@pytest.mark.parametrize(
+    ("filter", "column", "type_"),
+    [
+        ("n > 2.5", "n", "int64"),
+        ("u8 > 300", "u8", "uint8"),
+        ("u8 IN (1, 300)", "u8", "uint8"),
+        ("u8 = -1", "u8", "uint8"),
+        ("n = '2'", "n", "int64"),
+        ("n = 99999999999999999999", "n", "int64"),
+        ("fare > 'much'", "fare", "decimal128(10, 2)"),
+        ("fare < 100000000", "fare", "decimal128(10, 2)"),
+        ("fare = 1e300", "fare", "decimal128(10, 2)"),
+        ("fare = date '2026-01-02'", "fare", "decimal128(10, 2)"),
+        ("day = '2 January'", "Day", "date32[day]"),
+        ("day = '2026-02-30'", "Day", "date32[day]"),
+        ("day > 2026", "Day", "date32[day]"),
+        ("s > 1767312000", "s", "timestamp[s]"),
+        ("ns < timestamp '9999-01-01'", "ns", "timestamp[ns]"),
+        ("text = 5", "text", "string"),
+        ("st.cost = 'x'", "st`.`Cost", "decimal128(10, 2)"),
+    ],
+)
+def test_an_error_shows_the_type_and_an_example_that_works(filter: str, column: str, type_: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        check_filter(ROWS.schema, filter)
+    assert f"`{column}`, whose type is {type_}. " in str(raised.value)
+    assert found(str(raised.value).rpartition("An example that works: ")[2]) is not None
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        "fare = CAST('2.505' AS DECIMAL(10, 2))",
+        "round(fare, 1) = 2.5",
+        "Day = date '2026-01-02 10:00'",
+        "n = CAST('2.5' AS BIGINT)",
+    ],
+)
+def test_a_value_that_a_type_would_cut_is_refused(filter: str) -> None:
+    with pytest.raises(InvalidInput, match=r"not exactly a value|through a float"):
+        check_filter(ROWS.schema, filter)
+
+
+HOSTILE = [
+    "+".join(["n"] * 20_000) + " > 1",
+    " OR ".join(["n = 1"] * 100_001),
+    " AND ".join(["n = 1"] * 100_001),
+    "repeat(text, 100000000) = ''",
+    "array_repeat(text, 1000000000) IS NULL",
+    "n" + "::bigint" * 2_000 + " = 1",
+    "(" * 5_000 + "n = 1" + ")" * 5_000,
+    "NOT " * 5_000 + "n = 1",
+    "-" + " -" * 5_000 + "n = 1",
+    "abs(" * 1_000 + "n" + ")" * 1_000 + " = 1",
+    "n = 1" + " IS TRUE" * 5_000,
+    "||".join(["text"] * 5_000) + " = ''",
+    "n = 1 OR (" * 2_000 + "n = 1" + ")" * 2_000,
+    "text = " + "[" * 5_000,
+    "tags" + "[1]" * 5_000 + " = 1",
+    "lpad(text, 1000000000) = ''",
+    "n = $$a$$",
+    "n = ?",
+    "text = N'a'",
+    "n = '" + "'" * 1_000_001,
+    "n = " + "9" * 100_000,
+    "n = 1e999999999",
+    "n IN (" + "9" * 10_000 + ")",
+]
+
+
+def test_hostile_filters_are_refused() -> None:
+    for filter in HOSTILE:
+        with (
+            pytest.raises(InvalidInput, match="is not accepted")
+            if filter != "fare = 1e-999"
+            else pytest.MonkeyPatch.context()
+        ):
+            check_filter(ROWS.schema, filter)
+
+
+def test_the_largest_filters_that_pass_do_not_end_the_process() -> None:
+    """In a process of its own, which Lance would end by a signal."""
+    largest = [
+        " OR ".join(f"n = {n} + {n}" for n in range(5_000)),
+        "n = 1 AND (" * 15 + " OR ".join(["n" + " + 1" * 100 + " > 1"] * 2) + ")" * 15,
+        "abs(" * 39 + "n" + ")" * 39 + " = 1",
+        "NOT " * 40 + "n = 1",
+        " OR ".join(["n" + "::bigint" * 100 + " = 1"] * 5),
+        "||".join(["text"] * 16) + " = ''",
+    ]
+    code = (
+        "import sys, pyarrow as pa\n"
+        "from lancewal_core.errors import InvalidInput\n"
+        "from lancewal_reader.filter import check_filter, filter_rows\n"
+        "rows = pa.table({'n': [1], 'text': ['a']})\n"
+        "for filter in sys.stdin.read().split('\\n'):\n"
+        "    filter_rows(rows, check_filter(rows.schema, filter), ['n'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="\n".join(largest), text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
+@pytest.mark.parametrize("column", ["n", "text"])
+def test_a_long_list_costs_little(column: str) -> None:
+    items = [str(n) if column == "n" else f"'key {n}, ('')'" for n in range(1_000_000 if column == "n" else 100_000)]
+    began = monotonic()
+    made = for_lance(ROWS.schema, f"{column} IN ({', '.join(items)})")
+    assert made == f"`{column}` IN ({', '.join(items)})"
+    assert monotonic() - began < 30  # a second here; Lance takes some ten seconds for them
+
+
+_PAGES = [Path("README.md"), *sorted(Path("docs").rglob("*.md"))]
+_SHOWN = re.compile(r"""filter="([^"]+)"|--filter "([^"]+)"|--filter '([^']+)'""")
+
+
+def test_every_filter_that_a_page_shows_passes() -> None:
+    schema = pa.schema(
+        [
+            *[(name, pa.string()) for name in ("city", "status", "region")],
+            *[(name, pa.int64()) for name in ("id", "a", "unit price")],
+            *[(name, pa.decimal128(18, 4)) for name in ("price", "amount", "total", "fare")],
+            *[("day", pa.date32()), ("at", pa.timestamp("us", "UTC"))],
+        ]
+    )
+    root = Path(__file__).parents[3]
+    shown = {"".join(found) for page in _PAGES for found in _SHOWN.findall((root / page).read_text())}
+    reader = (root / "docs/reference/reader.md").read_text()
+    row = next(line for line in reader.splitlines() if line.startswith("| `filter` | a condition"))
+    shown |= {
+        twice or once for twice, once in re.findall(r"`` (.+?) ``|`([^`]+)`", row) if re.search("[=><]", twice or once)
+    }
+    assert len(shown) >= 10
+    for filter in shown:
+        check_filter(schema, filter)
+
+
+def test_a_time_has_an_offset_or_is_in_utc() -> None:
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    rows = pa.table({"n": [1], "at": pa.array([noon], pa.timestamp("us", "UTC"))})
+    for text in (
+        "2026-01-02 12:00",
+        "2026-01-02T12:00:00.000Z",
+        "2026-01-02 14:30:00+02:30",
+        "2026-01-02 04:00:00-0800",
+    ):
+        assert filter_rows(rows, check_filter(rows.schema, f"at = '{text}'"), ["n"]).num_rows == 1, text
