@@ -43,6 +43,8 @@ _TERMS_MAX = 5_000
 """Terms joined by ``AND`` and ``OR``: Lance takes 8,000, and ends the process at 100,000."""
 _STEPS_MAX = 100
 """Calls, casts and arithmetic in one term: Lance needs 2 s for 500 additions, and ends the process at 1,000 casts."""
+_STEPS_OF_A_CAST = 12
+"""The time that Lance takes doubles with each cast of a cast: 20 take no time, 50 minutes."""
 _JOINED_MAX = 32
 """Texts that are joined: a row may be that many times as long."""
 
@@ -220,8 +222,8 @@ class _Reader:
         self._depth -= 1
         return part
 
-    def _step(self) -> None:
-        self._steps += 1
+    def _step(self, steps: int = 1) -> None:
+        self._steps += steps
         if self._steps > _STEPS_MAX:
             self._fail(f"it has more than {_STEPS_MAX} calls, casts and arithmetic operators in one term")
 
@@ -612,7 +614,7 @@ class _Reader:
     def _cast(self, part: _Part, word: str, name: str, type_: pa.DataType | None) -> _Part:
         if part.value is not None and word == "CAST" and counts_digits(type_):
             return self._literal_of(part, f"CAST AS {name}", type_, name)
-        self._step()
+        self._step(_STEPS_OF_A_CAST)
         return _Part(f"{word}({part.sql} AS {name})", type=type_)
 
     def _literal_of(self, part: _Part, how: str, type_: pa.DataType | None, name: str) -> _Part:
