@@ -159,6 +159,10 @@ class StartAgain(LancewalError):
     exit_code = MAY_PASS
 
 
+class ProcessForked(StartAgain):
+    """This process was forked off one that had used lancewal, and does not have its threads."""
+
+
 class SparkStopped(StartAgain):
     """The Spark context of this process has ended, also while it was made, and cannot be had again in it."""
 

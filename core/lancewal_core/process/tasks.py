@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Generic, Protocol, TypeVar
 
+from lancewal_core.process.forks import use_threads
+
 IO_THREADS = 64
 """Requests that wait for a store side by side: more than cores, for they compute nothing; threads begin as they are needed."""
 
@@ -91,11 +93,13 @@ class ThreadTasks:
         )
 
     def start(self, call: Callable[[], T]) -> Task[T]:
+        use_threads()
         return _FutureTask(self._workers.submit(call))
 
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
         if len(items) == 1:
             return [call(items[0])]
+        use_threads()
         if not self._caller_helps and not getattr(self._in, "map", False):
             return list(self._io.map(call, items))
         shared = _SharedCalls(call, items)

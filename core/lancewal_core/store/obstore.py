@@ -29,6 +29,7 @@ from obstore.store import LocalStore, S3Store
 from lancewal_core import paths
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.process.clock import ms_since_1970
+from lancewal_core.process.forks import use_threads
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import files_address, split_address, table_address
 from lancewal_core.store.object_limits import check_size, check_written
@@ -65,9 +66,14 @@ class ObstoreStore:
 
     def __init__(self, store: Any, name: str, once: Callable[[], Any] | None = None) -> None:
         """``once`` makes the same with a client that repeats no request, once it is needed; None: none does."""
-        self._store = store
+        self._client = store
         self._name = name
         self._make_once = once or (lambda: store)
+
+    @property
+    def _store(self) -> Any:
+        use_threads()
+        return self._client
 
     @cached_property
     def _once(self) -> Any:
@@ -117,6 +123,7 @@ class ObstoreStore:
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
         check_written(key, len(data))
+        use_threads()
         store = self._once if paths.parse_page_version(key) is not None else self._store
         try:
             put = obstore.put(store, key, data, mode="create")

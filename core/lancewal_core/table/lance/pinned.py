@@ -19,6 +19,7 @@ from pyroaring import BitMap
 from lancewal_core.errors import RewriteFailed, StoreUnavailable, VersionGone, WriteFailed
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import INDICES, data_file
+from lancewal_core.process.forks import use_threads
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.table.lance.columns import overlaid, write_column_file
 from lancewal_core.table.lance.deletions import DeletionFiles
@@ -57,12 +58,17 @@ class LancePinnedTable:
         self, dataset: Any, deletions: Callable[[], DeletionFiles], files: Callable[[], LanceFileSession]
     ) -> None:
         """``deletions`` are those of the table's folder, ``files`` opens others in it."""
-        self._dataset = dataset
+        self._opened = dataset
         self._deletions = deletions
         self._files = files
         self._fragments: tuple[Fragment, ...] | None = None
         self._field_ids: Mapping[str, tuple[int, ...]] | None = None
         self._described: Sequence[Any] | None = None
+
+    @property
+    def _dataset(self) -> Any:
+        use_threads()
+        return self._opened
 
     @property
     def version(self) -> TableVersion:

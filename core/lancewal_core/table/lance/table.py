@@ -32,6 +32,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import VERSIONS, data_file, parse_table_version
+from lancewal_core.process.forks import use_threads
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.address import table_address
 from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
@@ -113,6 +114,7 @@ class LanceTable:
 
     def _newest(self) -> LancePinnedTable:
         """For the caller alone."""
+        use_threads()
         try:
             with no_panic(f"opening {self.uri}"):
                 opened = lance.dataset(
@@ -134,6 +136,7 @@ class LanceTable:
 
     def _at(self, version: int) -> LancePinnedTable:
         """For the caller alone."""
+        use_threads()
         try:
             with no_panic(f"opening version {version} of {self.uri}"):
                 opened = lance.dataset(
