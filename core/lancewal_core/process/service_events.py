@@ -10,8 +10,8 @@ class ServiceEvents(EventTable):
     """``kind`` and ``error`` are those of an error: its stable kind, and its text."""
 
     service_started = info(
-        "The service begins its work.",
-        *("release", "contract_version", "partitions", "topic", "table_uuid", "group", "owner", "runner"),
+        "The service begins its work.  `port` is that of its metrics and health.",
+        *("release", "contract_version", "partitions", "topic", "table_uuid", "group", "owner", "runner", "port"),
     )
     service_paused = warning(
         "An operator has paused the service, until the time given or until it is resumed.", "until"

@@ -48,6 +48,8 @@ class ServiceMetrics:
         self._table = table
         self._infos = shown
         self._paused = paused
+        self.port: int | None = None
+        """On which the service listens; whoever opens it says so."""
         self._pause: object = None
         self._failure_logged: dict[Hashable, float] = {}
 
@@ -68,6 +70,7 @@ class ServiceMetrics:
             group=what.get("group"),
             owner=what.get("owner"),
             runner=what.get("runner"),
+            port=self.port,
         )
 
     def paused_by_operator(self, until: object) -> None:

@@ -136,7 +136,9 @@ def status_text(status: TableStatus) -> str:
         lines += ["", f"not looked at: {'; '.join(map(one_line, status.not_looked_at))}"]
     if status.unknown:
         lines += ["", f"not known from here: {'; '.join(map(one_line, status.unknown))}"]
-    return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in status.problems)])
+    advice = f". {status.diagnosis.do}" if status.diagnosis.do else ""
+    problems = (problem.removesuffix(advice) for problem in status.problems)  # it stands above
+    return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in problems)])
 
 
 def _why_1(problems: int) -> str:

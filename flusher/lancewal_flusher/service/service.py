@@ -242,6 +242,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.flusher_port, metrics.registry, health, board.answer)
         )
+        metrics.port = server.port
         loop = start.run(partial(_start, settings, _beating(health, stopping), metrics), stack)
         if loop is None:
             return

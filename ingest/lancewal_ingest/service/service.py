@@ -132,6 +132,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health, board.answer)
         )
+        metrics.port = server.port
         while True:
             with ExitStack() as working:
                 begun = start.run(partial(_begin, settings, clock, metrics, memory), working)

@@ -620,6 +620,7 @@ def test_sigterm_drains_and_exits_with_0(kafka: KafkaBroker, topic_name: str, tm
     lines = [json.loads(line) for line in errors.decode().splitlines()]
     events = {line["event"] for line in lines}
     assert {"service_started", "partition_opened", "generation_sealed", "generation_flushed"} <= events
+    assert [line["port"] > 0 for line in lines if line["event"] == "service_started"] == [True]
     assert {"drain_begun", "drain_completed"} <= events
     indexes = indexes_of(contract, uri)
     assert {record.state for index in indexes.values() for record in index.generations} == {State.FLUSHED}

@@ -150,12 +150,17 @@ def partitions_of(table: TableFacts, figures: Iterable[Figures]) -> tuple[Partit
 
 
 def problems_of(table: TableFacts, partitions: Sequence[PartitionStatus]) -> list[str]:
-    """A text for each partition that wants a person."""
-    return [
-        f"topic {table.topic} partition {found.partition}: {found.diagnosis.text}"
-        for found in partitions
-        if found.diagnosis.state is State.PROBLEM
-    ]
+    """A text for each partition that wants a person; advice that several have stands in the first one's alone."""
+    said: set[str] = set()
+    problems = []
+    for found in partitions:
+        it = found.diagnosis
+        if it.state is State.PROBLEM:
+            problems.append(
+                f"topic {table.topic} partition {found.partition}: {it.message if it.do in said else it.text}"
+            )
+            said.add(it.do)
+    return problems
 
 
 def table_diagnosis(table: TableFacts, partitions: Sequence[PartitionStatus], *, all_of_them: bool = True) -> Diagnosis:
