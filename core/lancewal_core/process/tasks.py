@@ -2,16 +2,21 @@
 
 Protocol code is synchronous; what it wants to have running beside it (parallel GETs, the PUT in flight) it hands to a
 ``Tasks``.  Production uses threads; the simulation uses actors under its scheduler.
+
+The threads of Lance, of obstore and of ``ThreadTasks`` do not live on in the child of a fork, where a call would wait for them
+for ever.  In the child of a process that had used them each use raises ``ProcessForked`` at once (``use_threads``); where the
+parent had only imported lancewal, the child may use all of it.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Generic, Protocol, TypeVar
 
-from lancewal_core.process.forks import use_threads
+from lancewal_core.errors import ProcessForked
 
 IO_THREADS = 64
 """Requests that wait for a store side by side: more than cores, for they compute nothing; threads begin as they are needed."""
@@ -19,6 +24,28 @@ IO_THREADS = 64
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
+
+_used = False
+_lost = False
+
+
+def use_threads() -> None:
+    """To be called before each use."""
+    global _used
+    if _lost:
+        raise ProcessForked(
+            "this process was forked off one that had used lancewal, whose threads it does not have. Start it by spawn or "
+            "forkserver (multiprocessing.set_start_method), or open tables in the child alone"
+        )
+    _used = True
+
+
+def _in_child() -> None:
+    global _lost
+    _lost = _used
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 class Task(Protocol[T_co]):

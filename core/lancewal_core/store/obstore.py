@@ -29,8 +29,8 @@ from obstore.store import LocalStore, S3Store
 from lancewal_core import paths
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.process.clock import ms_since_1970
-from lancewal_core.process.forks import use_threads
 from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import files_address, split_address, table_address
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken

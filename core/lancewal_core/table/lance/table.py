@@ -32,8 +32,8 @@ from lancewal_core.errors import (
 )
 from lancewal_core.ids import TableVersion
 from lancewal_core.paths import VERSIONS, data_file, parse_table_version
-from lancewal_core.process.forks import use_threads
 from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import table_address
 from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
