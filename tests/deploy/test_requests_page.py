@@ -64,7 +64,7 @@ from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.worker import IngestWorker
-from lancewal_kafka.topic import TopicInspector, TopicState
+from lancewal_kafka.topic import TopicFacts, TopicInspector, TopicState
 from lancewal_reader.table import Table, table_of
 from tests.support.small_s3.counted import Counted, CountedS3, CountedTasks, counted
 
@@ -290,6 +290,10 @@ class _Brokers:
     def describe(self, topic: str) -> TopicState:
         assert topic == self.topic.topic
         return self.topic
+
+    def identify(self, topic: str) -> TopicFacts:
+        assert topic == f"{self.topic.topic}.dead-letters"
+        return TopicFacts(self.topic.topic_id, 1)
 
     def starts(self, topic: TopicState, start: object) -> tuple[int, ...]:
         return (0,) * topic.partitions
