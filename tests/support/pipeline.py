@@ -36,7 +36,7 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
-from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.contract import Column, Contract, encode_contract, read_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
 from lancewal_flusher.context import FlusherContext
@@ -100,7 +100,8 @@ class MemoryTopic:
     rng: random.Random
     messages: list[list[Message]]
     batch: int = 60
-    record_ms: Callable[[int], int] = lambda offset: FIRST_MS + offset
+    record_ms: Callable[[int, int], int] = lambda _, offset: FIRST_MS + offset
+    topic_id: str = "topic-id"
     positions: dict[int, int] = field(default_factory=dict)
     paused: set[int] = field(default_factory=set)
     listener: Listener | None = None
@@ -120,7 +121,7 @@ class MemoryTopic:
             if taken:
                 delivered[partition] = Records(
                     offsets=list(range(at, at + len(taken))),
-                    timestamps=[self.record_ms(offset) for offset in range(at, at + len(taken))],
+                    timestamps=[self.record_ms(partition, offset) for offset in range(at, at + len(taken))],
                     keys=[key for key, _, _ in taken],
                     values=[value for _, value, _ in taken],
                     headers=[None if op == "upsert" else [("lancewal.op", op.encode())] for _, _, op in taken],
@@ -141,7 +142,7 @@ class MemoryTopic:
         self.paused -= set(partitions)
 
     def facts(self) -> TopicFacts:
-        return TopicFacts("topic-id", self.partitions)
+        return TopicFacts(self.topic_id, self.partitions)
 
     def offsets(self, partition: int) -> Offsets:
         return Offsets(Position(0), Position(len(self.messages[partition])))
@@ -202,17 +203,19 @@ class Pipeline:
         batch: int = 60,
         observer: Observer | None = None,
         keyed_by: Callable[[str, int], bytes] | None = None,
-        record_ms: Callable[[int], int] = lambda offset: FIRST_MS + offset,
+        record_ms: Callable[[int, int], int] = lambda _, offset: FIRST_MS + offset,
+        attached: Sequence[Row] = (),
         **contract: Any,
     ) -> None:
         """``keyed_by``: producers key by these bytes of their own, and the contract says so (``format.key: bytes``).
-        ``record_ms``: the timestamp of the record at an offset, in every partition."""
+        ``record_ms``: the timestamp of a record, by its partition and offset.  ``attached``: rows from before the table was
+        lancewal's."""
         self.uri = str(folder / "table")
         self.columns = columns
         self.rng = random.Random(seed)
         self._polls = random.Random(f"polls {seed}")
         """Of its own: how often a worker polls is a matter of time, and what is produced is none."""
-        self.oracle: dict[Key, Row] = {}
+        self.oracle: dict[Key, Row] = {(row["region"], row["id"]): {**self._nulls("", 0), **row} for row in attached}
         self.keyed_by = keyed_by
         self._record_ms = record_ms
         self._messages: list[list[Message]] = [[] for _ in range(partitions)]
@@ -221,7 +224,7 @@ class Pipeline:
         self._observer = observer or SilentObserver()
         self.clock = ShiftedClock()
         self._tasks: list[ThreadTasks] = []
-        lance.write_dataset(columns.empty_table(), self.uri, schema=columns, mode="create")
+        lance.write_dataset(pa.Table.from_pylist(list(attached), columns), self.uri, schema=columns, mode="create")
         lance.dataset(self.uri).update_config({TABLE_UUID: "table-uuid"})
         self.store = open_store(self.uri)
         self.table = LanceTable(self.uri)
@@ -340,6 +343,15 @@ class Pipeline:
         self.replace_worker()
         self.ingest()
 
+    def take_up_contract(self) -> None:
+        """Go on by the newest contract: of a topic made anew, which has no record yet, or of one with more partitions."""
+        contract = read_contract(self.store, self.uri)
+        kept = self._messages if contract.topic_id == self.contract.topic_id else []
+        self._messages = [*kept, *([] for _ in range(contract.partitions - len(kept)))]
+        self.contract = contract
+        self._rounds, self._garbage = RoundState(), GarbageState()
+        self.replace_worker()
+
     def settle(self) -> None:
         """Wait until what was sealed is flushed, also by workers that have crashed: nothing is written from then on."""
         for worker in self._workers:
@@ -392,15 +404,20 @@ class Pipeline:
         """What the records below a cut make of an empty table; by these lines alone."""
         found: dict[Key, Row] = {}
         for region, position in cut.items():
-            for _, value, op in self.messages(region.partition)[:position]:
-                row: Row = json.loads(value)
-                key = (row["region"], row["id"])
-                nulls: Row = dict.fromkeys(self.columns.names)
-                if op == "delete":
-                    found.pop(key, None)
-                else:
-                    found[key] = {**(found.get(key, nulls) if op == "patch" else nulls), **row}
+            for message in self.messages(region.partition)[:position]:
+                self.fold(found, message)
         return found
+
+    def fold(self, rows: dict[Key, Row], message: Message) -> None:
+        """Apply one record to rows."""
+        _, value, op = message
+        row: Row = json.loads(value)
+        key = (row["region"], row["id"])
+        nulls: Row = dict.fromkeys(self.columns.names)
+        if op == "delete":
+            rows.pop(key, None)
+        else:
+            rows[key] = {**(rows.get(key, nulls) if op == "patch" else nulls), **row}
 
     def close(self) -> None:
         for tasks in self._tasks:
@@ -434,7 +451,8 @@ class Pipeline:
 
     def _new_worker(self) -> IngestWorker:
         context = IngestContext(*self._opened().parts, lambda: uuid.uuid4().hex)
-        source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch, self._record_ms)
+        topic_id = self.contract.topic_id
+        source = MemoryTopic(len(self._messages), self._polls, self._messages, self._batch, self._record_ms, topic_id)
         worker = IngestWorker(
             context,
             source,

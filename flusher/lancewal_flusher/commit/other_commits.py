@@ -11,14 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.table.protocol import PinnedTable, TableCommit
-from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, InForce
+from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_LOAD, InForce
 from lancewal_flusher.commit.send import Hidden, Landed, Refused, send, with_sentinel
 from lancewal_flusher.context import FlusherContext
 
 PROPERTY_COMPACTION = "lancewal.compaction"
 _FOLLOWUP_ID = "lancewal.followup_id"
 _EXPIRY = "lancewal.expiry"
-_LOAD = "lancewal.load"
 """The load's name."""
 _LOAD_ID = "lancewal.load_id"
 """Names one try of a commit, to find it again when the reply is lost."""
@@ -47,7 +46,7 @@ def send_load(
     context: FlusherContext, pinned: PinnedTable, load: str, new: Sequence[str], changed: Hidden
 ) -> TableVersion | Refused:
     """A part of the load of this name."""
-    commit = _fenced(pinned, new, changed, {_LOAD: load, _LOAD_ID: context.new_id()})
+    commit = _fenced(pinned, new, changed, {PROPERTY_LOAD: load, _LOAD_ID: context.new_id()})
     return _version(send(context, commit, _LOAD_ID))
 
 

@@ -11,18 +11,21 @@ Steps
     behind the positions its version is the one.
  2. Else versions are looked at downwards, from the one below the first merge that goes beyond a position.
  3. None left: ``VersionGone``, which says where the oldest one stands.
+ 4. Positions on both sides of what breaks the history are refused by its name (``breaks``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from lancewal_core.errors import InvalidInput, MergedPositionUnknown, TableRestored, VersionGone
 from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import InForce
 from lancewal_reader.plan.at_receipt import plan_at
+from lancewal_reader.plan.at_timestamp import again
 from lancewal_reader.plan.at_version import check_of_table, versions_left
+from lancewal_reader.plan.breaks import check_one_side
 from lancewal_reader.plan.stand_in import is_at_or_below
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, check_contract, plan_strong
 from lancewal_reader.point.receipt import Receipt
@@ -47,25 +50,31 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
         raise InvalidInput(
             f"positions that are not reached yet; reached are {', '.join(behind[:_NAMED])}. at_least waits for records"
         )
-    return plan_at_cut(context, place, newest, cut)
+    return plan_at_cut(context, place, newest, {**closed_regions(newest, cut), **cut})
+
+
+def closed_regions(newest: ReadPlan, regions: Container[Region]) -> dict[Region, Position]:
+    """Ends of those that only an earlier contract had."""
+    return {r: mark.next for r, mark in newest.in_force.regions.items() if r not in regions}
 
 
 def plan_at_cut(context: PlanContext, place: str, newest: ReadPlan, cut: Mapping[Region, Position]) -> ReadPlan:
-    """The plan at positions that ``newest`` reaches, of all regions of the contract."""
-    closed = {r: mark.next for r, mark in newest.in_force.regions.items() if r not in cut}
-    whole = {**closed, **cut}
-    version = _version_below(context, newest, whole)
-    return plan_at(context, Receipt(context.contract.uuid, version, whole, place))
+    """The plan at positions that ``newest`` reaches; the errors of ``check_one_side`` besides."""
+    version, in_force = _version_below(context, newest, cut)
+    again(context, lambda: check_one_side(context, version, in_force, cut))  # Step 4
+    return plan_at(context, Receipt(context.contract.uuid, version, dict(cut), place))
 
 
-def _version_below(context: PlanContext, newest: ReadPlan, cut: Mapping[Region, Position]) -> TableVersion:
+def _version_below(
+    context: PlanContext, newest: ReadPlan, cut: Mapping[Region, Position]
+) -> tuple[TableVersion, InForce]:
     if newest.in_force.exact and is_at_or_below(newest.in_force, cut):
-        return newest.version
+        return newest.version, newest.in_force
     # Step 2
     beyond = [region for region, mark in newest.in_force.regions.items() if mark.next > cut.get(region, 0)]
     top = newest.version
     for region, index in context.indexes.read(beyond).items():
-        merges = [r.merged_version for r in index.generations if r.next is not None and r.next > cut[region]]
+        merges = [r.merged_version for r in index.generations if r.next is not None and r.next > cut.get(region, 0)]
         top = min([top, *(TableVersion(version) for version in merges if version is not None)])
     oldest = newest.version, newest.in_force
     for version in sorted((v for v in context.table.versions() if v < top), reverse=True):
@@ -75,7 +84,7 @@ def _version_below(context: PlanContext, newest: ReadPlan, cut: Mapping[Region, 
             continue
         if in_force.exact and is_at_or_below(in_force, cut) and version_exists(context.table, version):
             check_of_table(context.table.at(version), version)
-            return version
+            return version, in_force
         oldest = version, in_force
     raise versions_left(context, f"no table version that is left lies at or below these positions{_merged(oldest)}")
 

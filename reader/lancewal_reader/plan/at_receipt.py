@@ -61,7 +61,7 @@ from lancewal_core.table.watermarks import NOTHING_MERGED
 from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
-from lancewal_reader.plan.contract_eras import contracts_up_to, lies_before_a_change, spans_a_change
+from lancewal_reader.plan.contract_eras import contracts_up_to, kept_of, lies_before_a_change, spans_a_change
 from lancewal_reader.plan.log_entries import LogEntries
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (
@@ -141,7 +141,10 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     # Step 4
     walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
     logs = {log: LogEntries(walked) for log, walked in walks.items()}
-    deltas = [RegionDelta(r, tuple(_sources(parts.get(r, ()), logs)), cut) for r, cut in sorted(at.positions.items())]
+    deltas = []
+    for region, cut in sorted(at.positions.items()):
+        with kept_of(context.contract, region):
+            deltas.append(RegionDelta(region, tuple(_sources(parts.get(region, ()), logs)), cut))
     return ReadPlan(pinned.version, pinned.in_force, tuple(deltas))
 
 

@@ -5,12 +5,13 @@ producer or of the broker as the topic has it, and need not ascend.
 
 Steps
  1. A strong plan: how far each region reaches.
- 2. Per region the highest record time of what is trimmed.  Not below the time, or not known: the first such row is trimmed,
-    or may be: ``OutsideHistoryWindow``.
+ 2. Per region, also of a former topic, the highest record time of what is trimmed.  Not below the time, or not known: the
+    first such row is trimmed, or may be: ``OutsideHistoryWindow``.
  3. Else the first generation, in order, with a row at or above the time, by the highest time of its rows that is kept
     with it; in it the first such entry, and in that the first such row.  Generations of which no time is kept (made anew by
     a repair) are looked at by entry.
- 4. The plan at these positions (``at_positions``).
+ 4. The plan at these positions (``at_positions``).  Where a former topic is not whole below the time, later ones must have
+    nothing below it (``breaks``).
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import OFFSET, TIMESTAMP
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Segment, decode_segment
-from lancewal_reader.plan.at_positions import plan_at_cut
+from lancewal_reader.plan.at_positions import closed_regions, plan_at_cut
 from lancewal_reader.plan.at_timestamp import again, segments_of
+from lancewal_reader.plan.breaks import topic_cuts
+from lancewal_reader.plan.contract_eras import contracts_up_to, kept_of
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 
 _NONE = Position((1 << 63) - 1)
@@ -39,13 +42,18 @@ _NONE = Position((1 << 63) - 1)
 def plan_at_record_time(context: PlanContext, place: str, ms: int) -> ReadPlan:
     """See the module docstring; the errors of ``plan_at_positions`` besides."""
     newest, first = again(context, lambda: _found(context, ms))
-    cut = {r: min(newest.cut.get(r, Position(0)), first.get(r, _NONE)) for r in context.contract.regions}
+    closed = closed_regions(newest, frozenset(context.contract.regions))
+    ends = {**closed, **{r: newest.cut.get(r, Position(0)) for r in context.contract.regions}}
+    cut = {region: min(end, first.get(region, _NONE)) for region, end in ends.items()}
+    if closed:
+        cut = dict(topic_cuts(contracts_up_to(context.store, context.contract), cut, closed))
     return plan_at_cut(context, place, newest, cut)
 
 
 def _found(context: PlanContext, ms: int) -> tuple[ReadPlan, dict[Region, Position]]:
     newest = plan_strong(context)  # Step 1
-    indexes = sorted(context.indexes.read(context.contract.regions).items(), key=lambda item: item[0])
+    regions = {*context.contract.regions, *newest.in_force.regions}
+    indexes = sorted(context.indexes.read(regions).items(), key=lambda item: item[0])
     found = context.tasks.map(lambda item: _first_from(context, item[0], item[1], ms), indexes) if indexes else []
     first = zip((region for region, _ in indexes), found, strict=True)
     return newest, {region: position for region, position in first if position is not None}
@@ -61,7 +69,8 @@ def _first_from(context: PlanContext, region: Region, index: RegionIndex, ms: in
         highest = None if record.next is None else record.record_time_max_ms
         if highest is not None and highest < ms:
             continue
-        position = _in_generation(context, region, record, ms)
+        with kept_of(context.contract, region):
+            position = _in_generation(context, region, record, ms)
         if position is not None:
             return position
     return None

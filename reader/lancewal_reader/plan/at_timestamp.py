@@ -10,8 +10,9 @@ Steps
     while the next one was not.  It is found by halves: of n versions the manifests of log n are read.  A version behind V is
     gone and may have been there then: V, or one that is known to show the same rows, or ``VersionGone``, which says what is
     left.
- 2. Per region: of the generations behind W(V), in order, those sealed up to then are whole; in the first other one the
-    entries that were written up to then.  What is trimmed of it is ``OutsideHistoryWindow``.
+ 2. Per region, also of a topic that was made anew since: of the generations behind W(V), in order, those sealed up to then
+    are whole; in the first other one the entries that were written up to then.  What is trimmed of it is
+    ``OutsideHistoryWindow``.
  3. The plan of the receipt {V, positions} (``at_receipt``).
 """
 
@@ -30,6 +31,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.at_version import check_of_table, versions_left
+from lancewal_reader.plan.contract_eras import contracts_up_to, kept_of
 from lancewal_reader.plan.stand_in import Lineage, Pinned
 from lancewal_reader.plan.strong import PAUSE_S, PlanContext, ReadPlan, check_contract, walk_from
 from lancewal_reader.point.receipt import Receipt
@@ -107,9 +109,20 @@ def _between(context: PlanContext, ms: int) -> tuple[TableVersion | None, TableV
 def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position]:
     """Step 2."""
     merged = {region: mark.next for region, mark in pinned.in_force.regions.items()}
-    indexes = [index for _, index in sorted(context.indexes.read(context.contract.regions).items(), key=lambda i: i[0])]
+    regions = _regions_of_then(context)
+    indexes = [index for _, index in sorted(context.indexes.read(regions).items(), key=lambda i: i[0])]
     found = context.tasks.map(lambda i: _durable_at(context, i, pinned.in_force, ms), indexes) if indexes else []
-    return {**merged, **dict(zip((index.region for index in indexes), found, strict=True))}
+    durable = dict(zip((index.region for index in indexes), found, strict=True))
+    # A region of which nothing was durable is no part of what was read, and may be of a topic that was none yet.
+    return {**merged, **{region: at for region, at in durable.items() if region in merged or at > regions[region]}}
+
+
+def _regions_of_then(context: PlanContext) -> dict[Region, Position]:
+    """Those of every contract so far, with where they begin: of a topic that was made anew since, too."""
+    contracts = [context.contract]
+    if context.contract.version > 1:
+        contracts = contracts_up_to(context.store, context.contract)
+    return {r: contract.start_of(r.partition) or Position(0) for contract in contracts for r in contract.regions}
 
 
 def _durable_at(context: PlanContext, index: RegionIndex, in_force: InForce, ms: int) -> Position:
@@ -121,7 +134,8 @@ def _durable_at(context: PlanContext, index: RegionIndex, in_force: InForce, ms:
         if record.next is not None and record.sealed_at_ms is not None and record.sealed_at_ms <= ms:
             position = record.next
             continue
-        reached = _written_by(context, index.region, record, ms)
+        with kept_of(context.contract, index.region):
+            reached = _written_by(context, index.region, record, ms)
         position = max(position, reached)
         if record.next is None or reached < record.next:
             break

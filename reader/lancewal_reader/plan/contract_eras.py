@@ -7,7 +7,9 @@ record before it is merged, so what a read saw never spans one; an older version
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
+from lancewal_core.errors import OutsideHistoryWindow, PlanStale
 from lancewal_core.ids import Position, Region
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, read_contract_version
@@ -16,6 +18,24 @@ from lancewal_core.table.contract import Contract, read_contract_version
 def contracts_up_to(store: ObjectStore, newest: Contract) -> list[Contract]:
     """Every version of the contract, oldest first."""
     return [*(read_contract_version(store, newest, version) for version in range(1, newest.version)), newest]
+
+
+@contextmanager
+def kept_of(contract: Contract, region: Region) -> Iterator[None]:
+    """``OutsideHistoryWindow`` where objects of a region are gone that the contract does not have any more.
+
+    Garbage collection knows the contract's regions alone, so it does not trim others: their objects are simply gone.
+    """
+    try:
+        yield
+    except PlanStale as error:
+        if region in contract.regions:
+            raise
+        raise OutsideHistoryWindow(
+            f"partition {region.topic}-{region.partition} is of a topic that was made anew since, and the records of the "
+            f"former one that the read needs are not kept any more: {error}",
+            region=region.name,
+        ) from error
 
 
 def spans_a_change(

@@ -214,12 +214,12 @@ def test_times_of_records_need_not_ascend(pipeline: Pipeline) -> None:
             assert {r.partition: p for r, p in rows.receipt.positions.items()}[partition] == min(k, end)
 
 
-TIMES: Mapping[str, Callable[[int], int]] = {
-    "ascending": lambda offset: FIRST_MS + offset,
-    "descending": lambda offset: FIRST_MS - offset,
-    "one far ahead": lambda offset: FIRST_MS + (DAY_MS if offset == 7 else offset),
-    "any": lambda offset: FIRST_MS + Random(offset).randrange(-60, 60),
-    "none": lambda offset: -1,
+TIMES: Mapping[str, Callable[[int, int], int]] = {
+    "ascending": lambda _, offset: FIRST_MS + offset,
+    "descending": lambda _, offset: FIRST_MS - offset,
+    "one far ahead": lambda _, offset: FIRST_MS + (DAY_MS if offset == 7 else offset),
+    "any": lambda _, offset: FIRST_MS + Random(offset).randrange(-60, 60),
+    "none": lambda _, offset: -1,
 }
 """The record time at each offset of a partition."""
 
@@ -234,11 +234,13 @@ def test_a_time_whose_first_record_may_be_trimmed_is_refused(tmp_path: Path, of:
 
     def first_from(partition: int, ms: int) -> int:
         end = len(pipeline.messages(partition))
-        return next((offset for offset in range(end) if record_ms(offset) >= ms), end)
+        return next((offset for offset in range(end) if record_ms(0, offset) >= ms), end)
 
     def check() -> None:
         trimmed = {r.partition: i.trimmed for r, i in pipeline.flusher().read_indexes().items()}
-        asked = {record_ms(offset) + k for p in trimmed for offset in range(0, reached(pipeline)[p], 7) for k in (0, 1)}
+        asked = {
+            record_ms(0, offset) + k for p in trimmed for offset in range(0, reached(pipeline)[p], 7) for k in (0, 1)
+        }
         for ms in sorted({*asked, FIRST_MS + 2 * DAY_MS}):
             cut = {partition: first_from(partition, ms) for partition in trimmed}
             if any(cut[partition] < trimmed[partition] for partition in cut):

@@ -1,0 +1,130 @@
+"""What breaks a table's history: positions on both sides of a break make a state that never was.
+
+==================================  ============================================================================
+break                               where
+==================================  ============================================================================
+partitions added                    the positions up to which the contract says that the former number goes
+topic made anew                     behind all records of the former topic (``topic_cuts``)
+restore whose rows were dropped     the watermarks of its version
+bulk load                           the same: its rows are older than every record, and were not there before
+==================================  ============================================================================
+
+Only commits between the version that is read and the last one that merged a record below the positions can divide them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lancewal_core import paths
+from lancewal_core.errors import InvalidInput, MergedPositionUnknown, TableRestored
+from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.region.history import generations_behind
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import TransactionInfo
+from lancewal_core.table.watermarks import PROPERTY_LOAD, InForce, kind_of
+from lancewal_reader.plan.at_version import versions_left
+from lancewal_reader.plan.contract_eras import contracts_up_to
+from lancewal_reader.plan.strong import PlanContext
+
+_NAMED = 3
+Cut = Mapping[Region, Position]
+
+
+def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
+    """The part of a cut that concerns the topics read so far; ``InvalidInput`` where a former topic is not whole below it,
+    though a later one has records there.  ``ends``: of the regions of former topics."""
+    topics = {contract.topic_id: contract for contract in contracts}
+    for number, topic_id in enumerate(topics):
+        left = [r for r, end in ends.items() if r.topic_id == topic_id and cut.get(r, end) < end]
+        if not left:
+            continue
+        later = list(topics.values())[number + 1 :]
+        if any(cut.get(r, 0) > (contract.start_of(r.partition) or 0) for contract in later for r in contract.regions):
+            raise _both_sides(
+                f"the topic was made anew, at contract version {later[0].version}",
+                f"{left[0].topic}-{left[0].partition} of the former topic up to {cut[left[0]]} of {ends[left[0]]}",
+            )
+        return {r: at for r, at in cut.items() if r.topic_id not in {c.topic_id for c in later}}
+    return cut
+
+
+def check_one_side(context: PlanContext, version: TableVersion, in_force: InForce, cut: Cut) -> None:
+    """``InvalidInput`` where ``cut``, read from ``version``, lies on both sides of a break; ``PlanStale`` and
+    ``OutsideHistoryWindow`` as a plan of it."""
+    if context.contract.version > 1:
+        for contract in contracts_up_to(context.store, context.contract):
+            ends = {r: Position(at) for r, at in zip(contract.regions, contract.altered_at, strict=False)}
+            if contract.altered_at:
+                _check(f"partitions were added, at contract version {contract.version}", ends, cut, contract.topic_id)
+    for at in range(version + 1, _last_merge(context, version, in_force, cut) + 1):
+        what = _break_at(context, TableVersion(at))
+        marks = None if what is None else _watermarks(context, at)
+        if what is None or marks is None:
+            continue
+        _check(what, marks, cut)
+        if all(cut.get(region, 0) >= end for region, end in marks.items()):
+            raise versions_left(
+                context, f"{what}: no version from then on that is left lies at or below these positions"
+            )
+
+
+def _check(what: str, ends: Cut, cut: Cut, topic_id: str | None = None) -> None:
+    ours = {r: at for r, at in cut.items() if topic_id in (None, r.topic_id)}
+    before = next((r for r, at in ours.items() if at < ends.get(r, 0)), None)
+    after = next((r for r, at in ours.items() if at > ends.get(r, 0)), None)
+    if before is not None and after is not None:
+        raise _both_sides(
+            f"{what}, at the positions {', '.join(_sides(ends))}",
+            f"{before.topic}-{before.partition} at {ours[before]}, {after.topic}-{after.partition} at {ours[after]}",
+        )
+
+
+def _sides(ends: Cut) -> Iterator[str]:
+    for region, at in sorted(ends.items())[:_NAMED]:
+        yield f"{region.topic}-{region.partition}: {at}"
+
+
+def _both_sides(what: str, where: str) -> InvalidInput:
+    return InvalidInput(
+        f"the point lies on both sides of a break: {what}. No read ever saw its positions together: {where}. "
+        "Ask for positions on one side, for timestamp:..., or by a receipt"
+    )
+
+
+def _last_merge(context: PlanContext, version: TableVersion, in_force: InForce, cut: Cut) -> TableVersion:
+    """The last version that merged a record between ``in_force`` and ``cut``; the newest where one is not merged."""
+    last, newest = version, None
+    behind = [region for region, at in sorted(cut.items()) if at > (in_force.position(region) or 0)]
+    for region, index in context.indexes.read(behind).items():
+        begin = in_force.position(region) or Position(0)
+        for record in generations_behind(context, region, index, in_force.generation(region), begin):
+            if record.first >= cut[region]:
+                break
+            if record.merged_version is None and newest is None:
+                newest = context.table.newest().version
+            last = max(last, record.merged_version or newest or version)
+    return last
+
+
+def _break_at(context: PlanContext, version: TableVersion) -> str | None:
+    """What a version is, if it breaks the history.  A restore is told by a person's word, also where its version is gone."""
+    made = context.table.transaction(version)
+    if isinstance(made, TransactionInfo):
+        if PROPERTY_LOAD in made.properties:
+            return f"bulk load at table version {version}"
+        if made.restored is None:
+            return None
+    key = paths.merge_record(version)
+    data = context.store.get(key)
+    if data is not None and kind_of(data, key) == "keep":
+        return f"restore at table version {version}, after which rows merged since were dropped"
+    return None
+
+
+def _watermarks(context: PlanContext, version: int) -> Cut | None:
+    try:
+        marks = context.watermarks.at(version).regions
+    except (MergedPositionUnknown, TableRestored):
+        return None
+    return {region: mark.next for region, mark in marks.items()}
