@@ -115,7 +115,7 @@ def _break_at(context: PlanContext, version: TableVersion) -> str | None:
             return f"bulk load at table version {version}"
         if made.restored is None:
             return None
-    key = paths.merge_record(version)
+    key = paths.merge_record(version, context.contract.making)
     data = context.store.get(key)
     if data is not None and kind_of(data, key) == "keep":
         return f"restore at table version {version}, after which rows merged since were dropped"
