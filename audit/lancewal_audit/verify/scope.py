@@ -16,7 +16,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.load_record import read_loads
 from lancewal_core.table.watermarks import InForce, decode_merge_record, says_keep
-from lancewal_reader.plan.contract_eras import contracts_up_to
+from lancewal_reader.plan.breaks import contracts_up_to
 from lancewal_reader.point.receipt import Receipt
 
 

@@ -11,7 +11,7 @@ Steps
     be the newest: ``ContractChanged``.
  2. No positions at all, and V is still there: V alone, nothing merged, or of a table that was restored (``plan_eventual``).
     V' = the receipt's version V, if it is still there; else a version that showed the same rows (``stand_in``).
-    W(V') lies at or below the cut in every region, and no change of the contract in between (``contract_eras``).
+    W(V') lies at or below the cut in every region, and no change of the contract in between (``breaks``).
     V' above V must not lack what V's read had: as in step 3, from W(V) on.
  3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind
     W(V'), from index and history pages.  Records in between that a person has given up since, with a lost segment, may
@@ -61,7 +61,7 @@ from lancewal_core.table.watermarks import NOTHING_MERGED
 from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
-from lancewal_reader.plan.contract_eras import contracts_up_to, kept_of, lies_before_a_change, spans_a_change
+from lancewal_reader.plan.breaks import contracts_up_to, kept_of, lies_before_a_change, spans_a_change
 from lancewal_reader.plan.log_entries import LogEntries
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (

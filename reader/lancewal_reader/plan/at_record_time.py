@@ -31,8 +31,7 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Segment, decode_segment
 from lancewal_reader.plan.at_positions import closed_regions, plan_at_cut
 from lancewal_reader.plan.at_timestamp import again, segments_of
-from lancewal_reader.plan.breaks import topic_cuts
-from lancewal_reader.plan.contract_eras import contracts_up_to, kept_of
+from lancewal_reader.plan.breaks import contracts_up_to, kept_of, topic_cuts
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 
 _NONE = Position((1 << 63) - 1)

@@ -31,7 +31,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.at_version import check_of_table, versions_left
-from lancewal_reader.plan.contract_eras import contracts_up_to, kept_of
+from lancewal_reader.plan.breaks import contracts_up_to, kept_of
 from lancewal_reader.plan.stand_in import Lineage, Pinned
 from lancewal_reader.plan.strong import PAUSE_S, PlanContext, ReadPlan, check_contract, walk_from
 from lancewal_reader.point.receipt import Receipt

@@ -10,25 +10,85 @@ bulk load                           the same: its rows are older than every reco
 ==================================  ============================================================================
 
 Only commits between the version that is read and the last one that merged a record below the positions can divide them.
+
+In one delta keys of different regions must never meet, since nothing orders them.  A change of the contract that moves keys
+between regions is made only while every record before it is merged.  So what a read saw never spans one, but an older version
+that stands in for its own might (``spans_a_change``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, MergedPositionUnknown, TableRestored
+from lancewal_core.errors import InvalidInput, MergedPositionUnknown, OutsideHistoryWindow, PlanStale, TableRestored
 from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.region.history import generations_behind
-from lancewal_core.table.contract import Contract
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract, read_contract_version
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import PROPERTY_LOAD, InForce, kind_of
 from lancewal_reader.plan.at_version import versions_left
-from lancewal_reader.plan.contract_eras import contracts_up_to
 from lancewal_reader.plan.strong import PlanContext
 
 _NAMED = 3
 Cut = Mapping[Region, Position]
+
+
+def contracts_up_to(store: ObjectStore, newest: Contract) -> list[Contract]:
+    """Every version of the contract, oldest first."""
+    return [*(read_contract_version(store, newest, version) for version in range(1, newest.version)), newest]
+
+
+@contextmanager
+def kept_of(contract: Contract, region: Region) -> Iterator[None]:
+    """``OutsideHistoryWindow`` where objects of a region are gone that the contract does not have any more.
+
+    Garbage collection knows the contract's regions alone, so it does not trim others: their objects are simply gone.
+    """
+    try:
+        yield
+    except PlanStale as error:
+        if region in contract.regions:
+            raise
+        raise OutsideHistoryWindow(
+            f"partition {region.topic}-{region.partition} is of a topic that was made anew since, and the records of the "
+            f"former one that the read needs are not kept any more: {error}",
+            region=region.name,
+        ) from error
+
+
+def spans_a_change(
+    contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
+) -> bool:
+    """Whether the records from ``merged`` (nothing: 0) to ``cut`` lie on both sides of a change."""
+    topic_ids = {region.topic_id for region in _behind(merged, cut)}
+    return len(topic_ids) > 1 or any(before and after for before, after in _sides(contracts, merged, cut))
+
+
+def lies_before_a_change(
+    contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
+) -> bool:
+    """Whether some of them lie before one: other owners of keys counted then (``keys.origin``)."""
+    other_topic = any(region.topic_id != contracts[-1].topic_id for region in _behind(merged, cut))
+    return other_topic or any(before for before, _ in _sides(contracts, merged, cut))
+
+
+def _behind(merged: Mapping[Region, Position], cut: Mapping[Region, Position]) -> dict[Region, tuple[int, int]]:
+    return {region: (merged.get(region, 0), end) for region, end in cut.items() if end > merged.get(region, 0)}
+
+
+def _sides(
+    contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
+) -> Iterator[tuple[bool, bool]]:
+    """Of each change whether records lie before it, and whether some lie after it."""
+    for topic_id, altered_at in {(c.topic_id, c.altered_at) for c in contracts if c.altered_at}:
+        ends = {partition: int(end) for partition, end in enumerate(altered_at)}
+        ours = {r.partition: range_ for r, range_ in _behind(merged, cut).items() if r.topic_id == topic_id}
+        before = any(first < ends.get(partition, 0) for partition, (first, _) in ours.items())
+        after = any(end > ends.get(partition, 0) for partition, (_, end) in ours.items())
+        yield before, after
 
 
 def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
@@ -75,12 +135,12 @@ def _check(what: str, ends: Cut, cut: Cut, topic_id: str | None = None) -> None:
     after = next((r for r, at in ours.items() if at > ends.get(r, 0)), None)
     if before is not None and after is not None:
         raise _both_sides(
-            f"{what}, at the positions {', '.join(_sides(ends))}",
+            f"{what}, at the positions {', '.join(_ends(ends))}",
             f"{before.topic}-{before.partition} at {ours[before]}, {after.topic}-{after.partition} at {ours[after]}",
         )
 
 
-def _sides(ends: Cut) -> Iterator[str]:
+def _ends(ends: Cut) -> Iterator[str]:
     for region, at in sorted(ends.items())[:_NAMED]:
         yield f"{region.topic}-{region.partition}: {at}"
 

@@ -6,7 +6,7 @@ import pytest
 
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.table.contract import Column, Contract
-from lancewal_reader.plan.contract_eras import spans_a_change
+from lancewal_reader.plan.breaks import spans_a_change
 
 FIRST = Contract(
     table_uuid="uuid-1",
