@@ -42,7 +42,7 @@ from lancewal_flusher.define.attach import attach_table
 from lancewal_flusher.define.move import move_table
 from lancewal_flusher.status.of_kafka import foreign_members
 from lancewal_kafka.group_member import MemberTable, member_id, parse_member_id
-from lancewal_kafka.topic import GroupMember, TopicInspector, TopicState
+from lancewal_kafka.topic import GroupMember, TopicFacts, TopicInspector, TopicState
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
 from tests.flusher.table_settings import content, table_settings
@@ -56,6 +56,9 @@ class NoBroker:
 
     def describe(self, topic: str) -> TopicState:
         return TopicState(topic, "topic-id", 2, compacted=False)
+
+    def identify(self, topic: str) -> TopicFacts:
+        return TopicFacts("dead-letters-id", 1)
 
     def starts(self, topic: TopicState, start: object) -> tuple[int, ...]:
         return (-1,) * topic.partitions
