@@ -445,7 +445,7 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
     monkeypatch.setattr(service, "REFRESH_S", 0.1)
     make_topic(kafka, topic_name, 2, retention_ms="3600000")
     settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
-    create_table(settings)
+    making = create_table(settings).making
     store, clock = open_store(settings.table.uri), SystemClock()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
     old_ms = clock.now_ms() - 3_000_000  # 600 s are left, less than a quarter of the hour
@@ -464,7 +464,7 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
         ends = dict(first.worker.durable)
         reserve = [metric(first.port, "lancewal_ingest_retention_reserve_offsets", partition=p) for p in "01"]
         assert reserve == [ends[0], ends[1]]
-        control.pause(store, clock, lambda: "1", control.Service.INGEST)
+        control.pause(store, clock, lambda: "1", control.Service.INGEST, making=making)
         until(lambda: metric(first.port, "lancewal_ingest_paused") == 1)
         with serving(settings) as second:
             until(lambda: len(second.worker.durable) == len(first.worker.durable) == 1)
@@ -480,7 +480,7 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
             "durable\n"
         )
         assert list(first.worker.durable) == [mine]
-        control.resume(store, clock, lambda: "2", control.Service.INGEST)
+        control.resume(store, clock, lambda: "2", control.Service.INGEST, making=making)
         until(lambda: sum(first.worker.durable.values()) == 400, lambda: first.worker.durable)
         until(lambda: metric(first.port, horizon) == HOUR)
         assert get(first.port, "/readyz") == (200, "ok\n")
