@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import subprocess
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from zipimport import zipimporter
 
 from lancewal_core.errors import InvalidSettings
 
@@ -22,10 +24,12 @@ def check_pyspark() -> None:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise InvalidSettings(f"PySpark is not installed; {wanted}")
-    # Not imported: PySpark may be broken, and a session is to be started before much else is loaded.
-    found = re.search(
-        r"((\d+)\.(\d+)[^\"']*)", Path(spec.origin).with_name("version.py").read_text().split("__version__")[-1]
-    )
+    # Not imported: PySpark may be broken, and a session is to be started before much else is loaded.  Asked of the loader:
+    # spark-submit has PySpark in an archive.
+    if not isinstance(spec.loader, (SourceFileLoader, zipimporter)):
+        return
+    version = spec.loader.get_data(str(Path(spec.origin).with_name("version.py"))).decode()
+    found = re.search(r"((\d+)\.(\d+)[^\"']*)", version.split("__version__")[-1])
     if found and (int(found[2]), int(found[3])) < _OLDEST:
         raise InvalidSettings(f"PySpark {found[1]} is installed; {wanted}")
 
