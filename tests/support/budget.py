@@ -209,7 +209,6 @@ LONG: Mapping[str, Sequence[str]] = {
     "reader/plan/test_two_lost_segments.py": ["test_a_read_at_a_receipt_names_them", "test_they_are_repaired"],
     "reader/spark/test_parts.py": [
         "test_a_pinned_read_does_not_move",
-        "test_a_pushed_filter_means_in_lance_what_it_means_in_spark",
         "test_the_driver_never_holds_the_delta",
     ],
     "reader/test_damage.py": ["test_a_lost_snapshot_is_read_from_the_log"],

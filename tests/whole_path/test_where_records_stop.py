@@ -17,6 +17,7 @@ import pytest
 from lancewal_core.cli.options import read_settings
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.obstore import open_store
+from lancewal_core.table.contract import read_contract
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
@@ -108,14 +109,16 @@ def test_what_holds_records_up_is_named(kafka: KafkaBroker, topic_name: str, tmp
     assert first <= of["rejections"]["offset"] <= last
 
     # Rows are flushed, and the flusher may not merge them; then it does.
-    pause(open_store(world.uri), SystemClock(), lambda: "abcdef01", Service.FLUSHER)
+    store = open_store(world.uri)
+    making = read_contract(store, world.uri).making
+    pause(store, SystemClock(), lambda: "abcdef01", Service.FLUSHER, making=making)
     flusher = world.lancewal.start("flusher", "run")
     world.feed.produce_everywhere()
     world.wait_caught_up()
     found = seen(lambda: outside(world), bad, "merged: flusher_paused")
     until(lambda: page(flusher_port).get("paused") == {"flusher": "resumed"}, lambda: page(flusher_port))
     before = lance.dataset(world.uri).version
-    resume(open_store(world.uri), SystemClock(), lambda: "abcdef02", Service.FLUSHER)
+    resume(store, SystemClock(), lambda: "abcdef02", Service.FLUSHER, making=making)
     found = seen(lambda: outside(world), bad, "read: caught_up")
     until(lambda: bool(page(flusher_port).get("recent_merges")), lambda: page(flusher_port))
     assert stop_of(outside(world, before), bad) == "read: reader_behind"

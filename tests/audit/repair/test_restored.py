@@ -255,10 +255,10 @@ def test_a_collector_from_before_the_restore_trims_nothing_that_is_merged_again(
             world.restore()
             pipeline.clock.ahead_s = 0.0
             command(pipeline, "restored", "--rows-since", "replay")
-        index, boundary, write_id = arguments
+        index, boundary, write_id, paged = arguments
         newer = newest_index(pipeline.store, pipeline.clock, index.region)
         assert newer is not None
-        return transitions.trim(newer, boundary, write_id)
+        return transitions.trim(newer, boundary, write_id, paged)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(gc, "trim", late)
