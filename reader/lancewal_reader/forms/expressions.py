@@ -13,7 +13,9 @@ its metadata, in order, calls, their arguments and their ends, and whose columns
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -49,8 +51,6 @@ def sql_of(expression: pc.Expression) -> str:
         raise _refused(expression, str(unsaid)) from None
     except OverflowError:
         raise _refused(expression, "a literal outside the years 1 to 9999") from None
-    except RecursionError:
-        raise _refused(expression, "so many conditions in one another") from None
 
 
 def _refused(expression: pc.Expression, why: str) -> InvalidInput:
@@ -61,26 +61,63 @@ Tokens = list[tuple[str, str]]
 """The next one last."""
 
 
+@dataclass(slots=True)
+class _Call:
+    name: str
+    arguments: list[_Said] = field(default_factory=list)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Said:
+    """Conditions that are joined by the word; or one text, without a word.  A chain made by ``reduce`` is no nesting."""
+
+    parts: deque[str]
+    word: str = ""
+
+    @property
+    def sql(self) -> str:
+        return f"({f' {self.word} '.join(self.parts)})" if self.word else self.parts[0]
+
+
 def _read(tokens: Tokens, batch: pa.RecordBatch) -> str:
-    kind, value = tokens.pop()
-    match kind:
-        case "literal":
-            return literal(batch.column(int(value))[0])
-        case "field_ref":
-            return _name(value)
-        case "nested_field_ref":
-            return ".".join(_read(tokens, batch) for _ in range(int(value)))
-        case "call":
-            arguments: list[str] = []
-            options: Mapping[str, Any] = {}
-            while tokens[-1][0] != "end":
-                if tokens[-1][0] == "options":
-                    options = dict(batch.column(int(tokens.pop()[1]))[0].items())
-                else:
-                    arguments.append(_read(tokens, batch))
-            tokens.pop()
-            return _call(value, arguments, options)
-    raise Unsaid(f"{kind!r}")
+    """Without recursion: a chain of a thousand comparisons is as deep."""
+    outer = _Call("")
+    calls = [outer]
+    while not outer.arguments:
+        kind, value = tokens.pop()
+        match kind:
+            case "call":
+                calls.append(_Call(value))
+                continue
+            case "options":
+                calls[-1].options = dict(batch.column(int(value))[0].items())
+                continue
+            case "end":
+                call = calls.pop()
+                said = _called(call)
+            case "literal":
+                said = _Said(deque([literal(batch.column(int(value))[0])]))
+            case "field_ref":
+                said = _Said(deque([_name(value)]))
+            case "nested_field_ref":
+                said = _Said(deque([".".join(_name(tokens.pop()[1]) for _ in range(int(value)))]))
+            case _:
+                raise Unsaid(f"{kind!r}")
+        calls[-1].arguments.append(said)
+    return outer.arguments[0].sql
+
+
+def _called(call: _Call) -> _Said:
+    word = _OPERATORS.get(call.name, "")
+    if word not in ("AND", "OR") or len(call.arguments) != 2:
+        return _Said(deque([_call(call.name, [argument.sql for argument in call.arguments], call.options)]))
+    left, right = (one if one.word == word else _Said(deque([one.sql]), word) for one in call.arguments)
+    if len(left.parts) < len(right.parts):
+        right.parts.extendleft(reversed(left.parts))
+        return right
+    left.parts.extend(right.parts)
+    return left
 
 
 def _name(name: str) -> str:
