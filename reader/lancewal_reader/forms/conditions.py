@@ -8,7 +8,7 @@ Guarantees
     Items of lists are not limited.
 
 Grammar, the weakest first: ``OR``, ``AND``, ``NOT``, one comparison (``= == <> != < <= > >=``, ``BETWEEN``, ``IN``, ``LIKE``,
-``ILIKE``, ``IS``), ``+ -``, ``* / % ||``, the sign, ``::type``, ``[place]`` and ``.member``.
+``ILIKE``, ``IS``), ``<< >>``, ``+ -``, ``* / % ||``, the sign, ``::type``, ``[place]`` and ``.member``.
 """
 
 from __future__ import annotations
@@ -43,15 +43,19 @@ _TERMS_MAX = 5_000
 """Terms joined by ``AND`` and ``OR``: Lance takes 8,000, and ends the process at 100,000."""
 _STEPS_MAX = 100
 """Calls, casts and arithmetic in one term: Lance needs 2 s for 500 additions, and ends the process at 1,000 casts."""
+_ALL_STEPS_MAX = 10_000
+"""In all terms: Lance needs 5 s for 5,000 of them in terms of a hundred."""
 _STEPS_OF_A_CAST = 12
 """The time that Lance takes doubles with each cast of a cast: 20 take no time, 50 minutes."""
-_JOINED_MAX = 32
-"""Texts that are joined: a row may be that many times as long."""
+_JOINED_MAX = 100
+"""Texts of rows that are joined: a result may be that many times as long as a row."""
+_PADDED_MAX = 1_000
+"""Characters of a padded text."""
 
 _TOKEN = re.compile(
     r"""(?P<text>'(?:[^']|'')*+'|"(?:[^"]|"")*+")|(?P<quoted>`(?:[^`]|``)*+`)|(?P<bytes>[xX]'[0-9a-fA-F]*')
     |(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?!\w))|(?P<name>[^\W\d]\w*)
-    |(?P<sign>::|<=|>=|<>|!=|==|\|\||[-+*/%=<>()\[\],.;])""",
+    |(?P<sign>::|<<|>>|<=|>=|<>|!=|==|\|\||[-+*/%=<>()\[\],.;])""",
     re.VERBOSE,
 )
 _SPACE = re.compile(r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/)*+")
@@ -103,7 +107,8 @@ _TYPES: dict[str, pa.DataType | None] = {
 }
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 
-_ALIKE = {"coalesce", "nullif", "greatest", "least"}
+_CHOSEN = {"coalesce", "nvl", "ifnull"}
+_ALIKE = {*_CHOSEN, "nullif", "greatest", "least"}
 """Their arguments have one type, and so has their result."""
 _OF_LISTS = {
     *("array_has", "array_contains", "list_has", "list_contains", "array_has_any", "array_has_all"),
@@ -118,7 +123,22 @@ _OF_TEXTS = {
     *("lower", "upper", "btrim", "ltrim", "rtrim", "initcap", "reverse", "left", "right", "split_part"),
     *("starts_with", "ends_with", "contains", "strpos", "instr", "regexp_like", "regexp_match", "regexp_count"),
     *("length", "char_length", "character_length", "octet_length", "bit_length", "ascii", "levenshtein"),
-    *("concat", "concat_ws", "md5", "sha224", "sha256", "sha384", "sha512", "arrow_typeof"),
+    *(
+        "replace",
+        "translate",
+        "lpad",
+        "rpad",
+        "to_hex",
+        "chr",
+        "concat",
+        "concat_ws",
+        "md5",
+        "sha224",
+        "sha256",
+        "sha384",
+        "sha512",
+        "arrow_typeof",
+    ),
 }
 _OF_TIMES = {"date_part", "datepart", "date_trunc", "datetrunc", "to_timestamp", "to_date"}
 _SINCE_1970 = {
@@ -136,7 +156,7 @@ _WHOLE = {
 FUNCTIONS = frozenset({"abs", *_ALIKE, *_OF_LISTS, *_OF_NUMBERS, *_OF_TEXTS, *_OF_TIMES, *_SINCE_1970, *_NOW})
 """Functions whose result is bounded by their arguments."""
 
-_OR, _AND, _NOT, _IS, _COMPARISON, _SUM, _PRODUCT, _MINUS, _UNIT = range(9)
+_OR, _AND, _NOT, _IS, _COMPARISON, _SHIFT, _SUM, _PRODUCT, _MINUS, _UNIT = range(10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +186,7 @@ class _Reader:
     def __init__(self, schema: pa.Schema, text: str) -> None:
         self._schema = schema
         self._text = text
-        self._depth = self._terms = self._steps = self._joined = 0
+        self._depth = self._terms = self._steps = self._all_steps = self._joined = 0
         self._kind = self._word = ""
         self._from = self._to = 0
         self._next()
@@ -224,8 +244,21 @@ class _Reader:
 
     def _step(self, steps: int = 1) -> None:
         self._steps += steps
+        self._all_steps += steps
         if self._steps > _STEPS_MAX:
             self._fail(f"it has more than {_STEPS_MAX} calls, casts and arithmetic operators in one term")
+        if self._all_steps > _ALL_STEPS_MAX:
+            self._fail(f"it has more than {_ALL_STEPS_MAX} calls, casts and arithmetic operators in all")
+
+    def _term(self, terms: int = 1) -> None:
+        self._terms += terms
+        if self._terms > _TERMS_MAX:
+            self._fail(f"more than {_TERMS_MAX} terms are joined by AND and OR; use IN for a list of values")
+
+    def _twice(self, steps: int, terms: int) -> None:
+        """Count once more what was read since then: Lance writes it a second time."""
+        self._step(self._steps - steps + 1)
+        self._term(self._terms - terms)
 
     def _join(self, texts: int) -> None:
         self._joined += texts
@@ -243,9 +276,7 @@ class _Reader:
         most = self._steps
         while self._take(word):
             self._steps = before  # of one term
-            self._terms += 1
-            if self._terms > _TERMS_MAX:
-                self._fail(f"more than {_TERMS_MAX} terms are joined by AND and OR; use IN for a list of values")
+            self._term()
             parts.append(read())
             most = max(most, self._steps)
         self._steps = most
@@ -259,14 +290,16 @@ class _Reader:
         return self._predicate()
 
     def _predicate(self) -> _Part:
-        left = self._sum()
+        before = self._steps, self._terms
+        left = self._operand()
         if self._word in _COMPARED and self._kind == "sign":
             sign = _COMPARED[self._word]
             self._next()
-            left = self._compared(sign, left, self._sum())
+            left = self._compared(sign, left, self._operand())
         else:
             denied = self._take("NOT")
             if self._take("BETWEEN"):
+                self._twice(*before)
                 left = self._between(left, denied)
             elif self._take("IN"):
                 left = self._in(left, denied)
@@ -286,10 +319,11 @@ class _Reader:
                 return _Part(f"{left.within(_COMPARISON)} IS {denied}{word}", _IS, pa.bool_())
         self._expect("DISTINCT")
         self._expect("FROM")
-        left, right, known = self._met(left, self._sum())
+        left, right, known = self._met(left, self._operand())
         if not known:
             return _Part("false" if denied else "true", _UNIT, pa.bool_())
-        return _Part(f"{left.within(_SUM)} IS {denied}DISTINCT FROM {right.within(_SUM)}", _IS, pa.bool_())
+        # In brackets: Lance's parser takes all that follows, AND and OR too, for the right side.
+        return _Part(f"({left.within(_SHIFT)} IS {denied}DISTINCT FROM {right.within(_SHIFT)})", type=pa.bool_())
 
     # Comparisons.
 
@@ -312,13 +346,13 @@ class _Reader:
             if sign in ("=", "<>"):
                 return self._never(left, sign == "<>")
             sign = "<=" if sign in ("<", "<=") else ">"
-        return _Part(f"{left.within(_SUM)} {sign} {right.within(_SUM)}", _COMPARISON, pa.bool_())
+        return _Part(f"{left.within(_SHIFT)} {sign} {right.within(_SHIFT)}", _COMPARISON, pa.bool_())
 
     @staticmethod
     def _never(part: _Part, always: bool = False) -> _Part:
         """False, or with ``always`` true, and null of a null."""
         sign = "=" if always else "<>"
-        return _Part(f"{part.within(_SUM)} {sign} {part.within(_SUM)}", _COMPARISON, pa.bool_())
+        return _Part(f"{part.within(_SHIFT)} {sign} {part.within(_SHIFT)}", _COMPARISON, pa.bool_())
 
     def _met(self, left: _Part, right: _Part) -> tuple[_Part, _Part, bool]:
         """Both sides of a comparison; the last is whether the literal lies on the grid of the other side's type.  If it does
@@ -360,14 +394,16 @@ class _Reader:
         )
 
     def _between(self, left: _Part, denied: bool) -> _Part:
-        low = self._sum()
+        low = self._operand()
         self._expect("AND")
-        high = self._sum()
+        high = self._operand()
         both = [self._compared(sign, left, bound) for sign, bound in ((">=", low), ("<=", high))]
         inner = _Part(" AND ".join(part.within(_NOT) for part in both), _AND, pa.bool_())
         return _Part(f"NOT ({inner.sql})" if denied else f"({inner.sql})", _NOT if denied else _UNIT, pa.bool_())
 
     def _in(self, left: _Part, denied: bool) -> _Part:
+        if left.value is not None:
+            return self._in_columns(left, denied)
         items = self._plain_items(left)
         if items is None:
             self._expect("(")
@@ -382,13 +418,27 @@ class _Reader:
         if not items:
             return self._never(left, denied)
         word = "NOT IN" if denied else "IN"
-        return _Part(f"{left.within(_SUM)} {word} ({', '.join(items)})", _COMPARISON, pa.bool_())
+        return _Part(f"{left.within(_SHIFT)} {word} ({', '.join(items)})", _COMPARISON, pa.bool_())
+
+    def _in_columns(self, left: _Part, denied: bool) -> _Part:
+        """A literal in a list: each item has its own type, and may be null."""
+        self._expect("(")
+        found = [self._compared("=", left, self._operand())]
+        while self._take(","):
+            self._term()
+            found.append(self._compared("=", left, self._operand()))
+        self._expect(")")
+        inner = " OR ".join(part.within(_NOT) for part in found)
+        return _Part(f"NOT ({inner})" if denied else f"({inner})", _NOT if denied else _UNIT, pa.bool_())
 
     def _item(self, left: _Part) -> tuple[_Part, bool]:
-        steps = self._steps  # items of a list are not limited
-        _, item, known = self._met(left, self._sum())
-        if item.value is not None or (counts_digits(item.type) and item.sql[:1] != "`"):
-            self._steps = steps
+        before = self._steps, self._all_steps
+        item = self._operand()
+        if item.value is not None or item.sql[:2].upper() == "X'":  # literals are not limited
+            self._steps, self._all_steps = before
+        else:
+            self._term()
+        _, item, known = self._met(left, item)
         return item, known
 
     def _plain_items(self, left: _Part) -> list[str] | None:
@@ -413,12 +463,18 @@ class _Reader:
     def _like(self, left: _Part, denied: bool) -> _Part:
         word = self._word.upper()
         self._next()
-        sql = f"{left.within(_SUM)} {'NOT ' if denied else ''}{word} {self._sum().within(_SUM)}"
+        sql = f"{left.within(_SHIFT)} {'NOT ' if denied else ''}{word} {self._operand().within(_SHIFT)}"
         if self._take("ESCAPE"):
             sql += f" ESCAPE {self._primary().sql}"
         return _Part(sql, _COMPARISON, pa.bool_())
 
     # Arithmetic.
+
+    def _operand(self) -> _Part:
+        part = self._sum()
+        while self._is("<<", ">>"):
+            part = self._computed(part, _SHIFT, self._sum)
+        return part
 
     def _sum(self) -> _Part:
         part = self._product()
@@ -438,7 +494,7 @@ class _Reader:
         right = read()
         self._step()
         if sign == "||":
-            self._join(2)
+            self._join(right.value is None)
         sides = (left, right)
         if any(_is(pa.types.is_decimal, side) for side in sides):
             try:
@@ -482,7 +538,7 @@ class _Reader:
             name = self._unquoted()
             part = self._member_named(part, name)
         else:
-            inner = self._inside(self._sum)
+            inner = self._inside(self._operand)
             items = part.type.value_type if part.type is not None and pa.types.is_list(part.type) else None
             part = _Part(f"{part.within(_UNIT)}[{inner.sql}]", type=items)
         self._expect("]")
@@ -576,7 +632,7 @@ class _Reader:
     def _list(self) -> _Part:
         items = []
         while not self._take("]"):
-            items.append(self._inside(self._sum))
+            items.append(self._inside(self._operand))
             if not self._is("]"):
                 self._expect(",")
         return _Part(f"[{', '.join(item.sql for item in items)}]", items=tuple(items))
@@ -645,14 +701,16 @@ class _Reader:
             self._fail(
                 f"the function {name!r} is not one of those that a filter may call: {', '.join(sorted(FUNCTIONS))}"
             )
+        before = self._steps, self._terms
         self._step()
         arguments: list[_Part] = []
         while not self._take(")"):
             arguments.append(self._inside(self._or))
             if not self._is(")"):
                 self._expect(",")
-        if name in ("concat", "concat_ws"):
-            self._join(len(arguments))
+        if name in _CHOSEN:
+            self._twice(*before)
+        self._check_length(name, arguments)
         if name in _SINCE_1970 and len(arguments) == 1 and isinstance(arguments[0].value, Decimal):
             return self._since_1970(arguments[0], _SINCE_1970[name])
         if name == "to_timestamp" and len(arguments) == 1 and isinstance(arguments[0].value, str):
@@ -669,6 +727,19 @@ class _Reader:
             if name != "abs" and not _is(pa.types.is_timestamp, arguments[-1]):
                 type_ = None
         return _Part(f"{name}({', '.join(argument.sql for argument in arguments)})", type=type_)
+
+    def _check_length(self, name: str, arguments: list[_Part]) -> None:
+        """Literals are bounded by the condition's own length, and other texts are counted."""
+        literals = [part.value for part in arguments[1:]]
+        if name in ("concat", "concat_ws"):
+            self._join(sum(part.value is None for part in arguments))
+        elif name in ("lpad", "rpad"):
+            if not (literals and isinstance(literals[0], Decimal) and literals[0] <= _PADDED_MAX):
+                self._fail(f"{name} needs its length as a number, at most {_PADDED_MAX}")
+        elif name == "replace":
+            old, new = literals if len(literals) == 2 else (None, None)
+            if not (isinstance(old, str) and isinstance(new, str) and 0 < len(old) >= len(new)):
+                self._fail("replace needs two texts as literals, of which the second is not the longer one")
 
     def _since_1970(self, given: _Part, unit_ns: int) -> _Part:
         assert given.value is not None
@@ -717,7 +788,7 @@ def _type_of_arithmetic(sign: str, left: _Part, right: _Part) -> pa.DataType | N
         return ANY_DECIMAL
     whole = all(
         _is(pa.types.is_integer, side)
-        or (isinstance(side.value, Decimal) and side.value == side.value.to_integral_value())
+        or (isinstance(side.value, Decimal) and side.sql.lstrip("-").isdigit())  # 2.0 makes a float
         for side in (left, right)
     )
     return pa.int64() if whole else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_reader.forms.narrow_times import PER_SECOND
-from lancewal_reader.forms.sql_literals import literal
+from lancewal_reader.forms.sql_literals import time_literal
 
 _NS = 1_000_000_000
 _DAY_NS = 86_400 * _NS
@@ -22,6 +22,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", re.IGNORECASE | 
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?\s*(Z|[+-]\d\d:?\d\d)?)?", re.ASCII | re.IGNORECASE
 )
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DIGITS_MAX = 200
 ANY_DECIMAL = pa.decimal256(76, 38)
 """The type of arithmetic with decimals: its scale is Lance's choice."""
@@ -79,7 +80,7 @@ def moment(text: str) -> Moment:
         at = datetime.datetime.fromisoformat(f"{day}T{time or '00:00'}{zone}")
     except ValueError:
         raise Inexact from None
-    passed = at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    passed = at - _EPOCH
     return Moment((passed.days * 86_400 + passed.seconds) * _NS + int((fraction or "0").ljust(9, "0")))
 
 
@@ -132,10 +133,11 @@ def said(steps: int, type_: pa.DataType) -> str:
             )
     if pa.types.is_integer(type_):
         return str(steps) if steps > -(2**63) else f"CAST('{steps}' AS BIGINT)"
-    stored = pa.int32() if pa.types.is_date32(type_) else pa.int64()
     try:
-        return literal(pa.scalar(steps, stored).cast(type_ if pa.types.is_date32(type_) else pa.timestamp(type_.unit)))
-    except (OverflowError, pa.ArrowInvalid):
+        if pa.types.is_timestamp(type_):
+            return time_literal(steps, type_.unit)
+        return f"date '{_EPOCH.date() + datetime.timedelta(days=steps)}'"
+    except OverflowError:
         raise Inexact from None
 
 

@@ -39,10 +39,15 @@ def literal(scalar: pa.Scalar) -> str:
     if pa.types.is_date32(type_):
         return f"date '{scalar.as_py().isoformat()}'"
     if pa.types.is_timestamp(type_):
-        digits = _DIGITS[type_.unit]
-        if digits == 9 and scalar.value % 1_000:
-            return f"to_timestamp_nanos({scalar.value})"  # of a text Lance takes microseconds
-        seconds, rest = divmod(scalar.value, 10**digits)
-        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
-        return f"timestamp '{moment.isoformat(sep=' ')}{f'.{rest:0{digits}}' if digits else ''}'"
+        return time_literal(scalar.value, type_.unit)
     raise Unsaid(f"a literal {scalar} of type {type_}")
+
+
+def time_literal(since_1970: int, unit: str) -> str:
+    """``OverflowError`` outside the years 1 to 9999."""
+    digits = _DIGITS[unit]
+    if digits == 9:  # of a text Lance takes microseconds, and a list has one unit
+        return f"to_timestamp_nanos({since_1970})"
+    seconds, rest = divmod(since_1970, 10**digits)
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds)
+    return f"timestamp '{moment.isoformat(sep=' ')}{f'.{rest:0{digits}}' if digits else ''}'"
