@@ -33,8 +33,11 @@ INDICES = "_indices/"
 TRANSACTIONS = "_transactions/"
 VERSIONS = "_versions/"
 """Lance's manifests, one per version."""
-BRANCH_REFS = "_refs/branches/"
+REFS = "_refs/"
+"""Lance's names of branches and tags."""
+BRANCH_REFS = f"{REFS}branches/"
 """Lance's names of branches, one object each."""
+TAG_REFS = f"{REFS}tags/"
 _MANIFEST = re.compile(rf"{VERSIONS}([0-9]{{1,20}})\.manifest")
 _DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
 

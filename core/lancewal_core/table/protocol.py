@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectMissing, VersionGone
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing, VersionGone
 from lancewal_core.ids import TableVersion
 
 RowNumbers: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
@@ -379,7 +379,11 @@ class Table(Protocol):
         version has named stay for days, since a commit may be about to name them."""
 
     def branches(self) -> Sequence[Branch]:
-        """All that are there, by name; nothing but one listing where there is none."""
+        """All that are there and can be read, by name; nothing but one listing where there is none."""
+
+    def names_fault(self) -> ObjectCorrupt | None:
+        """Why the names of branches and tags cannot all be read: nobody knows then which versions they need.  None where
+        they can."""
 
     def branch(self, name: str) -> Table:
         """A branch as a table: its versions go on from the one it began at.  If it is not there, ``TableMissing`` from
@@ -395,7 +399,7 @@ class Table(Protocol):
 
     def drop_branch(self, name: str) -> bool:
         """Remove a branch and all that only it needs, also what a ``create_branch`` that was cut short has left; False if
-        there is nothing of it."""
+        there is nothing of it.  Raise ``names_fault`` while there is one: another branch may need the same."""
 
     def transaction(self, version: int) -> TransactionResult: ...
 

@@ -144,10 +144,13 @@ def readable_snapshots(table: Table) -> tuple[Sequence[Snapshot], Sequence[Corru
 
 
 def snapshots_there(table: Table) -> str:
-    """For the error of a name that none has; names alone are read, so that a damaged snapshot does not hide that error."""
+    """For the error of a name that none has; names alone are read, so that a damaged snapshot does not hide that error.  A
+    name that cannot be read may be the one."""
     names = sorted(branch.name for branch in table.branches() if branch.notes.get(NOTE, _BEGUN) != _BEGUN)
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "there are none"
+    there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "there are none"
+    fault = table.names_fault()
+    return there if fault is None else f"{there}; {fault}"
 
 
 def find_branch(table: Table, name: str) -> Branch | None:

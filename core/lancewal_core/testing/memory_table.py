@@ -564,6 +564,9 @@ class MemoryTable:
         found = sorted(self.dataset.branches.items())
         return [Branch(name, TableVersion(branch.version), dict(branch.notes)) for name, branch in found]
 
+    def names_fault(self) -> None:
+        return None
+
     def branch(self, name: str) -> MemoryTable:
         return _BranchTable(self.dataset, name, self._faults, self._switch)
 

@@ -68,7 +68,7 @@ def command(
         say_json(asdict(summary))
     else:
         say(summary_text(summary, dry_run))
-    if summary.damaged:
+    if summary.damaged or summary.names_fault:
         raise typer.Exit(DAMAGED)
 
 
@@ -98,6 +98,8 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
             lines.append(f"  and {len(summary.orphans) - ORPHANS_SHOWN} more: --output json lists them")
     for partition, error in summary.damaged.items():
         lines.append(f"of {partition}, and of logs, nothing is deleted until it is repaired: {one_line(error)}")
+    if summary.names_fault is not None:
+        lines.append(f"no version of the table is removed, and no snapshot dropped: {one_line(summary.names_fault)}")
     if summary.expired_rows is not None:
         lines.append(f"rows that have expired, which the flusher hides: {summary.expired_rows}")
     unnamed = summary.loose_data

@@ -105,7 +105,9 @@ def list_all(
     """
     from lancewal_core.table.snapshots import about, readable_snapshots
 
-    readable, faults = readable_snapshots(_table(read_settings(config, table, storage_option)))
+    opened = _table(read_settings(config, table, storage_option))
+    readable, unreadable = readable_snapshots(opened)
+    faults = [fault for fault in (*unreadable, opened.names_fault()) if fault is not None]
     found = [about(snapshot) for snapshot in readable]
     if output is Output.JSON:
         say_json({"snapshots": found})

@@ -36,7 +36,7 @@ Steps of ``collect_garbage``
     parcels of tasks that are older than a day.
  6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
  7. Once an hour: drop the snapshots whose time is over, then have Lance remove the table's versions that are older than the
-    version window (``table_versions``).
+    version window (``table_versions``); neither while a name of a branch or tag cannot be read.
 
 Rounds of requests, as counted: 5 ("garbage round, nothing to delete").
 """
@@ -89,6 +89,8 @@ class GarbageReport:
     expired_versions: tuple[TableVersion, ...] = ()
     """Of the table, removed."""
     dropped_snapshots: tuple[str, ...] = ()
+    names_fault: Corrupt | None = None
+    """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read."""
 
     @property
     def deleted(self) -> int:
@@ -126,11 +128,15 @@ def collect_garbage(context: FlusherContext, state: GarbageState) -> GarbageRepo
     dropped: tuple[str, ...] = ()
     expired: tuple[TableVersion, ...] = ()
     if is_time(context, state.versions):
-        dropped = drop_overdue(context.table, now)
+        state.versions.fault = context.table.names_fault()
+        if state.versions.fault is None:
+            dropped = drop_overdue(context.table, now)
         if dropped:
             state.versions.held = frozenset()  # the versions that they stood on may go
         expired = expire_versions(context, state.versions, in_force, kept, now)
-    return GarbageReport((*due, *found.old), tuple(sorted(state.free_since)), trimmed, kept.damaged, expired, dropped)
+    waiting = tuple(sorted(state.free_since))
+    fault = state.versions.fault
+    return GarbageReport((*due, *found.old), waiting, trimmed, kept.damaged, expired, dropped, fault)
 
 
 def _shorten(

@@ -67,6 +67,8 @@ class GarbageSummary:
     """Whose time is over."""
     damaged: Mapping[str, str] = field(default_factory=dict)
     """Partitions of which nothing is deleted, and why: what they need is not known."""
+    names_fault: str | None = None
+    """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read."""
 
 
 def look(context: FlusherContext) -> GarbageSummary:
@@ -82,12 +84,16 @@ def look(context: FlusherContext) -> GarbageSummary:
     found = find_garbage(context, candidates, kept, now, flushes, _swaps(context, after))
     trimmed = _moved(_boundaries(before), _boundaries(kept))
     looked = _summary(context, listed, (found.old, found.free), trimmed, (kept, flushes))
-    expired = find_due(context, in_force, before, now)
-    looked = replace(
-        looked,
-        expired_versions=0 if expired.kept_because else len(expired.versions),
-        dropped_snapshots=tuple(overdue(context.table, now)),
-    )
+    fault = context.table.names_fault()
+    if fault is not None:
+        looked = replace(looked, names_fault=str(fault))
+    else:
+        expired = find_due(context, in_force, before, now)
+        looked = replace(
+            looked,
+            expired_versions=0 if expired.kept_because else len(expired.versions),
+            dropped_snapshots=tuple(overdue(context.table, now)),
+        )
     ttl = context.contract.ttl
     return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
 
@@ -139,7 +145,10 @@ def collect_to_the_end(
         _refuse_paused(control)
     kept = claimed_histories(context)[1]
     summary = _summary(context, listed, (deleted, report.waiting_keys), _moved(before, trimmed), (kept, state.flushes))
-    return replace(summary, rounds=rounds, expired_versions=expired, dropped_snapshots=tuple(dropped))
+    fault = None if report.names_fault is None else str(report.names_fault)
+    return replace(
+        summary, rounds=rounds, expired_versions=expired, dropped_snapshots=tuple(dropped), names_fault=fault
+    )
 
 
 def _summary(

@@ -10,7 +10,8 @@ Guarantees
     Nor while the state of a region is damaged: nobody knows its flushes; nor where an hour has passed since all this was read.
  4. Nothing goes of a table whose regions are told by the bytes of record keys: through which region a row came stands in the
     transactions of its versions.
- 5. Lance itself removes them, and keeps the newest, what a tag or a branch needs, and files that no version has named and that
+ 5. Nothing goes while one name of a branch or tag cannot be read, and no snapshot is dropped: what it needs is not known.
+ 6. Lance itself removes them, and keeps the newest, what a tag or a branch needs, and files that no version has named and that
     are younger than a week (``delete_unverified`` is never used).
 
 A version that is removed under a process is what a clean-up by a user is: a plan that has pinned it plans again, a commit that
@@ -24,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lancewal_core.errors import Corrupt
 from lancewal_core.ids import TableVersion
 from lancewal_core.region.history import SoundHistories
 from lancewal_core.region.index import State
@@ -51,6 +53,8 @@ class VersionsSeen:
     looked: float | None = None
     held: frozenset[TableVersion] = frozenset()
     """By a tag or a branch."""
+    fault: Corrupt | None = None
+    """Why nobody knows what tags and branches need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,14 +117,17 @@ def _is_long_ago(context: FlusherContext, now_ms: int) -> bool:
 
 
 def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
-    """Whether an hour is over since ``expire_versions``."""
-    return seen.looked is None or context.clock.monotonic() - seen.looked >= seen.every_s
+    """Whether an hour is over since ``expire_versions``, or it waits for a person."""
+    return seen.looked is None or seen.fault is not None or context.clock.monotonic() - seen.looked >= seen.every_s
 
 
 def expire_versions(
     context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: SoundHistories, now_ms: int
 ) -> tuple[TableVersion, ...]:
     """Remove what is due; the versions that went."""
+    seen.looked = context.clock.monotonic()
+    if seen.fault is not None:
+        return ()
     found = find_due(context, in_force, kept, now_ms, seen.window_min_ms)
     seen.looked = context.clock.monotonic()
     wanted = () if found.kept_because else found.versions

@@ -117,6 +117,8 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.gc_waiting_objects.set(report.waiting)
         self._shown.gc_expired_versions.inc(len(report.expired_versions))
         self._shown.gc_dropped_snapshots.inc(len(report.dropped_snapshots))
+        if report.names_fault is not None:
+            self.failed("gc", report.names_fault)
         if report.deleted or report.trimmed or report.expired_versions or report.dropped_snapshots:
             trimmed: Mapping[str, int] = {region.name: g for region, g in report.trimmed.items()}
             self.events.garbage_collected(

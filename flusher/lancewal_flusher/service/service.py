@@ -388,8 +388,11 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
             retry_s=min(PAUSE_S, flusher.gc_interval_s),
             retry_max_s=flusher.gc_interval_s,
             problems_of=lambda report: [
-                Problem.of(error, f"gc keeps all of region {region.name} and of logs")
-                for region, error in sorted(report.damaged.items())
+                *(
+                    Problem.of(error, f"gc keeps all of region {region.name} and of logs")
+                    for region, error in sorted(report.damaged.items())
+                ),
+                *([] if report.names_fault is None else [Problem.of(report.names_fault, "gc keeps all versions")]),
             ],
             faults_are_problems=True,
             tasks=loop.context.tasks,

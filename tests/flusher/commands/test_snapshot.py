@@ -108,3 +108,27 @@ def test_a_damaged_one_does_not_hide_the_others(
     assert [one["name"] for one in json.loads(capsys.readouterr().out)["snapshots"]] == ["eom", "later"]
     assert said("snapshot", "drop", "kept", "--yes") == "dropped snapshot kept\n"
     assert [line.split()[0] for line in said("snapshot", "list").splitlines()] == ["eom", "later"]
+
+
+@pytest.mark.parametrize("folder", ["branches", "tags"])
+def test_a_name_that_cannot_be_read_is_named_and_holds_back_what_it_may_protect(
+    table: FlusherTable, said: Said, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    said("snapshot", "create", "eom")
+    odd = Path(table.uri) / "_refs" / folder / "._x.json"
+    odd.parent.mkdir(parents=True, exist_ok=True)
+    odd.write_bytes(b"\x00\x05\x16\x07")
+    named = f"_refs/{folder}/._x.json in {table.uri} cannot be read as the name of a branch or tag"
+    config = str(write_settings(table))
+    for command in (["snapshot", "list"], ["gc"], ["gc", "--dry-run"]):
+        capsys.readouterr()
+        assert run([*command, "-c", config]) == 4
+        printed = capsys.readouterr()
+        assert named in " ".join((printed.out + printed.err).split())
+        assert "eom" in printed.out or command[0] == "gc"
+    assert named in said("snapshot", "drop", "eom", "--yes", code=4)
+    assert said("read", "--columns", "id", "--at", "snapshot:eom", "-o", "jsonl").count("\n") == 15
+    said("merge")
+    odd.unlink()
+    assert said("snapshot", "drop", "eom", "--yes") == "dropped snapshot eom\n"
+    said("gc")

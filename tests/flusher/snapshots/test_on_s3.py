@@ -11,9 +11,12 @@ from typing import Any
 
 import lance
 import pyarrow as pa
+import pytest
 
 from lancewal_core.cli.estimate.counted import SMALL
+from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.store.object_store import Done, put_new
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.snapshots.drop import drop_snapshot
 from lancewal_flusher.snapshots.make import make_snapshot
@@ -68,6 +71,12 @@ def test_a_snapshot_stays_what_it_is(tmp_path: object) -> None:
         )
         of_7 = sum(row["id"] == 7 for row in before)
         assert said.stdout.split() == [str(len(before)), str(of_7), str(len(before))]
+        for odd in ("_refs/branches/._x.json", "_refs/tags/a%zz/x y.json", "_refs/tags/x y.json"):
+            assert isinstance(put_new(context.store, odd, b"hello"), Done)
+        assert [snapshot.name for snapshot in reader.snapshots()] == ["eom"]
+        with pytest.raises(ObjectCorrupt, match=r"^_refs/branches/\._x\.json, _refs/tags/x y\.json in "):
+            drop_snapshot(context.table, "eom")
+        context.store.delete(["_refs/branches/._x.json", "_refs/tags/x y.json"])
         drop_snapshot(context.table, "eom")
         assert reader.snapshots() == []
         assert not context.store.list("tree/")

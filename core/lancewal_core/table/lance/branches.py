@@ -1,13 +1,21 @@
-"""Branches of a Lance data set.  Lance makes and drops them; what it leaves of one that was cut short is dropped here."""
+"""Branches of a Lance data set.  Lance makes and drops them; what it leaves of one that was cut short is dropped here.
+
+One object that is no branch or tag, where Lance keeps their names, makes Lance's listings and clean-ups fail as a whole.
+ 1. ``all`` reads the names one by one then, and leaves out what it cannot read.
+ 2. ``fault`` names such an object.  Nothing that a branch may need is deleted while there is one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
+from urllib.parse import unquote
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreUnavailable, VersionGone
+from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreUnavailable, VersionGone
 from lancewal_core.ids import TableVersion
+from lancewal_core.process.library_errors import first_line
+from lancewal_core.store.json_object import JsonFault, JsonObject
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.lance.errors import NOT_FOUND, read_error, reading, writing
 from lancewal_core.table.protocol import Branch
@@ -15,6 +23,8 @@ from lancewal_core.table.protocol import Branch
 _CLONE_TAKEN = "Clone operation should not enter"
 """What Lance says where the first version of a branch is there already."""
 _LOOKS = 10
+_REF = ".json"
+_NAMED_MAX = 3
 _PARTS = (paths.VERSIONS, paths.TRANSACTIONS, paths.DELETIONS, paths.INDICES, paths.DATA)
 """Not its whole folder: in that of ``a`` lies a branch ``a/b``."""
 
@@ -34,21 +44,78 @@ class Branches:
     def all(self) -> Sequence[Branch]:
         if not self._objects().list(paths.BRANCH_REFS, limit=1):
             return ()
+        opened = self._newest()
+        try:
+            with reading(f"listing the branches of {self._uri}", names_nothing=True):
+                listed = cast("Mapping[str, Any]", opened.branches.list())
+        except (LancewalError, RuntimeError, ValueError):
+            # An object that is no branch is there, or one was dropped when Lance had its name and had not read it yet.
+            return self._readable()
         return [
             Branch(name, TableVersion(int(about["parent_version"])), dict(about["metadata"]))
-            for name, about in sorted(self._listed().items())
+            for name, about in sorted(listed.items())
         ]
 
-    def _listed(self) -> Mapping[str, Any]:
+    def fault(self) -> ObjectCorrupt | None:
+        if not self._objects().list(paths.REFS, limit=1):
+            return None
         opened = self._newest()
         reason: Exception | None = None
         for _ in range(_LOOKS):
             try:
-                with reading(f"listing the branches of {self._uri}", names_nothing=True):
-                    return cast("Mapping[str, Any]", opened.branches.list())
-            except VersionGone as error:  # one was dropped when Lance had its name and had not read it yet
-                reason = error
+                with reading(f"listing the branches and tags of {self._uri}", names_nothing=True):
+                    opened.branches.list()
+                    opened.tags.list()
+                return None
+            except (LancewalError, RuntimeError, ValueError) as error:
+                odd = self._odd()
+                if odd or not isinstance(error, (VersionGone, StoreUnavailable)):
+                    return self._fault(odd, error)
+                if isinstance(error, StoreUnavailable):
+                    raise
+                reason = error  # one was dropped when Lance had its name and had not read it yet
         raise StoreUnavailable(f"branches of {self._uri} go while they are listed: {reason}") from reason
+
+    def _fault(self, odd: Sequence[str], error: Exception) -> ObjectCorrupt:
+        more = f" and {len(odd) - _NAMED_MAX} more" if len(odd) > _NAMED_MAX else ""
+        named = f"{', '.join(odd[:_NAMED_MAX])}{more}" if odd else f"an object below {paths.REFS}"
+        return ObjectCorrupt(
+            f"{named} in {self._uri} cannot be read as the name of a branch or tag: {first_line(error)}. No version and "
+            "no branch is removed, since nobody knows what is still needed. Restore the object, or remove it if it "
+            "names no branch and no tag"
+        )
+
+    def _readable(self) -> Sequence[Branch]:
+        """One request for each."""
+        found = []
+        for key in self._refs(paths.BRANCH_REFS):
+            try:
+                data = self._objects().get(key)
+                if data is not None:
+                    found.append(_branch(key, data))
+            except (ObjectCorrupt, JsonFault):
+                continue  # ``fault`` names it
+        return sorted(found, key=lambda branch: branch.name)
+
+    def _odd(self) -> Sequence[str]:
+        """What Lance takes for a name of a branch or tag and cannot read."""
+        odd = set()
+        for prefix, parse in ((paths.BRANCH_REFS, _branch), (paths.TAG_REFS, _check_tag)):
+            for key in self._refs(prefix):
+                try:
+                    data = self._objects().get(key)
+                    if data is None:
+                        odd.add(key)
+                    else:
+                        parse(key, data)
+                except (ObjectCorrupt, JsonFault):
+                    odd.add(key)
+        return sorted(odd.intersection(info.key for info in self._objects().list(paths.REFS)))
+
+    def _refs(self, prefix: str) -> Sequence[str]:
+        """Of a folder that is named so too, what lies in it: Lance cannot read that either."""
+        keys = (info.key for info in self._objects().list(prefix))
+        return [key for key in keys if key.removeprefix(prefix).split("/")[0].endswith(_REF)]
 
     def create(self, name: str, version: TableVersion) -> bool:
         if self._has(name):
@@ -74,6 +141,9 @@ class Branches:
             opened.branches.replace_metadata(name, dict(notes))
 
     def drop(self, name: str) -> bool:
+        fault = self.fault()
+        if fault is not None:
+            raise fault
         there = self._has(name)
         if there:
             opened = self._newest()
@@ -92,3 +162,31 @@ class Branches:
 
     def _has(self, name: str) -> bool:
         return any(branch.name == name for branch in self.all())
+
+
+def _branch(key: str, data: bytes) -> Branch:
+    """``JsonFault`` where the object is no branch, for Lance neither."""
+    name, found = _parsed(key, paths.BRANCH_REFS, data)
+    version, _ = found.whole("parentVersion"), found.whole("createAt")
+    return Branch(name, TableVersion(version), _notes(found))
+
+
+def _check_tag(key: str, data: bytes) -> None:
+    """``JsonFault`` where the object is no tag."""
+    _, found = _parsed(key, paths.TAG_REFS, data)
+    found.whole("version")
+    _notes(found)
+
+
+def _parsed(key: str, prefix: str, data: bytes) -> tuple[str, JsonObject]:
+    name = key.removeprefix(prefix).removesuffix(_REF)
+    if "/" in name:
+        raise JsonFault("it lies in a folder that is named as a branch or tag")
+    found = JsonObject.parse(data)
+    found.whole("manifestSize")
+    return unquote(name), found
+
+
+def _notes(found: JsonObject) -> Mapping[str, str]:
+    notes = found.inner("metadata") if "metadata" in found.members else JsonObject({})
+    return {name: notes.text(name) for name in notes.members}

@@ -191,6 +191,9 @@ class LanceTable:
     def branches(self) -> Sequence[Branch]:
         return self._branches.all()
 
+    def names_fault(self) -> ObjectCorrupt | None:
+        return self._branches.fault()
+
     def branch(self, name: str) -> LanceTable:
         found = LanceTable(f"{self.uri.rstrip('/')}/{paths.branch_folder(name)}", self._options, self._base_paths)
         found._root = self._root
