@@ -325,7 +325,7 @@ class StoreNotWritable(ActionNeeded):
 
 
 class StoreUnsafe(ActionNeeded):
-    """The store does not honour conditional PUTs: nothing of the protocol holds on it."""
+    """The store does not honour conditional PUTs, or a folder has no hard links: nothing of the protocol holds on it."""
 
 
 class FlusherPaused(ActionNeeded):

@@ -9,7 +9,8 @@ Guarantees
     proof that one keeps it always.
  2. ``StoreNotWritable`` where the store takes no object at all and says that it lets nobody in, ``StoreUnavailable`` where it
     took none for another reason, which may pass; the message has the store's own.
- 3. Nothing is left behind where this process may delete, and everything under a key of its own where it may not.
+ 3. ``StoreUnsafe`` where a local folder lies on a file system without hard links: no put there makes an object.
+ 4. Nothing is left behind where this process may delete, and everything under a key of its own where it may not.
 
 Steps
  1. Several rounds, each with a key of its own: ``WRITERS`` threads put different bytes at once.  At most one may win.
@@ -21,8 +22,11 @@ Steps
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from lancewal_core import paths
 from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
@@ -34,6 +38,8 @@ WRITERS = 8
 ROUNDS = 4
 """A store that loses every second race passes all of them once in sixteen starts; each costs four requests' time."""
 _LATE = b"late"
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""What ``link`` says where the file system has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,31 @@ def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
         "it on there; mind proxies and gateways on the way",
         object=key,
     )
+
+
+def check_links(folder: Path, name: str) -> None:
+    """Guarantee 3, for ``folder`` as it is; ``name`` is new.  What else goes wrong, the puts tell."""
+    whole, linked = folder / paths.probe(name), folder / paths.probe(f"{name}-link")
+    try:
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        whole.touch(exist_ok=False)
+    except OSError:
+        return
+    try:
+        os.link(whole, linked)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            return
+        raise StoreUnsafe(
+            f"the file system of {folder} has no hard links ({error.strerror}): without them no object can be made that "
+            "nobody replaces. SMB, exFAT and many FUSE volumes are such file systems. Put the table on a local disk with "
+            "ext4, XFS or Btrfs, or on an S3 store",
+            object=paths.probe(name),
+        ) from error
+    finally:
+        for made in (linked, whole):
+            with contextlib.suppress(OSError):
+                made.unlink(missing_ok=True)
 
 
 def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:

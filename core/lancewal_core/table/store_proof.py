@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import assert_never
 from urllib.parse import urlsplit
 
@@ -36,9 +37,10 @@ from lancewal_core.store.address import split_address
 from lancewal_core.store.json_model import Version1, decode_model
 from lancewal_core.store.object_store import ObjectStore, PutUnknown, Stored, Taken
 from lancewal_core.store.obstore import local_folder
-from lancewal_core.table.store_probe import check_store, unsafe
+from lancewal_core.table.store_probe import check_links, check_store, unsafe
 
 FORMAT = 1
+_FOLDER = "file"
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint")
 """Names of one option, as variables of the environment in capitals."""
 _HOSTED = ("aws_virtual_hosted_style_request", "virtual_hosted_style_request")
@@ -62,7 +64,7 @@ class StoreWay(BaseModel):
         """By the address and Lance's storage options; ``environment`` says what they do not."""
         folder = local_folder(uri)
         if folder is not None:
-            return StoreWay(endpoint="file", bucket=str(folder), addressing="")
+            return StoreWay(endpoint=_FOLDER, bucket=str(folder), addressing="")
         said = {name.lower(): value for name, value in (*environment.items(), *(options or {}).items())}
         endpoint = urlsplit(next((said[name] for name in _ENDPOINTS if said.get(name)), ""))
         host = endpoint.netloc.rpartition("@")[2]  # user information goes nowhere
@@ -87,8 +89,15 @@ def decode_way(data: bytes, where: str) -> StoreWay:
     return decode_model(StoreWay, data, where, "store proof", FORMAT)
 
 
+def check_way(way: StoreWay, name: str) -> None:
+    """What can be told without the store: ``check_links`` of a local folder.  ``name`` is new."""
+    if way.endpoint == _FOLDER:
+        check_links(Path(way.bucket), name)
+
+
 def prove_store(store: ObjectStore, tasks: Tasks, way: StoreWay, uri: str, new_id: Callable[[], str]) -> None:
     """Steps 1 to 3; errors as of ``check_store``."""
+    check_way(way, new_id())
     record = encode_way(way)
     # Step 1
     if store.get(way.key) == record:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import lance
 
@@ -29,6 +30,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.store_proof import check_way
 from lancewal_flusher.define.register import (
     begun_contract,
     columns_of,
@@ -86,6 +88,7 @@ def create_table(
         return contract
     # Step 1
     if there is None:
+        check_way(address.way(), uuid4().hex)
         # Without a retry: of two at once, the one that comes second would overwrite the other's table with its own.
         operation = lance.LanceOperation.Overwrite(rows.table, [])
         try:

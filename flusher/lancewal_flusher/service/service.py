@@ -67,6 +67,7 @@ from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.control import POLL_S, ControlReader, Service, until_text
+from lancewal_core.table.store_proof import check_way
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
@@ -340,6 +341,7 @@ def _metrics(settings: Settings) -> FlusherMetrics:
 def _start(settings: Settings, stopping: Callable[[], bool], metrics: FlusherMetrics, stack: ExitStack) -> _Loop:
     address = Address.of(settings)
     context = open_context(settings, stack, store=metrics.observed(address.store()))
+    check_way(address.way(), context.new_id())
     contract = context.contract
     what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
     metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -51,6 +53,19 @@ def prove() -> Iterator[Callable[..., None]]:
     tasks = ThreadTasks()
     yield lambda store, way=WAY: prove_store(store, tasks, way, "the-store", lambda: f"{next(names):032x}")
     tasks.close()
+
+
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """``link`` fails from then on, as on SMB."""
+
+    def fail(code: int) -> None:
+        def link(*_: object, **__: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "link", link)
+
+    return fail
 
 
 def test_the_whole_check_is_made_once_and_each_start_behind_it_asks_two_things(prove: Callable[..., None]) -> None:
@@ -147,3 +162,33 @@ def test_what_a_process_sees_comes_from_options_before_the_environment() -> None
     assert plain == StoreWay(endpoint="https://store:443", bucket="bucket", addressing="path")
     assert StoreWay.of("s3://bucket/b", None, {}) == StoreWay(endpoint="", bucket="bucket", addressing="path")
     assert StoreWay.of("file:///a/b", {}, environment) == StoreWay(endpoint="file", bucket="/a/b", addressing="")
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
+def test_a_folder_without_hard_links_is_named_at_every_start(
+    tmp_path: Path, prove: Callable[..., None], no_links: Callable[[int], None], code: int
+) -> None:
+    """The second start finds the proof, and asks for a link all the same: another file system may be mounted there."""
+    way = StoreWay.of(str(tmp_path), None, {})
+    prove(open_store(str(tmp_path)), way)
+    before = sorted(tmp_path.rglob("*"))
+    no_links(code)
+    for _ in range(2):
+        with pytest.raises(
+            StoreUnsafe, match=r"has no hard links \(.*\): .*Put the table on a local disk with ext4, XFS or"
+        ):
+            prove(open_store(str(tmp_path)), way)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EACCES])
+def test_another_error_of_a_link_says_nothing_of_the_file_system(
+    tmp_path: Path, prove: Callable[..., None], no_links: Callable[[int], None], code: int
+) -> None:
+    no_links(code)
+    prove(open_store(str(tmp_path)), StoreWay.of(str(tmp_path), None, {}))
+
+
+def test_a_store_elsewhere_is_asked_for_no_link(prove: Callable[..., None], no_links: Callable[[int], None]) -> None:
+    no_links(errno.EPERM)
+    prove(Watched())

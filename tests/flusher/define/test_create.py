@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +26,7 @@ from lancewal_core.errors import (
     KafkaUnavailable,
     LancewalError,
     StoreNotWritable,
+    StoreUnsafe,
     TableExists,
     TopicMissing,
     TopicUnsuitable,
@@ -199,6 +202,15 @@ def test_the_brokers_are_down(folder: Path, unused_port: int) -> None:
 def unused_port() -> int:
     (port,) = free_ports(1)
     return port
+
+
+def test_a_file_system_without_hard_links(settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    folder.mkdir()
+    refused(settings, folder, StoreUnsafe, str(folder), "has no hard links", "ext4, XFS or Btrfs")
 
 
 def test_librdkafka_does_not_know_an_option(settings: Settings, folder: Path) -> None:

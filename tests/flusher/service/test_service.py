@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -31,6 +32,7 @@ from lancewal_core.errors import (
     ObjectMissing,
     PlanRetriesExhausted,
     StoreUnavailable,
+    StoreUnsafe,
     TableReplaced,
     TableRestored,
 )
@@ -130,6 +132,20 @@ def samples(port: int) -> dict[str, float]:
             labels = ",".join(v for k, v in sorted(sample.labels.items()) if k != "table")
             found[sample.name.removeprefix("lancewal_flusher_") + (f"{{{labels}}}" if labels else "")] = sample.value
     return found
+
+
+def test_a_file_system_without_hard_links_ends_the_start_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = FlusherTable(tmp_path)
+
+    def link(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(StoreUnsafe, match="has no hard links"), serving(settings_of(made)):
+        pass
+    made.close()
 
 
 # -- once ------------------------------------------------------------------------------------------------------
