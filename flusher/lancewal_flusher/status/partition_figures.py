@@ -106,17 +106,23 @@ def _open(seen: Seen, counts: UnmergedCounts, newest: GenerationRecord | None) -
 
 
 def _sealed(counts: UnmergedCounts) -> Waiting | None:
-    waiting = [record for record in counts.in_log if record.state is State.SEALED]
-    if not waiting:
-        return None
-    oldest = waiting[0]
-    wal = counts.in_wal.get(oldest.generation, InWal())
-    # Of a record that does not tell nothing does: its page was changed later, by whatever came then.
-    return Waiting(oldest.generation, oldest.sealed_at_ms, wal.rows, wal.nbytes)
+    """The oldest SEALED generation, without those that are known to have no row."""
+    for record in counts.in_log:
+        wal = counts.in_wal.get(record.generation)
+        without_rows = record.first == record.next if wal is None else not wal.rows
+        if record.state is State.SEALED and not without_rows:
+            wal = wal or InWal()
+            # Of a record that does not tell nothing does: its page was changed later, by whatever came then.
+            return Waiting(record.generation, record.sealed_at_ms, wal.rows, wal.nbytes)
+    return None
 
 
 def _unmerged(counts: UnmergedCounts) -> Waiting | None:
-    if not counts.snapshots:
-        return None
-    record, snapshot = counts.snapshots[0]
-    return Waiting(record.generation, record.flushed_at_ms, snapshot.changes, snapshot.nbytes)
+    """The oldest flushed generation that would change the table.
+
+    An orderly stop leaves generations without rows.  Nobody misses them, so they must not look like a merge that is late.
+    """
+    for record, snapshot in counts.snapshots:
+        if snapshot.changes:
+            return Waiting(record.generation, record.flushed_at_ms, snapshot.changes, snapshot.nbytes)
+    return None

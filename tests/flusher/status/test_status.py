@@ -642,6 +642,33 @@ def test_what_is_flushed_and_not_merged(settings: Settings, contract: Contract) 
     assert stops(table_status(blind, settings.table.uri, clock=Later(200)))[0] == "merged: flusher_paused"
 
 
+def test_a_generation_without_rows_holds_up_nothing(settings: Settings, contract: Contract) -> None:
+    """An orderly stop of both services leaves one of each partition: sealed or flushed, and merged by nobody."""
+    zero, one = contract.regions[:2]
+    ingest, blind = Ingest(Path(settings.table.uri), contract, "host-a"), Settings()
+    look = partial(table_status, blind, settings.table.uri, clock=Later(200))
+    for region in (zero, one):
+        ingest.claim(region, 0)
+    ingest.reject(1, {0: "not_json", 1: "not_json"}, next_=2)  # positions, and no row
+    ingest.append(p1=0)  # a marker of a transaction
+    for region in (zero, one):
+        ingest.seal(region, 1)
+    ends = [found.diagnosis for found in look().partitions[:2]]
+    assert [(found.kind, found.state) for found in ends] == [("caught_up", "idle"), ("all_rejected", "problem")]
+    for region in (zero, one):
+        ingest.flush(region, 1)
+    ends = [found.diagnosis for found in look().partitions[:2]]
+    assert [(found.kind, found.state) for found in ends] == [("caught_up", "idle"), ("all_rejected", "problem")]
+    # It hides none with rows behind it, whose own age counts.
+    ingest.append(p0=5)
+    ingest.seal(zero, 2)
+    assert (found := look().partitions[0].diagnosis).kind == "not_flushed"
+    assert found.message.startswith("generation 2 is sealed since ")
+    ingest.flush(zero, 2)
+    assert (found := look().partitions[0].diagnosis).kind == "no_flusher"
+    assert found.message.startswith("generation 2 is flushed since ")
+
+
 def test_a_memtable_that_is_not_sealed_in_time(settings: Settings, contract: Contract) -> None:
     ingest = Ingest(Path(settings.table.uri), contract, "host-a")
     ingest.claim(contract.regions[0], 0)

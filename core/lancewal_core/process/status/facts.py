@@ -95,9 +95,9 @@ class PartitionFacts:
     open: Waiting | None = None
     """The OPEN generation, if it has entries."""
     sealed: Waiting | None = None
-    """The oldest that is sealed and not flushed."""
+    """The oldest that is sealed and not flushed, and is not known to have no row."""
     unmerged: Waiting | None = None
-    """The oldest that is flushed and not merged."""
+    """The oldest that is flushed and not merged, and has rows."""
     stopped: Failure | None = None
     """Why its owner has stopped it."""
     refused: Failure | None = None
