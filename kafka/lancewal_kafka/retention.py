@@ -12,7 +12,7 @@ from lancewal_core.errors import ActionNeeded
 from lancewal_core.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_kafka.clients import Properties
-from lancewal_kafka.records import as_records
+from lancewal_kafka.records import Records, as_records
 from lancewal_kafka.reread import lone_consumer
 from lancewal_kafka.topic import TopicConfig, TopicInspector
 from lancewal_kafka.unpacking import StoredBatches
@@ -53,12 +53,11 @@ class KafkaRetention:
         found = {partition: message.timestamp()[1] for partition, message in self._peek(positions).items()}
         return {partition: at for partition, at in found.items() if at >= 0}
 
-    def keys(self, positions: Mapping[int, Position]) -> dict[int, bytes]:
-        """The key of the committed record at each position, in the same way; those without one are left out."""
-        found = {
+    def records(self, positions: Mapping[int, Position]) -> dict[int, Records]:
+        """The committed record at each position, in the same way; partitions that have none there are left out."""
+        return {
             p: as_records([message]) for p, message in self._peek(positions).items() if message.offset() == positions[p]
         }
-        return {partition: key for partition, records in found.items() if (key := records.keys[0]) is not None}
 
     def _peek(self, positions: Mapping[int, Position]) -> dict[int, Message]:
         if not positions:

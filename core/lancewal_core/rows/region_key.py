@@ -161,6 +161,30 @@ def encode_region_key(*values: object) -> bytes:
     return b"[" + b",".join(map(_item, values)) + b"]"
 
 
+def why_misrouted(columns: Sequence[str], key: bytes | None, encoded: bytes | None) -> str:
+    """Say whether a misrouted record's key or its partition is wrong, as a sentence without its stop.
+
+    ``columns``: the region key's, none where records belong by their keys' bytes; ``key``: the record's; ``encoded``: the
+    canonical encoding of its row's region key, None where it has none.
+    """
+    if not columns:
+        return "A record without a key belongs in no partition" if key is None else _PARTITIONER
+    named = f"({', '.join(columns)})"
+    if encoded is None:
+        return f"Its {named} has no encoding: a null, or a date outside the years 1 to 9999"
+    if key is None:
+        return f"It has no key: the producer must send the canonical encoding of {named}"
+    if key != encoded:
+        return f"The bytes of its key are wrong: they are not the canonical encoding of {named}"
+    return _PARTITIONER
+
+
+_PARTITIONER = (
+    "Its key is right, its partition is not: the producer does not use murmur2 (librdkafka needs "
+    "partitioner=murmur2_random), or chooses partitions itself"
+)
+
+
 # -- one value -------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ brokers are named, nothing is asked: that is no failure, and Kafka's client need
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import ActionNeeded, LancewalError
 from lancewal_core.ids import Position
 from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan
-from lancewal_core.rows.murmur2 import partitions_of
+from lancewal_core.rows.murmur2 import NO_PARTITION, partition_of
+from lancewal_core.rows.region_key import RegionKeyCodec, why_misrouted
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
 from lancewal_core.table.contract import Contract
@@ -38,6 +40,8 @@ class KafkaLook:
     members: int | None = None
     group_unknown: str = ""
     """Why ``members`` is not known of a topic that answers: a user who may not ask, or brokers without a coordinator yet."""
+    same_count: bool = True
+    """The topic has as many partitions as the contract says."""
     failure: Failure | None = None
     """Why the topic cannot be asked, or is not the table's."""
     problems: list[str] = field(default_factory=list)
@@ -70,18 +74,56 @@ def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int,
     return found
 
 
-def misrouted(settings: Settings, contract: Contract, standing: Mapping[int, int]) -> dict[int, int]:
-    """Where the records at these positions belong by their keys, of those that lie elsewhere: a sign, as far as keys tell."""
+@dataclass(frozen=True, slots=True)
+class Misrouted:
+    """A record that lies in another partition than it belongs in."""
+
+    belongs: int
+    """Its partition; -1: none."""
+    why: str = ""
+    """Whether its key or its partition is wrong; empty: its row could not be told, and its key alone is a sign."""
+
+
+def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]) -> dict[int, Misrouted]:
+    """Which of the records at these positions are misrouted, as far as that can be told; the first partitions count."""
     from lancewal_kafka.retention import KafkaRetention
 
-    positions = {p: Position(at) for p, at in sorted(standing.items())[:_PEEKED_MAX]}
+    positions = {p: Position(at) for p, at in list(waiting.items())[:_PEEKED_MAX]}
     group = settings.kafka.group(contract.table_uuid)
     try:
-        keys = KafkaRetention(settings.kafka.client(), contract.topic, group).keys(positions)
+        records = KafkaRetention(settings.kafka.client(), contract.topic, group).records(positions)
     except LancewalError:
         return {}  # it only makes a diagnosis more exact
-    belongs = partitions_of(pa.array(list(keys.values()), pa.binary()), contract.partitions).tolist()
-    return {partition: place for partition, place in zip(keys, belongs, strict=True) if place != partition}
+    placed = {p: _placed(contract, found.keys[0], found.values[0]) for p, found in records.items()}
+    return {p: found for p, found in placed.items() if found is not None and found.belongs != p}
+
+
+def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> Misrouted | None:
+    """Where a record belongs, and why it would be misrouted elsewhere; None where nothing tells."""
+    by_key = None if key is None else partition_of(key, contract.partitions)
+    if contract.keyed_by_bytes:
+        return Misrouted(NO_PARTITION if by_key is None else by_key, why_misrouted((), key, None))
+    encoded = _encoded(contract, key, value)
+    if encoded is not None:
+        names = contract.rows.region_key
+        return Misrouted(partition_of(encoded, contract.partitions), why_misrouted(names, key, encoded))
+    return None if by_key is None else Misrouted(by_key)
+
+
+def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> bytes | None:
+    """The canonical encoding of a record's region key, where the record is plain enough to tell it."""
+    rows = contract.rows
+    codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+    if value is None:  # a delete, if its key is one of the table's
+        is_key = key is not None and set(rows.region_key) == set(rows.primary_key) and codec.decode(key) is not None
+        return key if is_key else None
+    if len(value) > contract.record_bytes_max:
+        return None
+    try:
+        row = json.loads(value)
+        return codec.encode([row[name] for name in rows.region_key])
+    except (ValueError, RecursionError, LookupError, TypeError, ActionNeeded):
+        return None  # no JSON object, or a value of another form than its column's: ingest knows
 
 
 def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: KafkaLook) -> Mapping[int, KafkaSpan]:
@@ -95,6 +137,7 @@ def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: Ka
         )
         return {}
     if topic.partitions != contract.partitions:
+        found.same_count = False
         found.problems.append(
             f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Once "
             "producers are stopped, and ingest, started again, and flusher have taken what the old ones hold: `lancewal "

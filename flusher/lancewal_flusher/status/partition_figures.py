@@ -68,6 +68,12 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
     )
 
 
+def records_wait(figures: Figures) -> bool:
+    """Whether Kafka has committed records behind the durable position."""
+    it = figures.facts
+    return it.kafka is not None and it.durable is not None and it.kafka.end > it.durable
+
+
 def standing(figures: Figures, now_ms: int) -> bool:
     """Whether records wait, and nothing has moved for long."""
     it = figures.facts

@@ -36,7 +36,7 @@ from lancewal_core.ids import LogId, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
-from lancewal_core.process.status.facts import TableFacts
+from lancewal_core.process.status.facts import PartitionFacts, TableFacts
 from lancewal_core.process.status.report import Figures, TableStatus, partitions_of, problems_of, table_diagnosis
 from lancewal_core.process.tasks import Tasks, ThreadTasks, together
 from lancewal_core.region.flushes.manifest import read_flush
@@ -49,8 +49,8 @@ from lancewal_core.table.control import RUNNING, Control, Service, Until, read_c
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer
-from lancewal_flusher.status.of_kafka import NO_BROKERS, KafkaLook, look_at_kafka, misrouted
-from lancewal_flusher.status.partition_figures import Seen, figures_of, standing
+from lancewal_flusher.status.of_kafka import NO_BROKERS, KafkaLook, Misrouted, look_at_kafka, misrouted
+from lancewal_flusher.status.partition_figures import Seen, figures_of, records_wait, standing
 from lancewal_flusher.status.readable import Look, SegmentSize, Unmerged, look
 from lancewal_flusher.status.rejections import REGIONS_MAX, add_newest, newest_ended, read_stretch
 from lancewal_flusher.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
@@ -125,7 +125,7 @@ def table_status(
         facts = _table_facts(settings, stored, kafka, paused, now_ms)
         facts = replace(facts, read_version=reader_version if read is not None else None)
         seen = Seen(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms)
-        figures = _with_misrouted(settings, contract, figures_of(seen, shown), facts)
+        figures = _with_misrouted(settings, contract, figures_of(seen, shown), facts, kafka)
     partitions = partitions_of(facts, figures)
     problems += problems_of(facts, partitions)
     return TableStatus(
@@ -176,14 +176,30 @@ def _table_facts(
     )
 
 
-def _with_misrouted(settings: Settings, contract: Contract, figures: list[Figures], facts: TableFacts) -> list[Figures]:
-    """Where records stand for long, the one that is next may tell why."""
-    stands = {f.facts.partition: f.facts.durable for f in figures if standing(f, facts.now_ms)}
-    places = {partition: at for partition, at in stands.items() if at is not None}
-    if not places or Service.INGEST.value in facts.paused or facts.members == 0:
+def _with_misrouted(
+    settings: Settings, contract: Contract, figures: list[Figures], facts: TableFacts, kafka: KafkaLook
+) -> list[Figures]:
+    """Where records wait, the one that is next may tell why.
+
+    A partition that has just stopped looks like one at work, so the record is judged at once where its row can be told.
+    """
+    if contract.on_misrouted != "stop" or Service.INGEST.value in facts.paused or facts.members == 0:
+        return figures
+    stands = {f.facts.partition for f in figures if standing(f, facts.now_ms)}
+    waiting = [f.facts for f in figures if records_wait(f) and (kafka.same_count or f.facts.partition in stands)]
+    waiting.sort(key=lambda it: (it.partition not in stands, it.partition))
+    places = {it.partition: it.durable for it in waiting if it.durable is not None}
+    if not places:
         return figures
     found = misrouted(settings, contract, places)
-    return [replace(f, facts=replace(f.facts, misrouted_to=found.get(f.facts.partition))) for f in figures]
+    return [replace(f, facts=_judged(f.facts, found.get(f.facts.partition), kafka)) for f in figures]
+
+
+def _judged(it: PartitionFacts, found: Misrouted | None, kafka: KafkaLook) -> PartitionFacts:
+    """A draining ingest sends some records elsewhere by the topic's new number, so then nothing is certain."""
+    if found is None:
+        return it
+    return replace(it, misrouted_to=found.belongs, misrouted_why=found.why if kafka.same_count else "")
 
 
 def _unknown(kafka: KafkaLook, settings: Settings, reader_version: int | None) -> tuple[str, ...]:

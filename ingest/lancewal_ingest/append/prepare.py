@@ -170,7 +170,7 @@ class Preparer:
                 letters = self._misrouted_letters(rows.column(OFFSET).filter(pa.array(~here)), belongs[~here])
                 rejected = tuple(sorted([*rejected, *letters], key=lambda letter: letter.offset))
                 rows, belongs = rows.filter(pa.array(here)), belongs[here]
-        cut, error = self._first_stop(region, rows, belongs, rejected)
+        cut, error = self._first_stop(consumed, rows, belongs, rejected)
         if error is not None:
             stop = Stop(region.partition, error)
             rows, rejected = below(cut, rows, rejected)
@@ -200,18 +200,22 @@ class Preparer:
         ]
 
     def _first_stop(
-        self, region: Region, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
+        self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
     ) -> tuple[Position, LancewalError | None]:
         """Where the partition must stop, as the position of the record that stops it, and why."""
+        region, records = consumed.region, consumed.records
         bad = next((r for r in rejected if self._contract.policy_of(r.kind) == "stop"), None)
         wrong = np.flatnonzero(belongs != region.partition)
         if len(wrong):
             offset = rows.column(OFFSET)[int(wrong[0])].as_py()
             if bad is None or offset < bad.offset:
+                key = records.keys[records.offsets.index(offset)]
+                cause = self._routing.cause(key, rows.slice(int(wrong[0]), 1))
                 return Position(offset), Misrouted(
                     f"topic {region.topic} partition {region.partition} offset {offset}: the record's "
                     f"{self._routing.subject} belongs to partition {int(belongs[wrong[0]])} of "
-                    f"{self._contract.partitions}. Likely cause: {self._routing.cause}. To go on without this record: "
+                    f"{self._contract.partitions}. {cause}. To let such records pass, without a restart: "
+                    f"`lancewal table alter --on misrouted=dead-letter`; to go on without this record alone: "
                     f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
                     topic=region.topic, partition=region.partition, offset=offset,
                 )  # fmt: skip

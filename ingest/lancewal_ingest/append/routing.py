@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.rows.murmur2 import PartitionChecker, partitions_of
-from lancewal_core.rows.region_key import RegionKeyCodec
+from lancewal_core.rows.region_key import RegionKeyCodec, why_misrouted
 from lancewal_core.table.contract import Contract
 from lancewal_ingest.decode.outcomes import Decoded
 from lancewal_kafka.records import Records
@@ -24,13 +24,15 @@ Partitions = npt.NDArray[np.int32]
 
 
 class Routing(Protocol):
-    """``subject`` is what belongs in a partition, ``cause`` what a person should look at; both for messages."""
+    """``subject`` is what belongs in a partition, for messages."""
 
     subject: str
-    cause: str
 
     def partitions(self, records: Records, decoded: Decoded) -> Partitions:
         """Where each row belongs of what ``records`` came to; -1: in no partition."""
+
+    def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
+        """Say why a record with this key, which came to this one row, is misrouted."""
 
 
 def routing_of(contract: Contract) -> Routing:
@@ -43,27 +45,27 @@ class _ByRegionKey:
         rows = contract.rows
         codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
         self._region_key = rows.region_key
+        self._codec = codec
         self._checker = PartitionChecker(codec, contract.partitions)
         self.subject = "region key"
-        self.cause = (
-            "the producer does not use murmur2 (librdkafka needs partitioner=murmur2_random), or its Kafka key is not the "
-            f"canonical encoding of ({', '.join(rows.region_key)}); see the reference page on region keys"
-        )
 
     def partitions(self, records: Records, decoded: Decoded) -> Partitions:
         return self._checker.partitions([decoded.rows.column(name) for name in self._region_key])
+
+    def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
+        encoded = self._codec.encode_batch([row.column(name) for name in self._region_key])
+        return why_misrouted(self._region_key, key, encoded[0].as_py())
 
 
 class _ByRecordKey:
     def __init__(self, contract: Contract) -> None:
         self._partitions = contract.partitions
         self.subject = "key"
-        self.cause = (
-            "the producer does not use murmur2 (librdkafka needs partitioner=murmur2_random), chooses partitions itself, or "
-            "sends records without a key (-1); see the reference page on region keys"
-        )
 
     def partitions(self, records: Records, decoded: Decoded) -> Partitions:
         belongs = partitions_of(pa.array(records.keys, pa.binary()), self._partitions)
         found: Partitions = belongs if decoded.is_row.all() else belongs[decoded.is_row]
         return found
+
+    def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
+        return why_misrouted((), key, None)

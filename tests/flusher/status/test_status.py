@@ -596,6 +596,40 @@ def test_a_key_that_belongs_elsewhere_is_named(kafka: KafkaBroker, settings: Set
     assert found[right].kind == "stands"
 
 
+@pytest.mark.usefixtures("member")
+def test_a_misrouted_record_is_named_at_once_with_its_cause(
+    kafka: KafkaBroker, settings: Settings, contract: Contract
+) -> None:
+    """All partitions have such a record next, of now; which of key and partition is wrong follows from its row."""
+    mine = {partition_of(name.encode(), 3): name for name in ("a", "b", "c", "d", "e", "f")}
+    wrong_key = next(k for k in (b"k%d" % i for i in range(99)) if partition_of(k, 3) == 1)
+    row = {p: json.dumps({"region": mine[p], "id": 1}).encode() for p in mine}
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(contract.topic, row[1], key=mine[1].encode(), partition=0)
+    producer.produce(contract.topic, row[0], key=wrong_key, partition=1)
+    producer.produce(contract.topic, row[1], partition=2)
+    assert producer.flush(30) == 0
+    ingest = Ingest(Path(settings.table.uri), contract, "host-a")
+    for region in contract.regions:
+        ingest.claim(region, 0)
+    status = status_of(settings, settings.table.uri)
+    assert stops(status) == ["decoded: misrouted"] * 3
+    causes = [found.diagnosis.message.split(": the record there ")[1] for found in status.partitions]
+    assert causes[0].startswith("belongs to partition 1. Its key is right, its partition is not")
+    assert causes[1].startswith("belongs to partition 0. The bytes of its key are wrong")
+    assert causes[2].startswith("belongs to partition 1. It has no key")
+    assert all("`lancewal table alter --on misrouted=dead-letter`" in found.diagnosis.do for found in status.partitions)
+    # A record that belongs where it is, whatever its key says, is one that ingest is about to take.
+    ingest.append(p0=0)
+    producer.produce(contract.topic, row[0], key=wrong_key, partition=0)
+    assert producer.flush(30) == 0
+    assert stops(status_of(settings, settings.table.uri))[0] == "consumed: moving"
+    # Once the contract lets such records pass, none stops a partition.
+    passing = contract.model_copy(update={"on_misrouted": "dead-letter", "version": contract.version + 1})
+    alter.put_next(open_store(settings.table.uri), contract, passing)
+    assert "misrouted" not in "".join(stops(status_of(settings, settings.table.uri)))
+
+
 def test_rejected_records_are_counted_and_the_commonest_reason_is_named(
     kafka: KafkaBroker, settings: Settings, contract: Contract
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from lancewal_core.errors import Misrouted, PartitionCountChanged
 from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.rows.region_key import why_misrouted
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.drain import Drain
 from lancewal_ingest.append.prepare import Consumed, Preparer
@@ -89,6 +90,35 @@ def test_canonical_tables_ask_the_row() -> None:
     assert stop is None
     assert entry is not None
     assert entry.rows.column("id") == pa.array(["customer-00042"])
+
+
+@pytest.mark.parametrize(
+    ("key", "row", "cause"),
+    [
+        (b"customer-00042", b"customer-00042", "Its key is right, its partition is not"),
+        (b'"customer-00042"', b"customer-00042", "The bytes of its key are wrong"),
+        (b"", b"customer-00042", "The bytes of its key are wrong"),
+        (None, b"customer-00042", "It has no key: the producer must send the canonical encoding of (id)"),
+    ],
+)
+def test_a_stop_says_which_of_key_and_partition_is_wrong(key: bytes | None, row: bytes, cause: str) -> None:
+    """Behind a record that is no row, whose key says nothing of the one that stops."""
+    columns = (Column(name="id", type="string", field_ids=(0,)),)
+    changed = {"region_key": ("id",), "key_format": "canonical", "columns": columns, "on_bad_record": "dead-letter"}
+    contract = Contract.model_validate({**CONTRACT.model_dump(), **changed})
+    values = [b"no json", b'{"id": "%s"}' % row]
+    entry, _, stop = Preparer(contract).prepare(consumed(4, [b"another", key], values))
+    assert entry is not None
+    assert entry.next == 12
+    assert stop is not None
+    assert f"offset 12: the record's region key belongs to partition 5 of 7. {cause}" in str(stop.error)
+    assert "`lancewal table alter --on misrouted=dead-letter`" in str(stop.error)
+    assert "`lancewal offset reject t-4-12`" in str(stop.error)
+    assert "00042" not in str(stop.error)
+
+
+def test_a_stop_names_a_row_whose_key_has_no_encoding() -> None:
+    assert why_misrouted(("id", "day"), b"x", None).startswith("Its (id, day) has no encoding")
 
 
 @pytest.mark.parametrize(

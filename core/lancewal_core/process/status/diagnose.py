@@ -183,7 +183,22 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             f"{seen}, and no ingest has ever opened it",
             "Is ingest started with these settings? Its log, /readyz and /status name what keeps it from opening a partition",
         )
+    if it.misrouted_why and it.misrouted_to is not None:
+        return _found(
+            causes.MISROUTED,
+            State.PROBLEM,
+            f"stops at position {it.durable}: the record there belongs to partition {it.misrouted_to}. {it.misrouted_why}",
+            _past_misrouted(it),
+        )
     return _stands(table, it) if _waits_long(it) else None
+
+
+def _past_misrouted(it: PartitionFacts) -> str:
+    return (
+        "Correct the producer. To let such records pass, without a restart: `lancewal table alter --on "
+        "misrouted=dead-letter`; to go on without this record alone: "
+        f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`"
+    )
 
 
 def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
@@ -204,8 +219,7 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             State.PROBLEM,
             f"{seen}. The key of the record there belongs to partition {it.misrouted_to}: the producer partitions otherwise "
             "(librdkafka needs partitioner=murmur2_random)",
-            "Correct the producer, see the reference page on region keys. To go on without this record: "
-            f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`",
+            _past_misrouted(it),
         )
     if it.owner_wrote_ms is not None and _young(table, it.owner_wrote_ms):
         why = "Its owner writes for other partitions, so this one has stopped"

@@ -91,7 +91,9 @@ class PartitionFacts:
     """When its owner's log took its newest segment, of whichever partition."""
     rejections: Rejections = Rejections()
     misrouted_to: int | None = None
-    """Where the record at the durable position belongs by its key, if that is another partition."""
+    """Where the record at the durable position belongs, if that is another partition; a mere sign without the next."""
+    misrouted_why: str = ""
+    """Whether that record's key or its partition is wrong, as a sentence; empty where its row could not be told."""
     open: Waiting | None = None
     """The OPEN generation, if it has entries."""
     sealed: Waiting | None = None

@@ -135,6 +135,20 @@ CASES: dict[str, Case] = {
     "keys are misrouted": Case(
         causes.MISROUTED, State.PROBLEM, TABLE, replace(BEHIND, misrouted_to=1), "`lancewal offset reject orders-3-40`"
     ),
+    "keys are misrouted, and a way out needs no restart": Case(
+        causes.MISROUTED,
+        State.PROBLEM,
+        TABLE,
+        replace(BEHIND, misrouted_to=1),
+        "`lancewal table alter --on misrouted=dead-letter`",
+    ),
+    "a record is misrouted, and its row tells why at once": Case(
+        causes.MISROUTED,
+        State.PROBLEM,
+        TABLE,
+        replace(BEHIND, kafka=FRESH, changed_ms=YOUNG, misrouted_to=1, misrouted_why="It has no key"),
+        "stops at position 40: the record there belongs to partition 1. It has no key. Correct the producer",
+    ),
     "its owner has stopped it": Case(
         causes.STOPPED, State.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
     ),
