@@ -78,7 +78,7 @@ class Decoder:
             try:
                 found = self._op_or_key(records, index)
             except Refusal as refusal:
-                rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal))
+                rejected[index] = Rejected(records.offsets[index], refusal.kind, str(refusal), refusal.found)
                 continue
             match found:
                 case Op():
@@ -94,7 +94,7 @@ class Decoder:
             parts += [self._only_keys(part if whole else _placed(part, indexes)) for part in decoded.parts]
             for one in decoded.refused:
                 index = int(indexes[one.place])
-                rejected[index] = Rejected(records.offsets[index], one.kind, one.message)
+                rejected[index] = Rejected(records.offsets[index], one.kind, one.message, one.found)
         rows = assemble(self._rows, records, parts)
         is_row = np.ones(len(records), dtype=np.bool_)
         is_row[list(rejected)] = False

@@ -48,7 +48,9 @@ def op_of(headers: Headers) -> Op | None:
     for name, _ in headers or ():
         if name[: len(_RESERVED)].lower() == _RESERVED and name not in _KNOWN:
             raise Refusal(
-                "unknown_header", f"expected {OP_HEADER} and no other header whose name begins with {_RESERVED}"
+                "unknown_header",
+                f"expected {OP_HEADER} and no other header whose name begins with {_RESERVED}",
+                name,
             )
     named = [value for name, value in headers or () if name == OP_HEADER]
     if not named:

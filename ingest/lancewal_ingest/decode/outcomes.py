@@ -41,6 +41,8 @@ class Rejected:
     """One of ``KINDS``."""
     message: str
     """Names the column and what was expected; never holds content of the record."""
+    found: str = ""
+    """The member or header of the record that was not expected.  For its letter alone, which has the record anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Decoded:
 class Refusal(Exception):
     """Raised inside the decoder for the record at hand; becomes a ``Rejected``, never leaves the decoder."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, found: str = "") -> None:
         super().__init__(message)
         self.kind = kind
+        self.found = found

@@ -42,6 +42,8 @@ class Refused:
     """Which of the values."""
     kind: str
     message: str
+    found: str = ""
+    """As ``Rejected.found``."""
 
 
 @dataclass(frozen=True, slots=True)

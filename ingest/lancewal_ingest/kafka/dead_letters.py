@@ -11,7 +11,8 @@ Guarantees
  4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are acknowledged.
  5. Letters are made and sent ``AT_ONCE``, and the next ones once these are acknowledged: with its headers a letter takes
     some 3 KB here and in the client, whatever its record took.
- 6. Our headers hold places, kinds and expectations, never anything that was in the record, and no setting.
+ 6. Our headers hold places, kinds and expectations, never a value of the record, and no setting.  The name of a member or
+    header that was not expected is in the message, in ASCII and cut: the letter has it anyway.
 
 ====================================  ==============================================================================
 header                                value
@@ -24,7 +25,7 @@ header                                value
 ``__connect.errors.stage``            ``VALUE_CONVERTER``
 ``__connect.errors.class.name``       the kind, as in ``lancewal.kind``
 ``__connect.errors.exception.class.name``  ``lancewal.BadRecord``
-``__connect.errors.exception.message``  what was expected
+``__connect.errors.exception.message``  what was expected, and the name that was not
 ``lancewal.kind``                     the kind (``decode.outcomes.KINDS``, ``misrouted``, ``unreadable``)
 ``lancewal.source``                   ``<topic>-<partition>-<offset>``: the record's identity
 ``lancewal.key.bytes``                of a cut letter: length of the record's key
@@ -67,6 +68,8 @@ AT_ONCE = 4_000
 """Most letters that wait for their acknowledgement.  What their records hold is bounded by the segment that they are of."""
 _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
 _UNKNOWN = b"unknown"
+_FOUND_MAX = 100
+"""Most characters of a name in a message."""
 _LARGEST_MESSAGE = 1_000_000_000
 """librdkafka's upper bound: what is too large is for the broker to say."""
 
@@ -195,7 +198,7 @@ class KafkaDeadLetters:
             f"{_CONNECT}stage": "VALUE_CONVERTER",
             f"{_CONNECT}class.name": letter.kind,
             f"{_CONNECT}exception.class.name": "lancewal.BadRecord",
-            f"{_CONNECT}exception.message": letter.message,
+            f"{_CONNECT}exception.message": letter.message + _found(letter.found),
             KIND_HEADER: letter.kind,
             SOURCE_HEADER: f"{region.topic}-{region.partition}-{letter.offset}",
         }
@@ -234,6 +237,13 @@ class KafkaDeadLetters:
             return Producer(properties, logger=logging.getLogger("lancewal.kafka"))
         except (KafkaException, ValueError, TypeError) as error:
             raise not_accepted(error) from error
+
+
+def _found(name: str) -> str:
+    if not name:
+        return ""
+    text = ascii(name[:_FOUND_MAX])
+    return f". Found: {text if len(text) <= _FOUND_MAX else f'{text[:_FOUND_MAX]}...'}"
 
 
 def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:

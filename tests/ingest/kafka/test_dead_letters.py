@@ -99,6 +99,19 @@ def test_letters_are_unchanged_and_say_what_is_wrong(kafka: KafkaBroker, topic_n
 
 
 @pytest.mark.kafka
+def test_a_letter_names_the_member_that_was_not_expected(kafka: KafkaBroker, topic_name: str) -> None:
+    """In ASCII, whatever it is, and cut."""
+    make_topic(kafka, topic_name)
+    letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g")
+    names = ["colour", "", "a\nb\ud800'", "x" * 5000]
+    records = Records(list(range(4)), [0] * 4, [None] * 4, [b"x"] * 4, [None] * 4)
+    letters.send(REGION, records, [Rejected(n, "unknown_column", "m", found) for n, found in enumerate(names)])
+    messages = [dict(m.headers() or [])["__connect.errors.exception.message"] for m in read(kafka, topic_name, 4)]
+    assert messages[:3] == [b"m. Found: 'colour'", b"m", b'm. Found: "a\\nb\\ud800\'"']
+    assert messages[3] == b"m. Found: '" + b"x" * 99 + b"..."
+
+
+@pytest.mark.kafka
 def test_many_letters_are_all_there(kafka: KafkaBroker, topic_name: str) -> None:
     make_topic(kafka, topic_name)
     letters = KafkaDeadLetters({"bootstrap.servers": kafka.bootstrap_servers}, topic_name, "g")

@@ -254,7 +254,8 @@ def _struct(type_: pa.DataType) -> CellReader:
         if not isinstance(value, dict):
             _wrong_type(path, "an object")
         if not value.keys() <= members.keys():
-            raise Refusal("unknown_column", f"column {path!r}: expected no members but {list(members)}")
+            found = next(name for name in value if name not in members)
+            raise Refusal("unknown_column", f"column {path!r}: expected no members but {list(members)}", found)
         return {name: read_member(value.get(name), f"{path}.{name}") for name, read_member in members.items()}
 
     return read

@@ -38,7 +38,7 @@ class ReferenceDecoder:
                 members = parse_object(values[index])
                 rows.append(self._cells(members))
             except Refusal as refusal:
-                refused.append(Refused(index, refusal.kind, str(refusal)))
+                refused.append(Refused(index, refusal.kind, str(refusal), refusal.found))
             else:
                 good.append(index)
                 present.append(present_bitmap(self._rows, members) if ops[index] == Op.PATCH else None)
@@ -53,7 +53,8 @@ class ReferenceDecoder:
 
     def _cells(self, members: dict[str, object]) -> dict[str, object]:
         if not members.keys() <= self._readers.keys():
-            raise Refusal("unknown_column", f"expected no members but the columns {list(self._readers)}")
+            found = next(name for name in members if name not in self._readers)
+            raise Refusal("unknown_column", f"expected no members but the columns {list(self._readers)}", found)
         for name in self._rows.primary_key:
             if members.get(name) is None:
                 raise Refusal("missing_key", f"column {name!r}: expected a value, it is in the primary key")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import NoReturn
 
 from lancewal_ingest.decode.outcomes import Refusal
@@ -45,7 +46,9 @@ def parse_object(value: bytes) -> dict[str, object]:
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise Refusal("duplicate_member", "expected each member of an object once; a name stands there twice")
+        counts = Counter(name for name, _ in pairs)
+        found = next(name for name, count in counts.items() if count > 1)
+        raise Refusal("duplicate_member", "expected each member of an object once; a name stands there twice", found)
     return members
 
 

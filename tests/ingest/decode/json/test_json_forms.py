@@ -260,6 +260,9 @@ def test_a_message_names_the_column_and_never_the_content() -> None:
     for bad in Ways().both(records([*secrets, *named])).rejected:
         assert "hunter2" not in bad.message
         assert "2024" not in bad.message
+    assert [bad.found for bad in Ways().both(records(named)).rejected] == ["", "hunter2", "hunter2"]
+    twice = [b'{"id":1,"k":"a","k":"b"}', b'{"id":1,"k":"a","st":{"z":1,"z":2}}', b'{"k":"a","id":1,"z":0,"y":0}']
+    assert [bad.found for bad in Ways().both(records(twice)).rejected] == ["k", "z", "z"]
     (bad,) = Ways().both(records([_row("st", '{"day":"soon"}')])).rejected
     assert bad.message.startswith("column 'st.day': expected a string YYYY-MM-DD")
 
