@@ -149,7 +149,7 @@ def _scrape(partitions: int, *, per_partition: bool) -> int:
     metrics.freshness(dict.fromkeys(regions, 0.123456789), ends)
     metrics.refresh(ends, {})
     metrics.standing({})
-    metrics.retention(dict.fromkeys(regions, 86400.0), dict.fromkeys(regions, 10**9))
+    metrics.retention(86400.0, dict.fromkeys(regions, 86400.0), dict.fromkeys(regions, 10**9))
     return len(generate_latest(metrics.registry))
 
 

@@ -21,6 +21,7 @@ from tests.ops.page import PAGE, page, seconds
 from tests.ops.prometheus import Prometheus
 from tests.ops.series import run_cases
 from tests.ops.shown import look_at_pages
+from tests.ops.silence import wrong_alerts
 from tests.ops.stage import JOBS, Stage, staged
 from tests.ops.watching import Results, try_fault, unmoved
 
@@ -44,6 +45,9 @@ def main() -> int:
         kept.forget()  # the page is of one run
     problems = run_cases(folder)
     say(f"{len(problems)} of the alerts on made-up series are wrong")
+    loud = wrong_alerts(folder)
+    say(f"{len(loud)} alerts about made-up tables, healthy ones and others, are wrong")
+    problems += loud
     if not given.no_cluster:
         (folder / "cluster").mkdir()
         objects, refused = refused_objects(folder / "cluster")

@@ -6,13 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from lancewal_core.process.clock import SystemClock
+from lancewal_ingest.event_table import IngestEvents
+from lancewal_ingest.service.metrics import IngestMetrics
 from tests.ops.faults import BY_SERIES, FAULTS, SHORTENED, UNMOVED
 from tests.ops.kept import Kept
 from tests.ops.page import page
 from tests.ops.series import CASES
+from tests.ops.silence import HEALTHY, WORLDS, World, series_of
 from tests.ops.watching import Fired, Results, Shown, moved
-from watch.alerts.table import BY_NAME
+from tests.watch.declared import undeclared
+from watch.alerts.alert import Alert, counted
+from watch.alerts.table import ALERTS, BY_NAME
 from watch.dashboards.table import BOARDS
+from watch.promql import parts
 
 
 def test_every_panel_is_moved_by_a_fault_that_there_is() -> None:
@@ -30,6 +37,47 @@ def test_every_alert_has_a_fault_or_made_up_series() -> None:
 def test_what_is_shortened_are_values_of_alerts() -> None:
     for name, values in SHORTENED.items():
         assert values.keys() <= {"for", *BY_NAME[name].values}, name
+
+
+_OF_RETENTION = parts(BY_NAME["LancewalRetentionHorizonShort"].plain()).metrics
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_a_healthy_table_has_every_series_that_an_alert_looks_at(alert: Alert) -> None:
+    """An alert of which a world has no series would be silent there whatever it says."""
+    assert parts(alert.plain()).metrics <= {series.partition("{")[0] for series in HEALTHY}
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+def test_a_made_up_table_has_series_that_services_export(world: World) -> None:
+    assert world.fires <= BY_NAME.keys()
+    assert world.changed.keys() <= HEALTHY.keys()
+    assert [wrong for series in series_of(world) for wrong in undeclared(series)] == []
+
+
+def test_ingest_shows_the_retention_beside_the_horizon() -> None:
+    metrics = IngestMetrics(SystemClock(), "t", 1, IngestEvents())
+    metrics.retention(3600.0, {0: 3598.0}, {})
+    shown = [metrics.registry.get_sample_value(name, {"table": "t"}) for name in sorted(_OF_RETENTION)]
+    assert shown == [3598.0, 3600.0]
+
+
+def test_there_are_healthy_tables_and_others() -> None:
+    assert len({world.name for world in WORLDS}) == len(WORLDS)
+    assert sum(not world.fires for world in WORLDS) > 10
+    assert {*counting(), "LancewalRetentionHorizonShort"} <= {alert for world in WORLDS for alert in world.fires}
+
+
+def test_a_series_that_begins_counts_in_one_way_only() -> None:
+    """A series that is new to Prometheus may be as old as its process: an expression of its own would take it for new."""
+    assert [alert.name for alert in ALERTS if " offset " in alert.expression] == counting()
+
+
+def counting() -> list[str]:
+    """Names of the alerts that look at what a counter with labels has counted of late."""
+    found = ((alert, metric) for alert in ALERTS for metric in parts(alert.plain()).metrics)
+    ways = ((alert, counted(metric, process)) for alert, metric in found for process in ("ingest", "flusher"))
+    return [alert.name for alert, way in ways if way in alert.expression]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,21 @@ class Alert:
         return fill(text, {**self.values, **(changed or {})})
 
 
+def counted(counter: str, process: str) -> str:
+    """Return the expression for what ``counter`` of ``process`` (``ingest``, ``flusher``) counted within ``%window%``.
+
+    A counter with labels has no series before it first counts, and ``increase`` does not see a series begin. A series that
+    was not there a window ago counts whole if its process was there without it, or has started since. Otherwise Prometheus
+    first looks at this process, and its series may be as old as the process.
+    """
+    metric, started = f"{counter}{{@}}", f"process_start_time_seconds{{@{process}}}"
+    window_ago = "scalar(min_over_time(vector(time())[%window%:15s]))"
+    return (
+        f"(increase({metric}[%window%]) > 0 or ({metric} unless {metric} offset %window%)"
+        f" and on (job, instance) ({started} offset %window% or {started} > {window_ago}))"
+    )
+
+
 def selected(expression: str, matchers: Mapping[str, str]) -> str:
     """The expression with matchers in the places for them; braces without any go."""
     filled = _PLACE.sub(lambda place: matchers[place[1]], expression)

@@ -1,25 +1,26 @@
-"""May something be lost, or is something not as it must be?
-
-A counter with labels has no series before it first counts: the expressions also see a series that has just begun.
-"""
+"""May something be lost, or is something not as it must be?"""
 
 from __future__ import annotations
 
-from watch.alerts.alert import Alert
+from watch.alerts.alert import Alert, counted
 
 ALERTS = (
     Alert(
         "LancewalRetentionHorizonShort",
-        "lancewal_ingest_retention_horizon_seconds{@} < %threshold%",
+        # No horizon is longer than the retention: a topic that keeps records for less than the threshold needs its own.
+        """
+        lancewal_ingest_retention_horizon_seconds{@} < %threshold%
+        unless lancewal_ingest_retention_horizon_seconds{@} >= %share% * lancewal_ingest_retention_seconds{@}
+        """,
         "Kafka deletes records of {{ $labels.table }} in {{ $value | humanizeDuration }} that lancewal has not made durable",
         "Raise the topic's retention.ms now, it counts within a minute; then find out why partitions do not go on.",
         severity="critical",
-        values={"threshold": 21600},
+        values={"threshold": 21600, "share": 0.5},
     ),
     Alert(
         "LancewalRetentionReserveShrinks",
         """
-        lancewal_ingest_lag_records{@} > 0
+        lancewal_ingest_lag_records{@} > lancewal_ingest_retention_reserve_offsets{@}
         and predict_linear(lancewal_ingest_retention_reserve_offsets{@}[%window%], %horizon%) < 0
         """,
         "Partition {{ $labels.partition }} of {{ $labels.table }}: Kafka deletes faster than lancewal becomes durable",
@@ -29,12 +30,7 @@ ALERTS = (
     ),
     Alert(
         "LancewalDeadLettersArrive",
-        """
-        sum by (namespace, table, kind) (
-          increase(lancewal_ingest_dead_letters_total{@}[%window%]) > 0
-          or (lancewal_ingest_dead_letters_total{@} unless lancewal_ingest_dead_letters_total{@} offset %window%)
-        ) > %threshold%
-        """,
+        f"sum by (namespace, table, kind) {counted('lancewal_ingest_dead_letters_total', 'ingest')} > %threshold%",
         'Records of {{ $labels.table }} become dead letters ({{ $labels.kind }}): {{ $value | printf "%.0f" }} in %window%',
         "Read the topic of dead letters: each letter's headers say what is wrong. Then mend the producer.",
         pending="0s",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watch.alerts.alert import Alert
+from watch.alerts.alert import Alert, counted
 
 ALERTS = (
     Alert(
@@ -41,12 +41,7 @@ ALERTS = (
     ),
     Alert(
         "LancewalIndexesBehind",
-        """
-        sum by (namespace, table, index) (
-          increase(lancewal_flusher_index_refusals_total{@}[%window%]) > 0
-          or (lancewal_flusher_index_refusals_total{@} unless lancewal_flusher_index_refusals_total{@} offset %window%)
-        ) > %threshold%
-        """,
+        f"sum by (namespace, table, index) {counted('lancewal_flusher_index_refusals_total', 'flusher')} > %threshold%",
         "Index {{ $labels.index }} of {{ $labels.table }} could not be extended"
         ' {{ $value | printf "%.0f" }} times in %window%',
         "The log line says why; queries by it stay right and get slower, fuzzy text queries leave new rows out.",

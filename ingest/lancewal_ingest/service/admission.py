@@ -28,7 +28,7 @@ class Admission:
         facts = self._watch.retention
         open_ = self._worker.durable
         horizons = {p: left_s for p, left_s in facts.horizons(self._clock.now_ms()).items() if p in open_}
-        self._metrics.retention(horizons, {p: n for p, n in facts.reserves.items() if p in open_})
+        self._metrics.retention(facts.kept_s, horizons, {p: n for p, n in facts.reserves.items() if p in open_})
         # A stopped partition waits for a person: holding back others would not help it.
         running = {p: left_s for p, left_s in horizons.items() if p not in self._worker.stopped}
         self.short = self._policy.short(running, facts.kept_s)

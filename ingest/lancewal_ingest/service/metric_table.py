@@ -87,6 +87,10 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "Least time until Kafka deletes a record that is not durable, over the open partitions; +Inf where the topic "
         "retains without end or nothing is open, NaN while unknown."
     )
+    retention_seconds = gauge(
+        "Time for which Kafka retains a record at least, deletes of a compacted topic included: the largest horizon; +Inf "
+        "where the topic retains without end, NaN while unknown."
+    )
     retention_reserve_offsets = gauge(
         "Offsets between the first that Kafka still has and the durable position.", "partition"
     )

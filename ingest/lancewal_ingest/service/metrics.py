@@ -51,6 +51,7 @@ class IngestMetrics(ServiceMetrics):
         self._regions: Mapping[int, Region] = {}
         self._shown.memory_budget_bytes.set(memory_budget)
         self._shown.retention_horizon_seconds.set(math.nan)
+        self._shown.retention_seconds.set(math.nan)
         self._short: set[int] = set()
         self.records = RecentRecords()
         self.append_failed: Failure | None = None
@@ -218,8 +219,9 @@ class IngestMetrics(ServiceMetrics):
             seconds = 0.0 if still is None else now - still.since
             self._shown.standing_seconds.labels(str(region.partition)).set(seconds)
 
-    def retention(self, horizons: Mapping[int, float], reserves: Mapping[int, int]) -> None:
-        """Seconds until each open partition loses records, and durable offsets that Kafka has still."""
+    def retention(self, kept_s: float, horizons: Mapping[int, float], reserves: Mapping[int, int]) -> None:
+        """Show how long the topic retains records, and of each open partition the horizon and the reserve of offsets."""
+        self._shown.retention_seconds.set(kept_s)
         unknown = any(math.isnan(left_s) for left_s in horizons.values())
         self._shown.retention_horizon_seconds.set(math.nan if unknown else min(horizons.values(), default=math.inf))
         for partition, offsets in reserves.items():
