@@ -44,6 +44,10 @@ class IngestEvents(ServiceEvents):
     )
     retention_recovered = info("Kafka is no longer about to delete records that are not durable.", "topic", "partition")
     batches_unbounded = warning("A batch of the topic may unpack to more than there is room for.", "topic", "error")
+    topics_unbound = warning(
+        "kafka.topics is not set: the contract, in the table's folder, says which topics are read and written to.",
+        *("topic", "dead_letters"),
+    )
     drain_begun = info("Told to stop: what was consumed becomes durable, and partitions are handed over.")
     drain_completed = info("Everything was handed over.")
     drain_timed_out = warning("Not all was handed over in time; the next owner continues from the WAL and from Kafka.")

@@ -87,6 +87,26 @@ def test_no_pod_is_root_or_writes_outside_tmp(rendered: Rendered) -> None:
         assert container["resources"]["limits"]["memory"]
 
 
+@pytest.mark.parametrize(
+    ("table", "topics", "allowed"),
+    [
+        ({}, None, ()),
+        ({"topic": "trips"}, None, ("trips", "trips.dead-letters")),
+        ({"topic": "trips", "dead_letter_topic": "bad"}, None, ("trips", "bad")),
+        ({"topic": "trips"}, ["trips*", "bad"], ("trips*", "bad")),
+        ({}, ["trips"], ("trips",)),
+    ],
+)
+def test_the_pods_may_use_the_topics_of_the_values_alone(
+    table: dict[str, str], topics: list[str] | None, allowed: tuple[str, ...], tmp_path: Path
+) -> None:
+    kafka = {} if topics is None else {"topics": topics}
+    pods = render("smallest", {"settings": {"table": table, "kafka": kafka}})
+    for component in ("ingest", "flusher"):
+        (tmp_path / component).mkdir()
+        assert settings_in_pod(pods, component, tmp_path / component, {}).kafka.topics == allowed
+
+
 def test_services_of_the_namespace_put_no_variables_into_the_pods(rendered: Rendered) -> None:
     assert {pod["enableServiceLinks"] for pod in rendered.pods().values()} == {False}
     assert [o for o in rendered.objects if o["kind"] == "Service"] == []
@@ -221,6 +241,7 @@ def test_the_pod_reads_the_settings_that_the_values_say(everything: Rendered, co
         "LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD": "hush",
         "LANCEWAL_STORAGE__OPTIONS__AWS_SECRET_ACCESS_KEY": "hush hush",
         "LANCEWAL_HTTP__HOST": "0.0.0.0",
+        "LANCEWAL_KAFKA__TOPICS": "trips, trips.dead-letters",
     }
     if component == "table-create":
         said["LANCEWAL_TABLE__COLUMNS"] = json.dumps({c["name"]: c["type"] for c in values["tableCreate"]["columns"]})
@@ -258,6 +279,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown setting": ({"settings": {"ingest": {"liner_ms": 5}}}, "liner_ms"),
     "unknown nested key": ({"ingest": {"resources": {"limits": {"memroy": "1Gi"}}}}, "memroy"),
     "no table": ({"settings": {"table": {"uri": ""}}}, "uri"),
+    "no topic": ({"settings": {"kafka": {"topics": ["a b"]}}}, "topics"),
     "no brokers": ({"settings": {"kafka": {"bootstrap_servers": ""}}}, "bootstrap_servers"),
     "quantity": ({"flusher": {"resources": {"limits": {"memory": "1Gx"}}}}, "memory"),
     "size of /tmp": ({"tmpSizeLimit": "1 GiB"}, "tmpSizeLimit"),

@@ -43,7 +43,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.checks import check_table
+from lancewal_core.table.checks import check_table, check_topics
 from lancewal_core.table.lance.errors import reading
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
@@ -85,6 +85,8 @@ def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
         reader = open_table(uri, storage_options=address.options, base_paths=address.base_paths)
         table = address.table()
         check_table(table.newest(), reader.contract)
+        if asked.sources != "wal":
+            check_topics(settings, reader.contract)
         opened = OpenedTable.over(address.store(), table, reader.contract, tasks, SystemClock())
         read = reader.to_batches(at=asked.at)
         receipt = receipt_of(read.schema)

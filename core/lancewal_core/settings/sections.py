@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from fnmatch import fnmatchcase
 from ipaddress import IPv6Address
 from typing import Annotated, Literal
 
@@ -53,6 +54,13 @@ def _option_text(value: object) -> object:
 def _list_of_names(value: object) -> object:
     """``a, b`` for ``[a, b]``: what one writes in a variable."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _topic_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    wrong = [name for name in names if not is_topic(name.replace("*", "x"))]
+    if wrong:
+        raise ValueError(f"{wrong[0]!a}: expected names of topics, in which * stands for any characters: {TOPIC_FORM}")
+    return names
 
 
 def _start(value: object) -> object:
@@ -194,6 +202,11 @@ class TableSettings(Section):
             raise ValueError(f"dead_letter_topic is the topic itself ({self.topic}): dead letters would come back")
         return self
 
+    @property
+    def dead_letters(self) -> str:
+        """The topic of dead letters of a table that these settings make."""
+        return self.dead_letter_topic or f"{self.topic}.dead-letters"
+
     @field_validator("dead_letter_topic")
     @classmethod
     def _can_be_a_topic(cls, name: str) -> str:
@@ -242,6 +255,10 @@ class KafkaSettings(Section):
     group_id: str = ""
     """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group.
     A table has one: ingest with another ends by name, until ``lancewal table alter --group`` has moved the table."""
+    topics: Annotated[Names, AfterValidator(_topic_names)] = ()
+    """Topics that a process may read and write dead letters to, the dead-letter topic among them; ``*`` stands for any
+    characters.  Not set: what the table's contract names, unless ``table.topic`` and ``table.dead_letter_topic`` say
+    otherwise; set it where others may write into the table's folder."""
     options: Annotated[Options, Field(repr=False)] = {}
     """Further librdkafka properties as they are (TLS, SASL, fetch sizes).  In variables ``_`` stands for the dot:
     ``LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole answer of
@@ -255,6 +272,10 @@ class KafkaSettings(Section):
         if taken:
             raise ValueError("lancewal sets these itself: " + "; ".join(taken))
         return options
+
+    def allows(self, topic: str) -> bool:
+        """Whether a process may read the topic, and write dead letters to it; any, where ``topics`` is not set."""
+        return not self.topics or any(fnmatchcase(topic, name) for name in self.topics)
 
     def group(self, table_uuid: str) -> str:
         """The consumer group of the table's ingest."""

@@ -25,10 +25,15 @@ _TABLE_TERMS = (
 offsets that it stood for when the table was made."""
 
 
+_Pair = tuple[str, Any, Any]
+"""A setting's key, its value, and what the contract says."""
+
+
 def check_settings(settings: Settings, contract: Contract) -> None:
     """``ContractMismatch`` for settings that were given and say other than the contract; all of them at once."""
+    check_allowed(settings, contract.topic, contract.dead_letters)
     given = settings.table.model_fields_set
-    pairs: list[tuple[str, Any, Any]] = [
+    pairs: list[_Pair] = [
         _pair(name, getattr(settings.table, name), getattr(contract, name)) for name in _TABLE_TERMS if name in given
     ]
     if settings.table.region_key:
@@ -37,14 +42,52 @@ def check_settings(settings: Settings, contract: Contract) -> None:
         pairs.append(
             ("table.columns", _canonical(settings.table.columns), [(c.name, c.type) for c in contract.columns])
         )
-    if settings.table.topic:
-        pairs.append(("table.topic", settings.table.topic, contract.topic))
-    if settings.table.dead_letter_topic:
-        pairs.append(("table.dead_letter_topic", settings.table.dead_letter_topic, contract.dead_letters))
+    pairs += _topics(settings, contract)
     formats = settings.table.format
     for name, theirs in (("value", contract.value_format), ("key", contract.key_format)):
         if name in formats.model_fields_set:
             pairs.append((f"table.format.{name}", getattr(formats, name), theirs))
+    _check_equal(pairs)
+
+
+def check_topics(settings: Settings, contract: Contract) -> None:
+    """``ContractMismatch`` for a topic that the contract names and the settings do not allow, or say otherwise.
+
+    Every process that reads records or writes dead letters asks it, of each contract that it works by: who can write into
+    the table's folder chooses what a contract names."""
+    check_allowed(settings, contract.topic, contract.dead_letters)
+    _check_equal(_topics(settings, contract))
+
+
+def check_allowed(settings: Settings, topic: str, dead_letters: str) -> None:
+    """``ContractMismatch`` for a topic of a table, or of its dead letters, that ``kafka.topics`` does not name."""
+    refused = [name for name in (topic, dead_letters) if not settings.kafka.allows(name)]
+    if refused:
+        raise ContractMismatch(
+            f"kafka.topics ({variable('kafka.topics')}) is {_shown(settings.kafka.topics)} and does not allow "
+            f"{' and '.join(map(repr, refused))}: the table has topic {topic!r} and dead-letter topic {dead_letters!r}. "
+            "Add what the table may use to the setting, or find out who named other topics (`lancewal table show`)",
+            settings=("kafka.topics",),
+        )
+
+
+def topics_are_bound(settings: Settings) -> bool:
+    """Whether the settings say which topics may be read and written to, whatever a contract names."""
+    return bool(settings.kafka.topics or (settings.table.topic and settings.table.dead_letter_topic))
+
+
+def _topics(settings: Settings, contract: Contract) -> list[_Pair]:
+    return [
+        (key, ours, theirs)
+        for key, ours, theirs in (
+            ("table.topic", settings.table.topic, contract.topic),
+            ("table.dead_letter_topic", settings.table.dead_letter_topic, contract.dead_letters),
+        )
+        if ours
+    ]
+
+
+def _check_equal(pairs: Collection[_Pair]) -> None:
     empty: tuple[Any, ...] = ((), "")
     wrong = [(key, ours, theirs) for key, ours, theirs in pairs if ours not in empty and ours != theirs]
     if wrong:
@@ -138,7 +181,7 @@ def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collectio
         )
 
 
-def _pair(name: str, setting: Any, term: Any) -> tuple[str, Any, Any]:
+def _pair(name: str, setting: Any, term: Any) -> _Pair:
     """Where the contract does not have a term, settings say so by what is empty."""
     return f"table.{name}", setting, type(setting)() if term is None else term
 

@@ -25,6 +25,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.checks import check_allowed
 from lancewal_core.table.contract import Contract, column_texts
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_flusher.define.register import (
@@ -63,6 +64,7 @@ def attach_table(
         "kafka.bootstrap_servers",
         "table.topic",
     )
+    check_allowed(settings, settings.table.topic, settings.table.dead_letters)
     address = Address.of(settings)
     folder = address.folder()
     pinned = folder.table.newest()

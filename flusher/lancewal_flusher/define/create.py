@@ -27,6 +27,7 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_columns, declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.checks import check_allowed
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
@@ -66,6 +67,7 @@ def create_table(
         "kafka.bootstrap_servers",
         "table.topic",
     )
+    check_allowed(settings, settings.table.topic, settings.table.dead_letters)
     rows = declared_rows(settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     address = Address.of(settings)

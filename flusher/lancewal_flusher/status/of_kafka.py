@@ -21,6 +21,7 @@ from lancewal_core.rows.murmur2 import NO_PARTITION, partition_of
 from lancewal_core.rows.region_key import RegionKeyCodec, why_misrouted
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.checks import check_allowed
 from lancewal_core.table.contract import Contract
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int,
 
     group = settings.kafka.group(contract.table_uuid)
     try:
+        check_allowed(settings, contract.topic, contract.dead_letters)
         inspector = TopicInspector(settings.kafka.client(), timeout_s)
         found.spans = _spans(inspector, contract, now_ms, found)
     except LancewalError as error:

@@ -120,7 +120,7 @@ def table_status(
         problems += looked.problems
         kafka = asked.result()
         failed = [] if kafka.failure is None else [f"{kafka.failure.kind}: {kafka.failure.text}"]
-        problems += [*failed, *kafka.problems]
+        problems += [found for found in (*failed, *kafka.problems) if found not in problems]
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
         facts = _table_facts(settings, stored, kafka, paused, now_ms)
         facts = replace(facts, read_version=reader_version if read is not None else None)

@@ -113,6 +113,12 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end -}}
 
 {{- define "lancewal.settings" -}}
+{{- $settings := deepCopy .Values.settings -}}
+{{- $table := $settings.table -}}
+{{- if and $table.topic (not $settings.kafka.topics) -}}
+{{- $letters := $table.dead_letter_topic | default (printf "%s.dead-letters" $table.topic) -}}
+{{- $_ := set $settings.kafka "topics" (list $table.topic $letters) -}}
+{{- end -}}
 lancewal.yaml: |
-  {{- toYaml .Values.settings | nindent 2 }}
+  {{- toYaml $settings | nindent 2 }}
 {{- end -}}

@@ -46,6 +46,7 @@ from lancewal_core.process.status.board import StatusBoard
 from lancewal_core.process.stop_signals import end_in_time, returned_in_time, stop_signals
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
+from lancewal_core.table.checks import check_topics, topics_are_bound
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service
 from lancewal_core.table.group import take_group
@@ -289,6 +290,8 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
     status = IngestStatus(named, worker, watch, still, metrics, clock)
     what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
     metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
+    if not topics_are_bound(settings):
+        metrics.events.topics_unbound(topic=contract.topic, dead_letters=contract.dead_letters)
     worker.subscribe()
     for silence in silences:
         stack.enter_context(silence)
@@ -347,7 +350,8 @@ def _prepare(
     metrics: IngestMetrics,
     newer: Contract,
 ) -> Callable[[], None]:
-    """What takes the newer version up.  Kafka has been asked for its topic of dead letters."""
+    """What takes the newer version up.  Its topics are allowed, and Kafka has been asked for the one of dead letters."""
+    check_topics(settings, newer)
     preparer, dead_letters = Preparer(newer, context.drain), _dead_letters(settings, newer, group, metrics)
 
     def take_up() -> None:

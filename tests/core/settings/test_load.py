@@ -265,6 +265,8 @@ def test_secret_files_with_unknown_names(tmp_path: Path) -> None:
         ({"LANCEWAL_KAFKA__OPTIONS__AUTO_OFFSET_RESET": "latest"}, "auto.offset.reset"),
         ({"LANCEWAL_TABLE__TOPIC": "t", "LANCEWAL_TABLE__DEAD_LETTER_TOPIC": "t"}, "letters would come back"),
         ({"LANCEWAL_TABLE__DEAD_LETTER_TOPIC": " d"}, "expected the name of a topic"),
+        ({"LANCEWAL_KAFKA__TOPICS": "orders, a b"}, "* stands for any characters"),
+        ({"LANCEWAL_KAFKA__TOPICS": "orders[0-9]"}, "* stands for any characters"),
         ({"LANCEWAL_HTTP__INGEST_PORT": "70000"}, "http.ingest_port"),
         ({"LANCEWAL_INGEST__RETRY_INTERVAL_S": "nan"}, "ingest.retry_interval_s"),
         ({"LANCEWAL_TABLE__URI": "/a", "lancewal_table__uri": "/b"}, "given twice"),

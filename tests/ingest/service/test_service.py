@@ -621,6 +621,7 @@ def test_sigterm_drains_and_exits_with_0(kafka: KafkaBroker, topic_name: str, tm
     events = {line["event"] for line in lines}
     assert {"service_started", "partition_opened", "generation_sealed", "generation_flushed"} <= events
     assert [line["port"] > 0 for line in lines if line["event"] == "service_started"] == [True]
+    assert [line["dead_letters"] for line in lines if line["event"] == "topics_unbound"] == [contract.dead_letters]
     assert {"drain_begun", "drain_completed"} <= events
     indexes = indexes_of(contract, uri)
     assert {record.state for index in indexes.values() for record in index.generations} == {State.FLUSHED}
