@@ -41,6 +41,11 @@ def is_topic(text: str) -> bool:
     return len(text) <= TOPIC_MAX and is_word(text)
 
 
+def dead_letters_of(topic: str) -> str:
+    """The topic of dead letters where none is named."""
+    return f"{topic}.dead-letters"
+
+
 def word(text: str, what: str) -> str:
     """``text``; ``NoWord``, which says ``what`` it was to be, unless it is a word."""
     if not is_word(text):

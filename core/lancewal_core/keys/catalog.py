@@ -33,11 +33,7 @@ FORMAT = 1
 
 def catalog_family(making: Making | None) -> Family:
     """The versions of the catalog."""
-    return Family(
-        paths.key_catalog_prefix(making),
-        lambda version: paths.key_catalog_version(version, making),
-        paths.parse_key_catalog_version,
-    )
+    return Family.made(making, paths.key_catalog_prefix, paths.key_catalog_version, paths.parse_key_catalog_version)
 
 
 RECENT_S = 10.0

@@ -23,7 +23,7 @@ from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.policy import Policy
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
-from lancewal_core.words import TOPIC_FORM, is_topic
+from lancewal_core.words import TOPIC_FORM, dead_letters_of, is_topic
 
 
 def _no_bool(value: object) -> object:
@@ -205,7 +205,7 @@ class TableSettings(Section):
     @property
     def dead_letters(self) -> str:
         """The topic of dead letters of a table that these settings make."""
-        return self.dead_letter_topic or f"{self.topic}.dead-letters"
+        return self.dead_letter_topic or dead_letters_of(self.topic)
 
     @field_validator("dead_letter_topic")
     @classmethod

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lancewal_core.errors import StoreInconsistent
+from lancewal_core.ids import Making
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once
@@ -48,6 +49,16 @@ class Family:
     parse: Callable[[str], int | None]
     first_is_listed: bool = True
     """Whether a listing of ``prefix`` shows version 1."""
+
+    @staticmethod
+    def made(
+        making: Making | None,
+        prefix: Callable[[Making | None], str],
+        key: Callable[[int, Making | None], str],
+        parse: Callable[[str], int | None],
+    ) -> Family:
+        """Return the family of one making.  ``prefix`` and ``key`` are those of ``paths``."""
+        return Family(prefix(making), lambda version: key(version, making), parse)
 
 
 @dataclass(frozen=True, slots=True)

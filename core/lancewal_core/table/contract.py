@@ -7,6 +7,7 @@ a new version.  A WAL entry's rows follow from (topic id, partition, first, next
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -24,7 +25,7 @@ from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
-from lancewal_core.words import TOPIC_FORM, is_topic, word
+from lancewal_core.words import TOPIC_FORM, dead_letters_of, is_topic, word
 
 FORMAT = 1
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
@@ -157,7 +158,7 @@ class Contract(BaseModel):
     @property
     def dead_letters(self) -> str:
         """The topic of dead letters."""
-        return self.dead_letter_topic or f"{self.topic}.dead-letters"
+        return self.dead_letter_topic or dead_letters_of(self.topic)
 
     def policy_of(self, kind: str) -> Policy:
         """What becomes of a record that is no row for this reason."""
@@ -213,12 +214,8 @@ def column_texts(schema: pa.Schema) -> dict[str, str]:
 
 def contract_family(making: Making | None) -> Family:
     """The versions of a contract; of a table with a making version 1 shows in no listing of them."""
-    return Family(
-        paths.contract_prefix(making),
-        lambda version: paths.contract_version(version, making),
-        paths.parse_contract_version,
-        first_is_listed=making is None,
-    )
+    family = Family.made(making, paths.contract_prefix, paths.contract_version, paths.parse_contract_version)
+    return replace(family, first_is_listed=making is None)
 
 
 def encode_contract(contract: Contract) -> bytes:

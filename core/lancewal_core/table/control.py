@@ -74,11 +74,7 @@ RUNNING = Control(write_id="none")
 
 
 def _family(making: Making | None) -> Family:
-    return Family(
-        paths.control_prefix(making),
-        lambda version: paths.control_version(version, making),
-        paths.parse_control_version,
-    )
+    return Family.made(making, paths.control_prefix, paths.control_version, paths.parse_control_version)
 
 
 def encode_control(control: Control) -> bytes:

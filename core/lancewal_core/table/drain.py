@@ -69,10 +69,7 @@ class Drain(BaseModel):
 
 
 def _family(contract: Contract) -> Family:
-    making = contract.making
-    return Family(
-        paths.drain_prefix(making), lambda version: paths.drain_version(version, making), paths.parse_drain_version
-    )
+    return Family.made(contract.making, paths.drain_prefix, paths.drain_version, paths.parse_drain_version)
 
 
 def encode_drain(drain: Drain) -> bytes:
