@@ -79,16 +79,13 @@ def attach_table(
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
     check_unique_keys(pinned, rows)
-    if unseen := unpacks_unseen(topic):
-        warn(unseen)
+    for text in filter(None, (unpacks_unseen(topic), no_dead_letter_topic(inspector, settings.table.dead_letters))):
+        warn(text)
     nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
     if look_only:
         if nullable:
             warn(f"{nullable} of the Lance table would be declared not nullable, in a commit of its own")
-        contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
-        if missing := no_dead_letter_topic(inspector, contract):
-            warn(missing)
-        return contract
+        return first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
     checked, changes = pinned.version, 0
     # Step 1
     if nullable:
@@ -102,8 +99,6 @@ def attach_table(
     if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
     contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
-    if missing := no_dead_letter_topic(inspector, contract):
-        warn(missing)
     return register(folder, pinned, contract)
 
 

@@ -79,15 +79,12 @@ def create_table(
     topic = inspector.describe(settings.table.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
-    unseen = unpacks_unseen(topic)
+    warnings = unpacks_unseen(topic), no_dead_letter_topic(inspector, settings.table.dead_letters)
     if look_only:
-        if unseen:
-            warn(unseen)
+        for text in filter(None, warnings):
+            warn(text)
         columns = columns_of(there, rows) if there is not None else _columns_without_table(rows)
-        contract = first_contract(table, columns, rows, settings.table, topic, start)
-        if missing := no_dead_letter_topic(inspector, contract):
-            warn(missing)
-        return contract
+        return first_contract(table, columns, rows, settings.table, topic, start)
     # Step 1
     if there is None:
         check_way(address.way(), uuid4().hex)
@@ -98,13 +95,11 @@ def create_table(
         except OSError as error:
             if _what_is_there(table, rows, settings)[0] is None:
                 raise store_error(error, f"creating a Lance table at {uri}") from error
-    if unseen:  # not before: who cannot create is told why, and nothing besides
-        warn(unseen)
+    for text in filter(None, warnings):  # not before: who cannot create is told why, and nothing besides
+        warn(text)
     # Steps 2 to 4
     pinned = table.newest()
     contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, start)
-    if missing := no_dead_letter_topic(inspector, contract):
-        warn(missing)
     return register(Folder(address.store(), table, address.way()), pinned, contract)
 
 

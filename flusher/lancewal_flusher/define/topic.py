@@ -11,7 +11,6 @@ from lancewal_core.errors import KafkaForbidden, TopicMissing, TopicUnsuitable
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
-from lancewal_core.table.contract import Contract
 
 if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicInspector, TopicState
@@ -45,9 +44,8 @@ def unpacks_unseen(topic: TopicState) -> str | None:
     )
 
 
-def no_dead_letter_topic(inspector: TopicInspector, contract: Contract) -> str | None:
-    """Return a warning where the contract's dead-letter topic does not exist: ingest would wait at its first dead letter."""
-    name = contract.dead_letters
+def no_dead_letter_topic(inspector: TopicInspector, name: str) -> str | None:
+    """Return a warning where the dead-letter topic of this name does not exist: ingest would wait at its first dead letter."""
     try:
         inspector.identify(name)
     except TopicMissing:
