@@ -125,7 +125,6 @@ def expire_versions(
     context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: SoundHistories, now_ms: int
 ) -> tuple[TableVersion, ...]:
     """Remove what is due; the versions that went."""
-    seen.looked = context.clock.monotonic()
     if seen.fault is not None:
         return ()
     found = find_due(context, in_force, kept, now_ms, seen.window_min_ms)

@@ -4,51 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt, SnapshotMissing
-from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.snapshots import snapshots
-from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.collect_all import look
 from lancewal_flusher.snapshots.drop import drop_snapshot
 from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.table import open_table, reads_of
+from tests.flusher.garbage.test_table_versions import later, versions
 from tests.support.flusher_tables import FlusherTable, upserts
 
-WEEK_AND_DAY_S = 8 * 24 * 3600
 BRANCH: dict[str, object] = {"parentBranch": None, "parentVersion": 1, "createAt": 1, "manifestSize": 1, "metadata": {}}
 TAG: dict[str, object] = {"branch": None, "version": 1, "manifestSize": 1}
-
-
-class Later(SystemClock):
-    def now_ms(self) -> int:
-        return super().now_ms() + WEEK_AND_DAY_S * 1000
-
-    def monotonic(self) -> float:
-        return super().monotonic() + WEEK_AND_DAY_S
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[FlusherTable]:
-    made = FlusherTable(tmp_path, history_window_s=0)
-    for number in range(3):
-        made.generation(0, upserts(range(5 * number, 5 * number + 10), a=number))
-        made.round()
-    yield made
-    made.close()
-
-
-def later(table: FlusherTable) -> FlusherContext:
-    return replace(table.context(), clock=Later())
-
-
-def versions(table: FlusherTable) -> list[int]:
-    return sorted(int(found["version"]) for found in table.dataset.versions())
 
 
 def put(table: FlusherTable, key: str, content: bytes) -> Path:

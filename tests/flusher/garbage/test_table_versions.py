@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,16 +68,6 @@ class Later(SystemClock):
 
     def monotonic(self) -> float:
         return super().monotonic() + self.seconds
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[FlusherTable]:
-    made = FlusherTable(tmp_path, history_window_s=0)
-    for number in range(3):
-        made.generation(0, upserts(range(5 * number, 5 * number + 10), a=number))
-        made.round()
-    yield made
-    made.close()
 
 
 def later(table: FlusherTable, clock: Later | None = None) -> FlusherContext:
