@@ -250,7 +250,7 @@ def decode_contract(data: bytes, where: str) -> Contract:
 
 
 def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None) -> Contract:
-    """The newest contract; ``NotALancewalTable`` if the table has none."""
+    """Return the newest contract, in two rounds with ``tasks`` up to version 2; ``NotALancewalTable`` if there is none."""
     contract = newest_contract(store, tasks)
     if contract is None:
         raise NotALancewalTable(
@@ -270,8 +270,14 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
     data = store.get(key)
     first = None if data is None else decode_contract(data, key)
     family = contract_family(None if first is None else first.making)
-    if first is not None and first.making is not None and store.get(family.key(FIRST_VERSION + 1)) is None:
-        return first
+    if first is not None and first.making is not None:
+        # Ingest's first start makes version 2, and most tables have no other: no listing is needed.
+        keys = [family.key(FIRST_VERSION + 1), family.key(FIRST_VERSION + 2)]
+        second, third = [store.get(key) for key in keys] if tasks is None else tasks.map(store.get, keys)
+        if second is None:
+            return first
+        if third is None:
+            return decode_contract(second, keys[0])
     found = newest_version(store, family, tasks=tasks)
     return None if found is None else decode_contract(found.data, family.key(found.version))
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, InvalidSchema, NotALancewalTable, ObjectCorrupt
-from lancewal_core.ids import Region, TopicId
+from lancewal_core.ids import Making, Region, TopicId
 from lancewal_core.table.contract import (
     Column,
     Contract,
@@ -132,3 +132,15 @@ def test_the_newest_is_read_and_each_version_stays(store: ScriptedStore) -> None
     assert [read_contract_version(store, versions[-1], v) for v in range(1, 12)] == versions
     with pytest.raises(ObjectCorrupt, match="WAL entries name it"):
         read_contract_version(store, versions[-1], 12)
+
+
+@pytest.mark.parametrize(("newest", "listings"), [(1, 0), (2, 0), (3, 1), (7, 1)])
+def test_a_contract_that_is_hardly_altered_is_read_without_a_listing(
+    store: ScriptedStore, newest: int, listings: int
+) -> None:
+    """Every table that ingest has begun on has version 2."""
+    versions = [CONTRACT.model_copy(update={"version": v, "making": Making("m")}) for v in range(1, newest + 1)]
+    for contract in versions:
+        store.plain.put_if_absent(paths.contract_version(contract.version, contract.making), encode_contract(contract))
+    assert read_contract(store, "t") == versions[-1]
+    assert [act for act, _ in store.calls].count("list") == listings
