@@ -185,7 +185,9 @@ def test_odd_vectors_leave_out_no_ordinary_row(
             made.round(MergeLimits(adopt_rows=1))
 
     write(range(300), flush=True)
-    made.dataset.create_index("v", "IVF_FLAT", num_partitions=2, metric=metric)
+    # Lance's own centroids begin at random: one of almost zero ends the build now and then.  Huge vectors need Lance's own.
+    centroids = None if odd == "huge" else vectors[[1, 2]]
+    made.dataset.create_index("v", "IVF_FLAT", num_partitions=2, metric=metric, ivf_centroids=centroids)
     write(range(300, 400), flush=True)
     write(range(400, 440), flush=False)
     for room, top in itertools.product((1 << 28, 0), (None, 8, 1)):
