@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from lancewal_core.errors import SnapshotMissing, VersionGone
+from lancewal_core.errors import ObjectCorrupt, SnapshotMissing, VersionGone
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import State
 from lancewal_core.table.protocol import fragment_files
@@ -157,6 +157,23 @@ def restore_takes_merges_back() -> None:
     stage.check()
 
 
+def name_of_a_branch_cannot_be_read() -> None:
+    """An object among the names of branches is none, until a person removes it.  A snapshot is overdue meanwhile."""
+    stage = Stage()
+    a, f = _merged_thrice(stage)
+    stage.append_and_seal(a, 0)
+    Keeping(stage, stage.process("keeper")).make(None, 12 * 3600 * 1000, "over")
+    stage.dataset.names_fault = ObjectCorrupt("_refs/branches/odd.json is no branch")
+    report = stage.expire(f, days=_DAY)
+    went = (*report.expired_versions, *report.dropped_snapshots)
+    require(not went, "versions or snapshots went though a name cannot be read:", went)
+    stage.dataset.names_fault = None
+    report = stage.expire(f, days=_MINUTE)
+    require(bool(report.expired_versions), "nothing went once all names could be read")
+    require(report.dropped_snapshots == ("over",), "other snapshots were dropped:", report.dropped_snapshots)
+    stage.check()
+
+
 def flush_of_a_damaged_region_waits() -> None:
     """The record of a region that has a flush is damaged for more than a week, while others are merged."""
     stage = Stage()
@@ -207,6 +224,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     snapshot_of_another_moment_has_its_name: ("a snapshot is known by its number", "rows of another snapshot"),
     merge_is_unfinished_when_versions_expire: ("versions expire below an unfinished merge", "not finished|proven"),
     restore_takes_merges_back: ("versions expire after a restore", "are gone"),
+    name_of_a_branch_cannot_be_read: ("names that cannot be read hold nothing", "went though"),
     flush_of_a_damaged_region_waits: ("versions expire beside damage", "are gone"),
     flush_waits_for_days: ("versions expire beside a flush that waits", "are gone"),
     record_of_a_merge_gets_no_reply: ("finished without its record", "cannot be proven"),

@@ -436,6 +436,10 @@ def _versions_expire_beside_damage(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_flusher.garbage.table_versions, "_why_kept", why_kept)
 
 
+def _names_that_cannot_be_read_hold_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryTable, "names_fault", lambda table: None)
+
+
 def _a_flush_has_one_answer(patch: pytest.MonkeyPatch) -> None:
     def begin(opened: Any, flushable: Seq[Flushable], new_id: Any) -> Flushing:
         answers = flush_generations(opened, flushable, new_id)
@@ -624,6 +628,7 @@ MUTATIONS: dict[str, Patch] = {
     "versions expire after a restore": _versions_expire_after_a_restore,
     "versions expire beside a flush that waits": _versions_expire_beside_a_flush_that_waits,
     "versions expire beside damage": _versions_expire_beside_damage,
+    "names that cannot be read hold nothing": _names_that_cannot_be_read_hold_nothing,
     "finished without its record": _finished_without_its_record,
     "a flush has one answer": _a_flush_has_one_answer,
     "one flush at a time": _one_flush_at_a_time,
@@ -688,6 +693,7 @@ NOT_IN_SCHEDULES = {
     "versions expire after a restore",
     "versions expire beside a flush that waits",
     "versions expire beside damage",
+    "names that cannot be read hold nothing",
     "a flush that nobody names goes",
     "versions that are gone showed the same",
     "what no listing shows is not asked for",
@@ -696,9 +702,9 @@ NOT_IN_SCHEDULES = {
     "a claim of another group is not noticed",
     "groups are not compared",
 }
-"""Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one, makes another
-version of the contract, damages a page, tags a version, takes the name of a snapshot again, has a person decide about a
-restore, leaves a flush for a week, flushes a generation again while one that wrote it before stands still, drops the table
-and makes it again, has two consumer groups, or removes a version that a user made from between two others and then asks for
-its time.  One of a listing can be shown, but 216 schedules did not: a listing must hide the very segment of a dead letter
-whose token is used then."""
+"""Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one,
+makes another version of the contract, damages a page or the name of a branch, tags a version, takes the name of a
+snapshot again, has a person decide about a restore, leaves a flush for a week, flushes a generation again while one
+that wrote it before stands still, drops the table and makes it again, has two consumer groups, or removes a version
+that a user made from between two others and then asks for its time.  One of a listing can be shown, but 216
+schedules did not: a listing must hide the very segment of a dead letter whose token is used then."""

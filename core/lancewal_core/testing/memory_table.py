@@ -40,7 +40,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.errors import ObjectMissing, StoreUnavailable, TableMissing, VersionGone
+from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable, TableMissing, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
@@ -161,6 +161,8 @@ class MemoryDataset:
     branches: dict[str, _Branched] = field(default_factory=dict)
     name: str = ""
     """Of a branch."""
+    names_fault: ObjectCorrupt | None = None
+    """What a name of a branch or tag that cannot be read is told as."""
 
     def __post_init__(self) -> None:
         created = TransactionInfo("Overwrite", 0, {})
@@ -564,8 +566,8 @@ class MemoryTable:
         found = sorted(self.dataset.branches.items())
         return [Branch(name, TableVersion(branch.version), dict(branch.notes)) for name, branch in found]
 
-    def names_fault(self) -> None:
-        return None
+    def names_fault(self) -> ObjectCorrupt | None:
+        return self.dataset.names_fault
 
     def branch(self, name: str) -> MemoryTable:
         return _BranchTable(self.dataset, name, self._faults, self._switch)
