@@ -17,6 +17,8 @@ python3 dev.py check-spark [VERSION ...]  the same reads on the oldest and the n
                               version alone: local, a standalone cluster, Spark Connect; against DuckDB
 python3 dev.py interop [VERSION ...]  merged tables and a named snapshot opened by releases of pylance, which it fetches from
                               PyPI by version alone, and by Lance's connector for Spark
+python3 dev.py measure [COMMIT]  size, prose and structure of the source, and seconds of the tests; --keep takes the seconds
+                              from the last whole run of the tests
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
 python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)
@@ -96,6 +98,7 @@ def main(arguments: list[str]) -> int:
         "check-ops",
         "check-spark",
         "interop",
+        "measure",
         "lint",
         "venv",
     ):
@@ -116,6 +119,8 @@ def main(arguments: list[str]) -> int:
         become(PYTHON, "-m", "tests.spark_versions", *rest)
     if command == "interop":
         become(PYTHON, "-m", "tests.interop", *rest)
+    if command == "measure":
+        become(PYTHON, "-m", "tests.measure", *rest)
     if command == "bench":
         become(PYTHON, "-m", "benchmarks", *rest)
     if command == "bench-peers":

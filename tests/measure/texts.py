@@ -1,0 +1,100 @@
+"""Docstrings, and the rules of plain English that a machine can check.
+
+1. A text does not begin with a word that needs its surroundings (``OPENINGS``).
+2. A sentence has at most ``WORDS_MAX`` words.  A code span counts as one word.  Lists, tables and code blocks do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+OPENINGS = (
+    "Of",
+    "What",
+    "Where",
+    "Who",
+    "Whoever",
+    "Which",
+    "Those",
+    "These",
+    "The same",
+    "As",
+    "That",
+    "So",
+    "It",
+    "Its",
+)
+WORDS_MAX = 25
+
+_OPENING = re.compile(rf"(?:{'|'.join(OPENINGS)})\b(?!-)")
+_CODE = re.compile(r"``[^`]*``|`[^`]*`")
+_SENTENCE_END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[^a-z])")
+_LISTED = re.compile(r"^\s*(?:[-*|>#]|\d+\.\s|\+[-=]|={3,}|:\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """A docstring and the name of what it describes: a module, class, function or field."""
+
+    name: str
+    line: int
+    text: str
+
+
+def docstrings(source: str, module: str) -> Iterator[Docstring]:
+    """Yield all docstrings of a module.  The text after an assignment is the docstring of what was assigned."""
+    pending: list[tuple[ast.AST, str]] = [(ast.parse(source), module)]
+    while pending:
+        node, name = pending.pop()
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            for at, statement in enumerate(body):
+                if _is_text(statement):
+                    owner = name if at == 0 else f"{name}.{_assigned(body[at - 1])}"
+                    yield Docstring(owner, statement.lineno, ast.literal_eval(statement.value))
+        for child in ast.iter_child_nodes(node):
+            inner = getattr(child, "name", None)
+            named = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            pending.append((child, f"{name}.{inner}" if named else name))
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def _assigned(statement: ast.stmt) -> str:
+    match statement:
+        case ast.Assign(targets=[target, *_]) | ast.AnnAssign(target=target):
+            return ast.unparse(target)
+        case _:
+            return "?"
+
+
+def opens_badly(text: str) -> bool:
+    """Whether the text begins with one of ``OPENINGS``."""
+    return _OPENING.match(text.strip()) is not None
+
+
+def long_sentences(text: str) -> list[str]:
+    """Return the sentences with more than ``WORDS_MAX`` words."""
+    return [sentence for sentence in sentences(text) if len(sentence.split()) > WORDS_MAX]
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of a text.  A paragraph, a list item and a table row end a sentence too; the latter two are left
+    out, with the lines that continue them."""
+    for paragraph in re.split(r"\n\s*\n", text):
+        prose: list[str] = []
+        for line in paragraph.splitlines():
+            if _LISTED.match(line):
+                break
+            prose.append(line.strip())
+        joined = _CODE.sub("code", " ".join(prose))
+        yield from (sentence.strip() for sentence in _SENTENCE_END.split(joined) if sentence.strip())
