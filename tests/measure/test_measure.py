@@ -59,7 +59,7 @@ def test_long_sentences() -> None:
     long, short = " ".join(["Word"] * 26) + ".", " ".join(["Word"] * 25) + "."
     assert texts.long_sentences(f"{short} {long} {short}") == [long]
     assert texts.long_sentences(f"{short}\n\n- {long}\n  {long}\n\n| {long} |\n\n{short}") == []
-    assert texts.long_sentences(short.replace("Word.", "``a b c`` `d e`.")) == [] != texts.long_sentences(f"A {short}")
+    assert texts.long_sentences(short.replace("Word.", "``a b c``.")) == [] != texts.long_sentences(f"A {short}")
 
 
 FILES = {
@@ -90,8 +90,9 @@ def test_seconds_are_summed_by_folder() -> None:
 
 
 def test_this_checkout_is_measured() -> None:
-    lines = list(report(read_tree()))
-    assert any(line.startswith("core ") for line in lines)
+    tree = {name: text for name, text in read_tree().items() if name.startswith("kafka/")}
+    lines = list(report(tree))
+    assert any(line.startswith("kafka ") for line in lines)
     assert any(line.startswith("docstrings: ") for line in lines)
     assert any(line.startswith("circles of imports: ") for line in lines)
 
