@@ -81,7 +81,6 @@ _load = names_of(
         "sandbox": "lancewal.sandbox",
         "spark": "lancewal.spark",
     },
-    former={"LancewalTable": "Table"},
 )
 
 

@@ -8,17 +8,12 @@ from importlib import import_module
 from typing import Any
 
 
-def names_of(module: str, places: Mapping[str, str], former: Mapping[str, str] | None = None) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module; ``places``: by name the module, or ``module:name`` of what it stands for.
-
-    ``former``: names that things had, and the ones that they have.
-    """
+def names_of(module: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module; ``places``: by name the module, or ``module:name`` of what it stands for."""
 
     def load(name: str) -> Any:
         if name not in places:
-            now = (former or {}).get(name)
-            more = "" if now is None else f": it is {module}.{now} now"
-            raise AttributeError(f"module {module!r} has no attribute {name!r}{more}")
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home, _, member = places[name].partition(":")
         found = import_module(home)
         value = getattr(found, member) if member else found

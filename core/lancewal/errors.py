@@ -5,7 +5,6 @@ be started again.  ``ActionNeeded``: a person must change something first.  ``Co
 names.  The classes say what happened.
 """
 
-from lancewal._lazy import names_of
 from lancewal_core.errors import (
     ActionNeeded,
     BadRecord,
@@ -143,15 +142,3 @@ __all__ = [
     "WishUnreachable",
     "WriteFailed",
 ]
-
-__getattr__ = names_of(
-    __name__,
-    {},
-    former={
-        "BadRecordStop": "BadRecord",
-        "LogTruncated": "TopicTruncated",
-        "SchemaError": "InvalidSchema",
-        "SettingsError": "InvalidSettings",
-        "WatermarkUnknown": "MergedPositionUnknown",
-    },
-)

@@ -23,7 +23,6 @@ _load = names_of(
         "session": "lancewal_flusher.tasks.spark_session:the_session",
         "view": "lancewal_reader.spark.session_reads:view",
     },
-    former={"receipt_of_dataframe": "receipt_of", "the_session": "session"},
 )
 
 

@@ -2,8 +2,8 @@
 
 Guarantees
  1. The last paragraph of a command's docstring is ``Example: lancewal ...``; ``--help`` ends with it.
- 2. An unknown command or option is an error that names the likely one, of a group below too; a former name of one
-    (``former``) is an error that names the new one; ``--json`` one that names ``-o json``.
+ 2. An unknown command or option is an error that names the likely one, of a group below too.  ``--json`` is an error
+    that names ``-o json``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-
-from lancewal_core.cli import former
 
 _EXAMPLE = "\n\nExample: "
 
@@ -31,15 +29,11 @@ class OneCommand(TyperCommand):
         super().__init__(*arguments, **named)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        words = _words(ctx)
         spellings = {spelling for parameter in self.params for spelling in parameter.opts}
         form = next((parameter.default for parameter in self.params if parameter.name == "output"), None)
         forms = {f"--{other}" for other in type(form)} if isinstance(form, StrEnum) else ()
         for text in args[: args.index("--")] if "--" in args else args:
             option = text.partition("=")[0]
-            instead = former.OPTIONS.get(f"{words} {option}")
-            if instead is not None:
-                ctx.fail(f"{option} is no option of lancewal {words} any more: {instead}.")
             if option in forms and option not in spellings:
                 ctx.fail(f"No such option: {option}. The form of the output is -o {option.removeprefix('--')}.")
         return super().parse_args(ctx, args)  # which names the likely one of an option that there is not
@@ -60,9 +54,6 @@ class CommandGroup(TyperGroup):
 
     def _unknown(self, ctx: Any, name: str) -> str:
         words = f"{_words(ctx)} {name}".lstrip()
-        instead = former.COMMANDS.get(words)
-        if instead is not None:
-            return f"There is no command {words!r} any more: {instead}."
         groups = {group: self.get_command(ctx, group) for group in self.list_commands(ctx)}
         inside = [f"{at} {name}" for at, group in groups.items() if name in getattr(group, "commands", ())]
         likely = inside or get_close_matches(name, self.names(ctx))

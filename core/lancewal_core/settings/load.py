@@ -40,7 +40,6 @@ from lancewal_core.settings.sources import (
     Source,
     closest,
     key_paths,
-    now,
     read_environment,
     read_secrets,
     read_yaml,
@@ -192,7 +191,7 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     key = ".".join(path)
     if line["type"] == "extra_forbidden":
         known = setting_keys() if len(path) > 1 else list(Settings.model_fields)
-        return Problem(where, key, "is not a setting" + (now(key) or closest(key, known)))
+        return Problem(where, key, "is not a setting" + closest(key, known))
     text = str(line["msg"]).removeprefix("Value error, ")
     if path == ("table", "columns") and len(line["loc"]) > 2:
         text = f"{line['loc'][2]!r} has no type that is a text: a type with a comma or brackets stands in quotes"

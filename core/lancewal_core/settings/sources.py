@@ -56,35 +56,8 @@ class Source:
         return next((places[plain[:n]] for n in range(len(plain), -1, -1) if plain[:n] in places), None)
 
 
-FORMER = {
-    "kafka.topic": "table.topic",
-    "format": "table.format",
-    "format.value": "table.format.value",
-    "table.region_encoding": "table.format.key (canonical, or bytes for key-bytes)",
-    "table.misrouted": "table.on_misrouted (stop, or dead-letter for dlq)",
-    "ingest.bad_records": "table.on_bad_record (stop, or dead-letter for dlq)",
-    "ingest.dead_letter_topic": "table.dead_letter_topic",
-    "metrics.host": "http.host",
-    "metrics.port": "http.ingest_port and http.flusher_port",
-    "ingest.retry_s": "ingest.retry_interval_s",
-    "ingest.offset_commit_s": "ingest.offset_commit_interval_s",
-    "flusher.interval_s": "flusher.merge_interval_s",
-    "flusher.defer_s": "flusher.merge_defer_s",
-    "flusher.merge_memory_bytes": "flusher.merge_memory_bytes_max",
-    "flusher.compaction_round_bytes": "flusher.compaction_round_bytes_max",
-    "flusher.compaction_groups": "flusher.compaction_groups_max",
-    "flusher.compaction_deleted_share": "flusher.compaction_deleted_ratio",
-    "flusher.index_unindexed_rows": "flusher.index_unindexed_rows_max",
-    "flusher.index_unindexed_share": "flusher.index_unindexed_ratio_max",
-    "flusher.index_round_bytes": "flusher.index_round_bytes_max",
-}
-"""What settings were called once, and are now."""
-
-FORMER_OPTIONS = {"store": "storage", "store.options": "storage.options", "kafka.librdkafka": "kafka.options"}
-"""The same of settings that hold options, each with a name of its own: those are called as before."""
-
-
 ELSEWHERE = {
+    "kafka.topic": "table.topic",
     "kafka.brokers": "kafka.bootstrap_servers",
     "kafka.servers": "kafka.bootstrap_servers",
     "kafka.consumer_group": "kafka.group_id",
@@ -94,15 +67,6 @@ ELSEWHERE = {
     "storage_options": "storage.options",
 }
 """What other programs call the same."""
-
-
-def now(key: str) -> str:
-    """``; it is ... now`` for a former setting, else nothing."""
-    for former in (key, *(parent for parent in sorted(FORMER_OPTIONS, reverse=True) if key.startswith(f"{parent}."))):
-        new = FORMER.get(former) or FORMER_OPTIONS.get(former)
-        if new:
-            return f"; it is {new}{key.removeprefix(former)} now"
-    return ""
 
 
 def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -256,8 +220,7 @@ def _unknown(name: str, settings: type[BaseSettings]) -> str:
             "is not a setting; Kubernetes sets variables of this form for a Service whose name begins with lancewal: "
             "set `enableServiceLinks: false` in the pod"
         )
-    former = name.removeprefix(PREFIX).replace("__", ".").lower()
-    return "is not a setting" + (now(former) or closest(name, keys))
+    return "is not a setting" + closest(name, keys)
 
 
 def _plain(name: str) -> str:

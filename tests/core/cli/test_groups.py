@@ -1,4 +1,4 @@
-"""What all commands of the program do alike: names, former names, suggestions, options, examples."""
+"""What all commands of the program do alike: names, suggestions, options, examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import typer
 
-from lancewal_core.cli import former
 from lancewal_core.cli.program import app, run
 
 SHARED = {"--table", "--config", "--storage-option", "--dry-run", "--yes", "--runner"}
@@ -74,36 +73,12 @@ def test_shared_options_have_one_name_and_one_meaning() -> None:
     assert ALONE.keys() - of_tables == {"config check", "config show", "demo", "estimate", "flusher spark-script"}
 
 
-@pytest.mark.parametrize("name", former.COMMANDS)
-def test_a_former_command_is_an_error_that_names_the_new_one(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tuple(name.split()) not in ALL
-    said = refused(capsys, *name.split(), "anything")
-    assert former.COMMANDS[name] in said
-    assert_named_commands_exist(former.COMMANDS[name])
-
-
-@pytest.mark.parametrize("name", former.OPTIONS)
-def test_a_former_option_is_an_error_that_names_the_new_one(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command, _, option = name.rpartition(" ")
-    now = {name for parameter in ALONE[command].params for name in parameter.opts}
-    assert option not in now
-    for form in ((option, "x"), (f"{option}=x",)):
-        assert former.OPTIONS[name] in refused(capsys, *command.split(), *form)
-    for named in re.findall(r"(?:is|without) (--[a-z-]+)", former.OPTIONS[name]):
-        assert named in now
-    assert_named_commands_exist(former.OPTIONS[name])
-
-
-def assert_named_commands_exist(text: str) -> None:
-    for named in re.findall(r"`lancewal ([a-z -]*[a-z])", text):
-        assert tuple(named.partition(" --")[0].split()) in ALL
-
-
 @pytest.mark.parametrize(
     ("arguments", "likely"),
     [
         (("inspct",), "inspect"),
         (("create",), "'table create'"),
+        (("load",), "'table load'"),
         (("repair", "segmnt"), "segment"),
         (("verify", "--sampel", "1"), "--sample"),
         (("verify", "--json"), "-o json"),

@@ -18,7 +18,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.settings.load import Settings, load_settings, setting_keys, variable
 from lancewal_core.settings.secrets import SHOWN
 from lancewal_core.settings.sections import FormatSettings
-from lancewal_core.settings.sources import ELSEWHERE, FORMER, FORMER_OPTIONS
+from lancewal_core.settings.sources import ELSEWHERE
 
 SECRET = "hunter2-do-not-show"
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "settings.md"
@@ -147,7 +147,7 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         f"{file}:4: table.primary_kye: is not a setting; did you mean table.primary_key?",
         f"{file}:6: table.patches: is given twice, before at {file}:5",
         f"{file}:7: kafak: is not a setting; did you mean kafka?",
-        f"{file}:8: metrics.port: is not a setting; it is http.ingest_port and http.flusher_port now",
+        f"{file}:8: metrics.port: is not a setting",
         f"{file}:9: ingest.linger_ms: expected a number, not a truth value; got True",
         f"{file}:9: ingest.memory_bytes_max: could not interpret byte unit",
         "variable LANCEWAL_FLUSHER__THREADS: flusher.threads: Input should be a valid integer",
@@ -164,7 +164,6 @@ def test_all_problems_come_at_once_each_with_its_place(file: Path) -> None:
         ("LANCEWAL_KAFKA_BOOTSTRAP_SERVERS", "did you mean LANCEWAL_KAFKA__BOOTSTRAP_SERVERS?"),
         ("LANCEWAL_INGESTT__LINGER_MS", "did you mean LANCEWAL_INGEST__LINGER_MS?"),
         ("LANCEWAL_QWERTZUIOP", ""),
-        ("LANCEWAL_STORE__OPTIONS__AWS_REGION", "it is storage.options.aws_region now"),
         ("LANCEWAL_SERVICE_HOST", "enableServiceLinks: false"),
         ("LANCEWAL_SERVICE_PORT_METRICS", "enableServiceLinks: false"),
         ("LANCEWAL_PORT", "enableServiceLinks: false"),
@@ -177,11 +176,6 @@ def test_unknown_variables_are_errors(name: str, hint: str) -> None:
     (problem,) = problems(None, {name: "x"})
     assert problem.startswith(f"variable {name}: is not a setting")
     assert hint in problem
-
-
-def test_a_former_setting_in_a_variable_names_the_new_one() -> None:
-    (problem,) = problems(None, {"LANCEWAL_METRICS__PORT": "9464"})
-    assert problem.startswith("variable LANCEWAL_METRICS__PORT: metrics.port: is not a setting; it is http.ingest_port")
 
 
 def test_a_program_gives_a_path_and_only_the_variables_it_means(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,21 +195,9 @@ def test_what_other_programs_call_a_setting_names_ours(file: Path, name: str) ->
     assert problem == f"{file}:1: {name}: is not a setting; did you mean {ELSEWHERE[name]}?"
 
 
-@pytest.mark.parametrize("former", [*FORMER, *FORMER_OPTIONS])
-def test_a_former_setting_is_an_error_that_names_the_new_one(file: Path, former: str) -> None:
-    known = {**FORMER, **FORMER_OPTIONS}
-    assert set(re.findall(r"\w+(?:\.\w+)+", known[former])) <= {"table.format", *setting_keys()}
-    section, _, key = former.partition(".")
-    file.write_text(f"{section}: {{{key}: {{}}}}\n" if key else f"{section}: {{}}\n")
-    (problem,) = problems(file, {})
-    # Of a section that has another name now that is said, and nothing of what stands in it.
-    said = section if section in known else former
-    assert problem == f"{file}:1: {said}: is not a setting; it is {known[said]} now"
-
-
-def test_a_former_mapping_of_options_is_named_and_shows_no_value() -> None:
+def test_an_unknown_mapping_of_options_is_named_and_shows_no_value() -> None:
     (problem,) = problems(None, {"LANCEWAL_KAFKA__LIBRDKAFKA__SASL_PASSWORD": "hush-hush"})
-    assert "kafka.librdkafka: is not a setting; it is kafka.options now" in problem
+    assert "kafka.librdkafka: is not a setting" in problem
     assert "hush" not in problem
 
 
