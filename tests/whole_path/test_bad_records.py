@@ -7,6 +7,7 @@ import random
 import signal
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from lancewal_core.process.clock import utc_text
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_ingest.decode.operations import CUT_HEADERS, LETTER_HEADERS
@@ -101,10 +103,30 @@ def test_every_kind_becomes_a_dead_letter(kafka: KafkaBroker, topic_name: str, t
         found_name = f". Found: '{SECRET}'" if kind == "unknown_column" else ""
         assert told["exception.message"].endswith(found_name)
         assert SECRET not in str(told).replace(found_name, "", 1)
+    check_listed(world, letters)
     # Neither the services' logs nor anything else that they said holds a value.
     for service in (first, second):
         assert SECRET not in service.log
     assert sum(line["records"] for line in second.logged("dead_letters_written")) == len(sent)
+
+
+def check_listed(world: World, letters: list[Message]) -> None:
+    """The command counts what is there."""
+    told = json.loads(world.lancewal.succeed("dead-letter", "list", "-o", "json"))
+    kinds = Counter(_text(dict(headers_of(letter))["lancewal.kind"]) for letter in letters)
+    listed: Counter[str] = Counter()
+    for group in told["groups"]:
+        listed[group["kind"]] += group["letters"]
+    assert (listed, told["letters"]) == (kinds, len(letters))
+    assert (told["elsewhere"], told["foreign"], told["unread"]) == (0, 0, [])
+    columns = {group["kind"]: group["column"] for group in told["groups"]}
+    assert (columns["unknown_column"], columns["type"], columns["not_json"]) == (SECRET, "count", None)
+    times = {letter.timestamp()[1] for letter in letters}
+    assert min(group["first"] for group in told["groups"]) == utc_text(min(times))
+    assert max(group["last"] for group in told["groups"]) == utc_text(max(times))
+    assert world.lancewal.succeed("dead-letter", "list", "--until", "1d").startswith(
+        f"{told['topic']}: 0 letters in 0 groups"
+    )
 
 
 def test_a_misrouted_record_stops_its_partition_alone(

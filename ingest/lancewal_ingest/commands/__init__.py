@@ -1,4 +1,4 @@
-"""The commands ``lancewal ingest`` and ``lancewal offset``, a module each.
+"""The commands ``lancewal ingest``, ``lancewal offset`` and ``lancewal dead-letter``, a module each.
 
 May import: append, context, kafka, operator, service.
 """

@@ -113,7 +113,7 @@ class KafkaDeadLetters:
         try:
             TopicInspector(self._client).check_right(self.topic, AclOperation.WRITE)
         except TopicMissing as error:
-            raise self._missing() from error
+            raise no_dead_letter_topic(self.topic) from error
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
         for begin in range(0, len(rejected), AT_ONCE):
@@ -212,14 +212,7 @@ class KafkaDeadLetters:
 
     def _explained(self, error: BaseException, act: str) -> LancewalError:
         explanation = explained(error, act, self.topic)
-        return self._missing() if isinstance(explanation, TopicMissing) else explanation
-
-    def _missing(self) -> TopicMissing:
-        return TopicMissing(
-            f"the dead-letter topic {self.topic!r}, which the contract names (table.dead_letter_topic), does not exist: "
-            "create it, or name another one by `lancewal table alter --dead-letter-topic`",
-            topic=self.topic,
-        )
+        return no_dead_letter_topic(self.topic) if isinstance(explanation, TopicMissing) else explanation
 
     def _new_producer(self) -> Producer:
         properties: dict[str, Any] = {
@@ -237,6 +230,15 @@ class KafkaDeadLetters:
             return Producer(properties, logger=logging.getLogger("lancewal.kafka"))
         except (KafkaException, ValueError, TypeError) as error:
             raise not_accepted(error) from error
+
+
+def no_dead_letter_topic(topic: str) -> TopicMissing:
+    """The error of a dead-letter topic that is not there."""
+    return TopicMissing(
+        f"the dead-letter topic {topic!r}, which the contract names (table.dead_letter_topic), does not exist: "
+        "create it, or name another one by `lancewal table alter --dead-letter-topic`",
+        topic=topic,
+    )
 
 
 def _found(name: str) -> str:

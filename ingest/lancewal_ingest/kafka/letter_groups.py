@@ -1,0 +1,156 @@
+"""Dead letters in groups: how many there are of each kind and column, and when they came.
+
+Guarantees
+ 1. Memory is bounded: a group is some figures and one example, and there are at most ``GROUPS_MAX`` of them.  Letters of
+    further groups are counted by kind alone.
+ 2. Any record can be given.  One that lacks the headers of a letter, or has nonsense in them, counts as ``foreign``.
+ 3. Letters of other tables count as ``elsewhere``: of another topic, or of the default consumer group of another table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from lancewal_core.table.contract import MISROUTED, UNREADABLE
+from lancewal_core.words import is_topic
+from lancewal_ingest.decode.operations import KIND_HEADER, SOURCE_HEADER
+from lancewal_ingest.decode.outcomes import KINDS
+from lancewal_kafka.records import UNREADABLE_HEADERS, Records
+
+GROUPS_MAX = 1_000
+"""A producer chooses the names of members: nobody reads more groups than these."""
+FURTHER = "..."
+"""Stands for the columns of a kind that came after ``GROUPS_MAX`` groups."""
+_MESSAGE_MAX = 300
+_NAME_MAX = 200
+_KINDS = frozenset([*KINDS, MISROUTED, UNREADABLE])
+_MESSAGE_HEADER = "__connect.errors.exception.message"
+_GROUP_HEADER = "__connect.errors.connector.name"
+_SOURCE = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]{1,9})-(?P<offset>[0-9]{1,18})", re.ASCII)
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_COLUMN = re.compile(rf"column ({_QUOTED})", re.DOTALL)
+_FOUND = re.compile(r"\. Found: (['\"].*)\Z", re.DOTALL)
+_DEFAULT_GROUP = re.compile(r"lancewal-[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
+_NO_TIME = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroup:
+    """Letters of one kind about one column."""
+
+    kind: str
+    column: str
+    """The column, or the member or header that was not expected; empty where the kind is about the whole record."""
+    letters: int
+    first_ms: int | None
+    """When the oldest letter was written; None where Kafka does not know."""
+    last_ms: int | None
+    example: tuple[str, int, int]
+    """Topic, partition and offset of the record of the newest letter."""
+    message: str
+    """What the newest letter says was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    kind: str
+    message: str
+
+
+class LetterGroups:
+    """The letters of one table: about records of ``topic``, from the consumer group ``default_group`` or one with a name."""
+
+    def __init__(
+        self, topic: str, default_group: str, since_ms: int | None = None, until_ms: int | None = None
+    ) -> None:
+        self._topic = topic
+        self._default_group = default_group
+        self._since_ms = since_ms
+        self._until_ms = until_ms
+        self._groups: dict[tuple[str, str], LetterGroup] = {}
+        self.elsewhere = 0
+        self.foreign = 0
+
+    @property
+    def letters(self) -> int:
+        """How many are in groups."""
+        return sum(group.letters for group in self._groups.values())
+
+    def groups(self) -> list[LetterGroup]:
+        """The largest first."""
+        return sorted(self._groups.values(), key=lambda one: (-one.letters, one.kind, one.column))
+
+    def add(self, records: Records) -> None:
+        """Records of the dead-letter topic, in whatever order."""
+        for time_ms, headers in zip(records.timestamps, records.headers, strict=True):
+            if not self._asked_for(time_ms):
+                continue
+            letter = None if headers == UNREADABLE_HEADERS else _letter_of(dict(headers or []))
+            if letter is None:
+                self.foreign += 1
+            elif letter.topic != self._topic or self._of_another(letter.group):
+                self.elsewhere += 1
+            else:
+                self._count(letter, None if time_ms == _NO_TIME else time_ms)
+
+    def _asked_for(self, time_ms: int) -> bool:
+        if time_ms == _NO_TIME:
+            return True
+        return (self._since_ms is None or self._since_ms <= time_ms) and (
+            self._until_ms is None or time_ms < self._until_ms
+        )
+
+    def _of_another(self, group: str) -> bool:
+        return group != self._default_group and _DEFAULT_GROUP.fullmatch(group) is not None
+
+    def _count(self, letter: _Letter, time_ms: int | None) -> None:
+        key = (letter.kind, _column_of(letter.message))
+        if key not in self._groups and len(self._groups) >= GROUPS_MAX:
+            key = (letter.kind, FURTHER)
+        known = self._groups.get(key)
+        example, message = (letter.topic, letter.partition, letter.offset), letter.message[:_MESSAGE_MAX]
+        if known is None:
+            self._groups[key] = LetterGroup(*key, 1, time_ms, time_ms, example, message)
+            return
+        newer = known.last_ms is None or (time_ms is not None and time_ms >= known.last_ms)
+        times = [at for at in (known.first_ms, known.last_ms, time_ms) if at is not None]
+        self._groups[key] = replace(
+            known,
+            letters=known.letters + 1,
+            first_ms=min(times, default=None),
+            last_ms=max(times, default=None),
+            example=example if newer else known.example,
+            message=message if newer else known.message,
+        )
+
+
+def _letter_of(headers: Mapping[str, bytes | None]) -> _Letter | None:
+    """None of a record that is not a letter of lancewal's.  Of headers with one name the last counts: it is ours."""
+    source, kind = _SOURCE.fullmatch(_text(headers, SOURCE_HEADER)), _text(headers, KIND_HEADER)
+    if source is None or not is_topic(source["topic"]) or kind not in _KINDS:
+        return None
+    return _Letter(
+        source["topic"],
+        int(source["partition"]),
+        int(source["offset"]),
+        _text(headers, _GROUP_HEADER),
+        kind,
+        _text(headers, _MESSAGE_HEADER),
+    )
+
+
+def _text(headers: Mapping[str, bytes | None], name: str) -> str:
+    return (headers.get(name) or b"")[:4_096].decode(errors="replace")
+
+
+def _column_of(message: str) -> str:
+    """What a message is about: our own messages begin with the column, and end with the name that was not expected."""
+    column, found = _COLUMN.match(message), _FOUND.search(message)
+    names = [one[1] for one in (column, found) if one is not None]
+    return ".".join(name.removesuffix("...")[1:].removesuffix(name[0]) for name in names)[:_NAME_MAX]

@@ -1,0 +1,76 @@
+"""The dead-letter topic read to the end that it has at the start, outside of every consumer group.
+
+Guarantees
+ 1. Nothing is changed: the consumer joins no group and commits nothing.
+ 2. The reading ends at the ends that the partitions had at the start, or raises ``KafkaUnavailable``.
+ 3. A partition that cannot be read (to its end) is named in ``unread``; the others are read all the same.
+ 4. What retention deletes meanwhile is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from lancewal_core.errors import LancewalError, RecordsUnreadable, TopicMissing
+from lancewal_core.ids import Position, Region, TopicId
+from lancewal_ingest.kafka.dead_letters import no_dead_letter_topic
+from lancewal_kafka.records import Records
+from lancewal_kafka.reread import OutOfRange, consumed, lone_consumer
+from lancewal_kafka.topic import TopicInspector
+
+_AT_ONCE = 500
+_QUEUE_BYTES = 8 << 20
+"""Letters are whole records: of large ones few are in memory at once."""
+_TRIES = 20
+
+
+@dataclass(slots=True)
+class LettersRead:
+    """What was read."""
+
+    records: int = 0
+    unread: dict[int, str] = field(default_factory=dict)
+    """Why a partition was not read to its end."""
+
+
+def read_letters(
+    client: Mapping[str, str], group: str, topic: str, take: Callable[[Records], None], since_ms: int | None = None
+) -> LettersRead:
+    """Give all records of the dead-letter topic to ``take``, but for those before the first one at or after ``since_ms``.
+
+    ``group`` is a name that the client must have; nobody joins it.  Errors: ``TopicMissing``, ``KafkaForbidden``,
+    ``KafkaUnavailable``.
+    """
+    inspector = TopicInspector(client)
+    try:
+        facts = inspector.identify(topic)
+    except TopicMissing as error:
+        raise no_dead_letter_topic(topic) from error
+    limits = inspector.limits(topic, range(facts.partitions))
+    told = LettersRead()
+    with lone_consumer(client, group, topic, _QUEUE_BYTES) as consumer:
+        for partition, found in limits.items():
+            if isinstance(found, LancewalError):
+                told.unread[partition] = str(found)
+                continue
+            at, end = found
+            if since_ms is not None and at < end:
+                first = inspector.since(topic, [partition], since_ms)[partition]
+                at = end if first is None else max(at, first)
+            region = Region(topic, TopicId(facts.topic_id), partition)
+            for _ in range(_TRIES):
+                try:
+                    for records in consumed(consumer, region, at, end, _AT_ONCE):
+                        told.records += len(records)
+                        take(records)
+                        at = Position(records.offsets[-1] + 1)
+                    break
+                except OutOfRange:
+                    at = max(at, inspector.begins(topic, [partition])[partition])
+                except RecordsUnreadable as error:
+                    told.unread[partition] = f"what lies at offset {error.where['offset']} cannot be read"
+                    break
+            else:
+                told.unread[partition] = f"Kafka deletes offset {at} faster than it is read"
+    return told
