@@ -63,6 +63,8 @@ def test_a_command_loads_what_it_needs(command: tuple[str, ...], allowed: set[st
         env={
             **environment,
             "LANCEWAL_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+            "LANCEWAL_HTTP__INGEST_PORT": "0",
+            "LANCEWAL_HTTP__FLUSHER_PORT": "0",
             "PYTHONPATH": os.pathsep.join(sys.path),
         },
         capture_output=True,

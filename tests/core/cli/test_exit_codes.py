@@ -36,6 +36,7 @@ OF_TABLES = [name for name in ALONE if name not in NEEDS_NO_TABLE]
 SETTINGS = """
 table: {topic: orders, columns: {id: int64}, primary_key: [id], region_key: [id]}
 kafka: {bootstrap_servers: "nobody:1"}
+http: {ingest_port: 0, flusher_port: 0}
 """
 
 
