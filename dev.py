@@ -11,8 +11,7 @@ python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark 
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
 python3 dev.py soak hostile    the services among producers, objects and clients that mean no good, for --minutes 10
 python3 dev.py check-ops       dashboards and alerts tried on real services, a real Prometheus and a real API server, which
-                              it fetches and builds (the first time a quarter of an hour more), and status pages in the
-                              Chromium that is installed
+                              it fetches and builds (the first time a quarter of an hour more)
 python3 dev.py check-spark [VERSION ...]  the same reads on the oldest and the newest PySpark, which it fetches from PyPI by
                               version alone: local, a standalone cluster, Spark Connect; against DuckDB
 python3 dev.py interop [VERSION ...]  merged tables and a named snapshot opened by releases of pylance, which it fetches from

@@ -13,7 +13,6 @@ from tests.ops.watching import Fired, Results, Shown
 from watch.dashboards.table import BOARDS
 
 API_SERVER = "the API server"
-BROWSER = "the browser"
 
 
 class Kept:
@@ -33,15 +32,6 @@ class Kept:
     def keep_objects(self, number: int) -> None:
         """How many objects the API server took."""
         self._write(API_SERVER, number)
-
-    def keep_browser(self, version: str) -> None:
-        """In which the status pages were as they must be."""
-        self._write(BROWSER, version)
-
-    @property
-    def browser(self) -> str:
-        """Empty if none has shown them so."""
-        return str(self._found.get(BROWSER, ""))
 
     @property
     def missing(self) -> list[str]:

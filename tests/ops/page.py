@@ -29,13 +29,6 @@ def page(kept: Kept) -> str:
             "the chart with everything on, unknown fields refused.",
             "",
         ]
-    if kept.browser:
-        lines += [
-            f"The status page of each service was opened in {kept.browser}: it asks nobody but its service, runs no script,",
-            "its style is in force, it is readable light and dark and on a telephone, hostile names are text, and it shows of",
-            "itself what has changed, such as a pause.",
-            "",
-        ]
     lines += [
         f"All faults together took {kept.minutes:.0f} minutes; of each stands here what its last run came to.",
         "",

@@ -57,7 +57,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Page = Callable[[str], Answer]
+Page = Callable[[], Answer]
 """A page, by the request's ``Accept``; called by any thread, and costs nothing but its bytes."""
 NO_PAGE = Answer(404, "text/plain", b"this process has no status\n")
 
@@ -197,7 +197,7 @@ class HealthServer:
     """Listens inside ``with``; ``port`` 0 takes a free one, ``self.port`` says which."""
 
     def __init__(
-        self, host: str, port: int, registry: CollectorRegistry, health: Health, status: Page = lambda _: NO_PAGE
+        self, host: str, port: int, registry: CollectorRegistry, health: Health, status: Page = lambda: NO_PAGE
     ) -> None:
         try:
             self._server = _Server((host, port), _handler(registry, health, status), health.clock)
@@ -260,7 +260,7 @@ def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[
                 case "/readyz":
                     self._state(health.ready(), health.remark())
                 case "/status":
-                    self._answer(status(self.headers.get("Accept") or ""))
+                    self._answer(status())
                 case "/":
                     self._answer(Answer(302, "text/plain", b"/status\n", {"Location": "/status"}))
                 case _:

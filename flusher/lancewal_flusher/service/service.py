@@ -239,7 +239,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int
         start = Start(clock, stopping, lambda error, again_s: metrics.failed("start", error, again_s))
         probes = FlusherProbes(start)
         health = Health(clock, probes.problems, LOOP_LIMIT_S, waits=probes.waits, beside=probes.beside)
-        board = StatusBoard(metrics.service, clock)
+        board = StatusBoard(clock)
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.flusher_port, metrics.registry, health, board.answer)
         )

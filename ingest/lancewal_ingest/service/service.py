@@ -129,7 +129,7 @@ def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[Run
         start = Start(clock, stopping, lambda error, _: metrics.failed("start", error))
         probes = IngestProbes(start)
         health = Health(clock, probes.problems, waits=probes.waits, remark=probes.remark)
-        board = StatusBoard(metrics.service, clock)
+        board = StatusBoard(clock)
         server = stack.enter_context(
             HealthServer(settings.http.host, settings.http.ingest_port, metrics.registry, health, board.answer)
         )
