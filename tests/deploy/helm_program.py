@@ -58,19 +58,20 @@ def helm() -> Path:
     return Path(found)
 
 
-def render(values: str, overrides: Mapping[str, Any] | None = None, *, release: str = "r") -> Rendered:
-    """The chart with ``values/<values>.yaml``, and ``overrides`` (nested) on top; ``Refused`` if helm refuses."""
+def render(values: str | None, overrides: Mapping[str, Any] | None = None, *, release: str = "r") -> Rendered:
+    """The chart with ``values/<values>.yaml`` (None: as shipped), ``overrides`` (nested) on top; or ``Refused``."""
     printed = _helm(["template", release], values, ["--values", "-"], yaml.safe_dump(overrides or {}))
     return Rendered([found for found in yaml.safe_load_all(printed) if found])
 
 
-def lint(values: str) -> None:
+def lint(values: str | None) -> None:
     """``Refused`` with what ``helm lint --strict`` finds."""
     _helm(["lint", "--strict"], values)
 
 
-def _helm(command: list[str], values: str, more: Sequence[str] = (), text: str = "") -> str:
-    options = ["--kube-version", KUBERNETES, "--values", str(VALUES / f"{values}.yaml"), *more]
+def _helm(command: list[str], values: str | None, more: Sequence[str] = (), text: str = "") -> str:
+    file = [] if values is None else ["--values", str(VALUES / f"{values}.yaml")]
+    options = ["--kube-version", KUBERNETES, *file, *more]
     done = subprocess.run(
         [str(helm()), *command, str(CHART), *options], input=text, capture_output=True, text=True, check=False
     )

@@ -29,11 +29,19 @@ def everything() -> Rendered:
     return render("everything")
 
 
+def ours(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The container of lancewal: the first, which `kubectl logs` and `exec` take."""
+    container: Mapping[str, Any] = pod["containers"][0]
+    assert container["name"] in ("ingest", "flusher", "table-create")
+    return container
+
+
 # -- Kubernetes ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("values", SETS)
-def test_helm_lint_finds_nothing(values: str) -> None:
+@pytest.mark.parametrize("values", [None, *SETS])
+def test_helm_lint_finds_nothing(values: str | None) -> None:
+    """Without values too: whoever only looks at the chart has no table yet."""
     lint(values)
 
 
@@ -75,15 +83,15 @@ def test_no_pod_is_root_or_writes_outside_tmp(rendered: Rendered) -> None:
         assert pod["securityContext"]["runAsUser"] > 0
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         assert pod["automountServiceAccountToken"] is False
-        (container,) = pod["containers"]
+        container = ours(pod)
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-        writable = [m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")]
-        assert writable == ["/tmp"]
-        assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]}
+        writable = {m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")}
+        assert writable - {"/lake"} == {"/tmp"}
+        assert {m["name"] for m in container["volumeMounts"]} == {v["name"] for v in pod["volumes"]} - {"scratch"}
         assert container["resources"]["limits"]["memory"]
 
 
@@ -148,7 +156,7 @@ def test_a_roll_out_goes_on_once_a_pod_has_been_ready_for_a_while(everything: Re
 
 def test_probes_and_metrics_are_on_the_port_of_the_settings(everything: Rendered) -> None:
     for component, port in (("ingest", 9500), ("flusher", 9501)):
-        (container,) = everything.pods()[component]["containers"]
+        container = ours(everything.pods()[component])
         assert container["ports"] == [{"name": "metrics", "containerPort": port}]
         paths = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
         assert paths == {
@@ -162,9 +170,50 @@ def test_probes_and_metrics_are_on_the_port_of_the_settings(everything: Rendered
 
 def test_a_secret_variable_comes_from_a_secret(everything: Rendered) -> None:
     for pod in everything.pods().values():
-        (container,) = pod["containers"]
+        container = ours(pod)
         (found,) = [variable for variable in container["env"] if variable["name"] == "AWS_SECRET_ACCESS_KEY"]
         assert found["valueFrom"] == {"secretKeyRef": {"name": "trips-store", "key": "secret"}}
+
+
+def test_extra_volumes_and_variables_reach_every_pod(everything: Rendered) -> None:
+    values = yaml.safe_load((VALUES / "everything.yaml").read_text())
+    for pod in everything.pods().values():
+        assert [v for v in pod["volumes"] if v in values["extraVolumes"]] == values["extraVolumes"]
+        assert [m for m in ours(pod)["volumeMounts"] if m in values["extraVolumeMounts"]] == values["extraVolumeMounts"]
+        assert ours(pod)["envFrom"] == values["extraEnvFrom"]
+
+
+def test_sidecars_stand_beside_the_services_and_never_in_the_job(everything: Rendered) -> None:
+    """A job with a sidecar would never end."""
+    beside = {
+        component: [c["name"] for c in (*pod.get("initContainers", ()), *pod["containers"])]
+        for component, pod in everything.pods().items()
+    }
+    assert beside == {
+        "ingest": ["fetch-truststore", "ingest", "log-shipper"],
+        "flusher": ["fetch-truststore", "flusher", "log-shipper"],
+        "table-create": ["table-create"],
+    }
+
+
+def test_pods_spread_as_the_values_say_and_count_only_their_own(everything: Rendered) -> None:
+    def spread(rendered: Rendered, component: str) -> Any:
+        return rendered.pods()[component].get("topologySpreadConstraints")
+
+    own = {"matchLabels": everything.one("Deployment", "r-lancewal-ingest")["spec"]["selector"]["matchLabels"]}
+    by_default = [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}]
+    assert spread(render("smallest"), "ingest") == [{**by_default[0], "labelSelector": own}]
+    assert spread(render("smallest", {"ingest": {"topologySpreadConstraints": []}}), "ingest") is None
+    assert spread(render("smallest"), "flusher") is None
+    values = yaml.safe_load((VALUES / "everything.yaml").read_text())["ingest"]["topologySpreadConstraints"]
+    assert spread(everything, "ingest") == [{**values[0], "labelSelector": own}, values[1]]
+    (only,) = spread(everything, "flusher")
+    assert only["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == "flusher"
+
+
+def test_the_chart_makes_no_secret(rendered: Rendered) -> None:
+    """`secrets` names those that are there: values stand in the release, which many may read."""
+    assert [o for o in rendered.objects if o["kind"] == "Secret"] == []
 
 
 def test_the_port_is_for_those_that_are_named_and_by_default_for_the_namespace(everything: Rendered) -> None:
@@ -202,14 +251,14 @@ def settings_in_pod(
 ) -> Settings:
     """What ``load_settings`` makes of the files and variables that the pod would have."""
     pod = rendered.pods()[component]
-    (container,) = pod["containers"]
+    container = ours(pod)
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     mounts: dict[str, Path] = {}
     for mount in container["volumeMounts"]:
         place = mounts[mount["mountPath"]] = folder / mount["name"]
         place.mkdir()
         match volumes[mount["name"]]:
-            case {"configMap": {"name": name}}:
+            case {"configMap": {"name": name}} if name.startswith("r-lancewal"):
                 for file, text in rendered.one("ConfigMap", name)["data"].items():
                     (place / file).write_text(text)
             case {"projected": {"sources": sources}}:
@@ -272,6 +321,50 @@ def test_the_table_is_made_at_the_first_installation_only(everything: Rendered) 
     assert weight["ServiceAccount"] < weight["Job"]
 
 
+# -- memory ----------------------------------------------------------------------------------------------------
+
+NEED = 300 << 20
+"""What a process takes beside its budget (docs/reference/settings.md)."""
+
+
+@pytest.mark.parametrize(
+    ("component", "setting", "budget", "limit", "fits"),
+    [
+        ("ingest", "memory_bytes_max", None, "812Mi", True),
+        ("ingest", "memory_bytes_max", None, "811Mi", False),
+        ("ingest", "memory_bytes_max", (512 << 20), (512 << 20) + NEED, True),
+        ("ingest", "memory_bytes_max", (512 << 20), str((512 << 20) + NEED - 1), False),
+        ("ingest", "memory_bytes_max", "4 GB", "4Gi", False),
+        ("ingest", "memory_bytes_max", "4 GB", "4.1Gi", True),
+        ("ingest", "memory_bytes_max", "1.5GiB", "1900M", False),
+        ("ingest", "memory_bytes_max", "1.5GiB", "2G", True),
+        ("ingest", "memory_bytes_max", "1.5GiB", "1925185535000m", False),
+        ("ingest", "memory_bytes_max", "1.5GiB", "1925185536000m", True),
+        ("ingest", "memory_bytes_max", "2000000000B", "2314572k", False),
+        ("ingest", "memory_bytes_max", "2000000000B", "2314573k", True),
+        ("ingest", "memory_bytes_max", "1TiB", "1T", False),
+        ("ingest", "memory_bytes_max", "1PB", "1E", True),
+        ("ingest", "memory_bytes_max", "8GiB", None, True),
+        ("flusher", "merge_memory_bytes_max", None, "1324Mi", True),
+        ("flusher", "merge_memory_bytes_max", None, "1323Mi", False),
+        ("flusher", "merge_memory_bytes_max", "256MiB", "1Gi", True),
+    ],
+)
+def test_a_limit_of_memory_that_the_process_outgrows_is_refused(
+    component: str, setting: str, budget: str | int | None, limit: str | int | None, fits: bool
+) -> None:
+    section = {} if budget is None else {setting: budget}
+    values = {"settings": {component: section}, component: {"resources": {"limits": {"memory": limit}}}}
+    if fits:
+        render("smallest", values)
+        return
+    with pytest.raises(Refused) as caught:
+        render("smallest", values)
+    said = budget or {"ingest": "512MiB", "flusher": "1GiB"}[component]
+    for word in (f"{component}.resources.limits.memory", f"settings.{component}.{setting}", str(limit), str(said)):
+        assert word in str(caught.value)
+
+
 # -- values that are refused -----------------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -299,6 +392,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "user information with a slash": ({"settings": {"table": {"uri": "s3://AKIA:hu/sh@bucket/t"}}}, "uri"),
     "port for nobody in particular": ({"networkPolicy": {"metricsFrom": []}}, "metricsFrom"),
     "a port that nobody knows": ({"settings": {"http": {"flusher_port": 0}}}, "flusher_port"),
+    "sidecar without an image": ({"ingest": {"extraContainers": [{"name": "x"}]}}, "image"),
+    "sidecar of the name of ours": ({"flusher": {"extraContainers": [{"name": "flusher", "image": "x"}]}}, "name"),
+    "sidecar as a map": ({"ingest": {"extraContainers": {"x": {"image": "y"}}}}, "extraContainers"),
+    "sidecar of the job": ({"tableCreate": {"extraContainers": [{"name": "x", "image": "y"}]}}, "extraContainers"),
+    "volume of the name of ours": ({"extraVolumes": [{"name": "settings", "emptyDir": {}}]}, "extraVolumes"),
+    "volume without a name": ({"extraVolumes": [{"emptyDir": {}}]}, "name"),
+    "mount over the settings": ({"extraVolumeMounts": [{"name": "x", "mountPath": "/etc/lancewal"}]}, "mountPath"),
+    "mount among the secrets": (
+        {"extraVolumeMounts": [{"name": "x", "mountPath": "/etc/lancewal/secrets/ca"}]},
+        "mountPath",
+    ),
+    "mount over /tmp": ({"extraVolumeMounts": [{"name": "x", "mountPath": "/tmp/"}]}, "mountPath"),
+    "mount over everything": ({"extraVolumeMounts": [{"name": "x", "mountPath": "/"}]}, "mountPath"),
+    "mount of a volume that is not there": ({"extraVolumeMounts": [{"name": "x", "mountPath": "/x"}]}, "extraVolumes"),
+    "variables from nowhere": ({"extraEnvFrom": [{"prefix": "X_"}]}, "extraEnvFrom"),
+    "variables from a misspelt source": ({"extraEnvFrom": [{"secretref": {"name": "x"}}]}, "secretref"),
+    "spread over nothing": ({"ingest": {"topologySpreadConstraints": [{"maxSkew": 1}]}}, "topologyKey"),
     "latest by accident": ({"image": {"digest": "latest"}}, "digest"),
 }
 
@@ -311,9 +421,24 @@ def test_wrong_values_are_refused(case: str) -> None:
     assert "hush" not in str(caught.value)
 
 
+def test_as_shipped_the_chart_says_what_it_needs() -> None:
+    with pytest.raises(Refused, match=r"settings\.table\.uri .*s3://"):
+        render(None)
+
+
 def test_the_example_of_the_page_is_right() -> None:
     page = (ROOT / "docs" / "how-to" / "deploy-with-helm.md").read_text()
     example = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
     pods = render("smallest", example).pods()
     assert sorted(pods) == ["flusher", "ingest", "table-create"]
     assert pods["ingest"]["containers"][0]["image"] == "registry.example/lancewal:0.1.0"
+
+
+def test_every_further_example_of_the_page_is_right() -> None:
+    page = (ROOT / "docs" / "how-to" / "deploy-with-helm.md").read_text()
+    examples = [part.partition("```")[0] for part in page.split("```yaml\n")[2:]]
+    assert len(examples) >= 3
+    for example in examples:
+        for found in render("smallest", yaml.safe_load(example)).objects:
+            if found["apiVersion"] != "monitoring.coreos.com/v1":
+                kubernetes_validate.validate(found, NEWEST_KUBERNETES, strict=True)

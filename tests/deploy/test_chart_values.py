@@ -18,7 +18,16 @@ from tests.deploy.helm_program import CHART, ROOT
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
-OPEN = {"properties/global", "tolerations/items", "properties/affinity", "metricsFrom/items"}
+OPEN = {
+    "properties/global",
+    "tolerations/items",
+    "properties/affinity",
+    "metricsFrom/items",
+    "spread/items",
+    "$defs/container",
+    "$defs/volume",
+    "$defs/mount",
+}
 """Kubernetes' own types, which Kubernetes checks."""
 
 

@@ -39,6 +39,19 @@ volumeMounts:
     mountPath: /etc/lancewal/secrets
     readOnly: true
   {{- end }}
+  {{- $volumes := list "settings" "secrets" "tmp" }}
+  {{- range .Values.extraVolumes }}
+  {{- $volumes = append $volumes .name }}
+  {{- end }}
+  {{- range .Values.extraVolumeMounts }}
+  {{- if not (has .name $volumes) }}
+  {{- fail (printf "extraVolumeMounts: no volume is called %s.  Add it to extraVolumes." .name) }}
+  {{- end }}
+  - {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- with .Values.extraEnvFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "lancewal.env" -}}
@@ -75,6 +88,9 @@ volumeMounts:
           {{- end }}
       {{- end }}
 {{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "lancewal.probes" -}}
@@ -97,7 +113,10 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end -}}
 
+{{- /* Arguments: root and component, which names a section of the values. */ -}}
 {{- define "lancewal.placement" -}}
+{{- $selector := include "lancewal.selector" . -}}
+{{- with index .root.Values .component -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
@@ -110,11 +129,55 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- with .affinity }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  - {{- toYaml . | nindent 4 }}
+    {{- if not .labelSelector }}
+    labelSelector:
+      matchLabels: {{- $selector | nindent 8 }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- with .extraInitContainers }}
+initContainers: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* A number of bytes (512MiB) or a quantity (512Mi) as a number. */ -}}
+{{- define "lancewal.bytes" -}}
+{{- $text := kindIs "string" . | ternary . (int64 . | toString) -}}
+{{- $unit := regexFind "[A-Za-z]*$" $text | trimSuffix "B" -}}
+{{- $factors := dict "" 1 "m" 0.001 "k" 1e3 "K" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 -}}
+{{- $factors = merge $factors (dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976) -}}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) (index $factors $unit) | printf "%.0f" -}}
+{{- end -}}
+
+{{- /* The resources of a component, whose limit of memory must hold its budget.  Arguments: root, component, setting, default. */ -}}
+{{- define "lancewal.resources" -}}
+{{- $resources := (index .root.Values .component).resources -}}
+{{- $limit := dig "limits" "memory" "" $resources -}}
+{{- $budget := dig .component .setting .default .root.Values.settings -}}
+{{- if $limit -}}
+{{- $least := addf (include "lancewal.bytes" $budget | float64) 314572800 -}}
+{{- if lt (include "lancewal.bytes" $limit | float64) $least -}}
+{{- $texts := list -}}
+{{- range list $limit $budget -}}
+{{- $texts = append $texts (kindIs "string" . | ternary . (int64 . | toString)) -}}
+{{- end -}}
+{{- $cause := printf "the process takes settings.%s.%s (%s) and some 300 MiB" .component .setting (last $texts) -}}
+{{- fail (printf "%s.resources.limits.memory (%s) is too small: %s.  Raise the limit or lower the setting." .component (first $texts) $cause) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $resources -}}
 {{- end -}}
 
 {{- define "lancewal.settings" -}}
 {{- $settings := deepCopy .Values.settings -}}
 {{- $table := $settings.table -}}
+{{- $_ := required "settings.table.uri is needed, such as s3://bucket/prefix" $table.uri -}}
+{{- $_ := required "settings.kafka.bootstrap_servers is needed, such as kafka-0.kafka:9092" $settings.kafka.bootstrap_servers -}}
 {{- if and $table.topic (not $settings.kafka.topics) -}}
 {{- $letters := $table.dead_letter_topic | default (printf "%s.dead-letters" $table.topic) -}}
 {{- $_ := set $settings.kafka "topics" (list $table.topic $letters) -}}
