@@ -15,6 +15,8 @@ from pathlib import Path
 
 import yaml
 
+from lancewal_core.ids import Position
+from lancewal_ingest.service.freshness import Freshness, Progress
 from tests.ops.tools import program
 from watch.alerts.rules import plain_rules
 
@@ -113,6 +115,20 @@ HEALTHY: Series = {
 }
 
 
+_FRESHNESS = _ingest("lancewal_ingest_freshness_seconds", partition="0")
+
+
+def _backfill(behind_s: float) -> Series:
+    """What the service makes of records of 1970, a hundred a second, that are durable ``behind_s`` after they came."""
+    freshness, now_ms = Freshness(), 1_800_000_000_000
+    found = []
+    for now in range(0, 60 * MINUTES + 60, 5):
+        durable, end = Position(int(100 * max(0.0, now - behind_s))), Position(100 * now)
+        at = Progress((), {0: durable}, {0: 1000}, {0: end}, {}, looked_at=now, retention_s=604800.0)
+        found.append(freshness.look(now + 4, now_ms + 1000 * now, at)[0])
+    return {_FRESHNESS: lambda minute: found[12 * minute], _LAG: _always(100 * behind_s)}
+
+
 def _kept(retention_s: float, horizon_s: float) -> Series:
     return {_RETENTION: _always(retention_s), _HORIZON: _always(horizon_s)}
 
@@ -154,6 +170,8 @@ WORLDS = (
     World("fewer records come than an hour ago", {**_kept(3600, 3598), _RESERVE: _per_minute(-10_000, 700_000)}),
     World("whole segments are deleted, by size", {_RESERVE: lambda minute: 1_000_000 - 900_000 * (minute % 60 > 40)}),
     World("services that start, nothing was counted", _STARTS),
+    World("a backfill of 1970 that ingest keeps up with", _backfill(behind_s=2)),
+    World("a backfill of 1970 that ingest is behind with", _backfill(behind_s=900), frozenset({"LancewalRowsLate"})),
     World(
         "an hour is kept, ingest falls behind",
         _kept(3600, 1700),

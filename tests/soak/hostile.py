@@ -1,7 +1,7 @@
 """A soak among enemies: producers, writers of the folder and HTTP clients that mean no good, and a broker that goes away.
 
-``python3 dev.py soak hostile --minutes 10 [--seed N]``: a Kafka broker, one ingest with the default budget of 512 MiB, one
-flusher, a local folder.  Rows of an honest producer come all the time, and one hostile act follows the other.
+``python3 dev.py soak hostile --minutes 10 [--seed N] [--only ACT]``: a Kafka broker, one ingest with the default budget of
+512 MiB, one flusher, a local folder.  Rows of an honest producer come all the time, and one hostile act follows the other.
 
 1. No process ends, and none writes a traceback.
 2. Resident memory of each stays below its budget + 300 MiB, by the peak that the kernel keeps.
@@ -23,7 +23,7 @@ import resource
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,17 @@ from lancewal_reader.table import open_table
 from tests.support import hostile_records
 from tests.support.hostile_clients import CLIENTS, answer
 from tests.support.hostile_objects import ACTS, KINDS, Changed, change
-from tests.support.hostile_records import CODECS, LETTERS, ROWS, STOPS, WIDE_COLUMNS, Batch, Sender
+from tests.support.hostile_records import (
+    CODECS,
+    LETTERS,
+    ROWS,
+    STOPS,
+    WIDE_COLUMNS,
+    Batch,
+    Sender,
+    names_not_utf8,
+    of_1970,
+)
 from tests.support.memory_watch import forget_peak, peak_bytes
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS
@@ -73,13 +83,14 @@ class Line:
 
 
 class HostileSoak:
-    def __init__(self, broker: KafkaBroker, folder: Path, seed: int) -> None:
+    def __init__(self, broker: KafkaBroker, folder: Path, seed: int, only: str = "") -> None:
         self.rng = random.Random(f"hostile {seed}")
         self.lines: dict[str, Line] = {}
         self.faults: list[str] = []
         self.reads = 0
         self._seen: dict[str, int] = {}
         """How much of each log was looked at."""
+        self._only = only
         self._broker = broker
         self._folder = folder
         self._world = self._made("orders", seed)
@@ -109,12 +120,14 @@ class HostileSoak:
         acts: list[tuple[str, Act]] = []
         acts += [(f"rows: {name}", partial(self._rows, name)) for name in ROWS]
         acts += [(f"no rows: {name}", partial(self._letters, name)) for name in LETTERS]
+        acts += [("no rows: names of headers that are not UTF-8", self._odd_names)]
+        acts += [("rows: times of 1970 while a member dies", self._member_dies)]
         acts += [(f"a stop: {name}", partial(self._stop, name)) for name in STOPS]
         acts += [(f"HTTP: {name}", partial(self._clients, name)) for name in CLIENTS]
         acts += [("a broker that goes away", self._broker_away), ("an open transaction", self._transaction)]
         hows = [self.rng.choice(ACTS) for _ in range(len(acts))]
         acts += [(f"an object: {how}", partial(self._object, how)) for how in hows]
-        return acts
+        return [act for act in acts if self._only in act[0]]
 
     def _do(self, name: str, act: Act) -> None:
         line = self.lines.setdefault(name, Line())
@@ -151,6 +164,34 @@ class HostileSoak:
     def _letters(self, name: str) -> tuple[int, str]:
         records = (LETTERS[name](self.rng) for _ in range(self.rng.randrange(5, 60)))
         return self._sender.send(Batch(self.rng.choice(CODECS), records)), "dead letters"
+
+    def _odd_names(self) -> tuple[int, str]:
+        partition = self.rng.randrange(PARTITIONS)
+        return self._sender.send_by_hand(partition, list(names_not_utf8(self.rng, partition))), "dead letters"
+
+    def _member_dies(self) -> tuple[int, str]:
+        """What the dead member had is opened by the other one, though records of 1970 wait in all partitions all the time."""
+        ports = {"LANCEWAL_HTTP__INGEST_PORT": str(free_ports(1)[0])}
+        second = self._world.lancewal.start("ingest", "run", environment=ports)
+        count = 0
+
+        def old() -> None:
+            nonlocal count
+            count += self._sender.send(Batch("none", of_1970(self.rng, 500)))
+
+        try:
+            while len(second.logged("partition_opened")) < PARTITIONS // 2:
+                assert second.running, second.tail
+                old()
+        finally:
+            second.kill()
+        self._world.feed.produce_everywhere()
+        honest = dict(self._world.feed.history.ends)
+        gives_up_at = time.monotonic() + PATIENCE_S
+        while not _reached(self._audit(), honest):
+            assert time.monotonic() < gives_up_at, f"honest rows are not read: {self._readyz('ingest')}"
+            old()
+        return count, "opened by the other member"
 
     def _stop(self, name: str) -> tuple[int, str]:
         make, kind = STOPS[name]
@@ -264,7 +305,7 @@ class HostileSoak:
             except LancewalError as error:
                 said[:] = [str(error)]
                 return False
-            return all(cut.get(partition, 0) >= end for partition, end in ends.items())
+            return _reached(cut, ends)
 
         def shown() -> str:
             ready = {name: self._readyz(name) for name in self._services}
@@ -305,7 +346,7 @@ class HostileSoak:
             self._world.lancewal.succeed("merge")
             ends = self._world.feed.history.ends
             cut = self._audit("eventual")
-            if all(cut.get(partition, 0) >= end for partition, end in ends.items()):
+            if _reached(cut, ends):
                 break
         else:
             raise AssertionError("eight rounds have left something unmerged")
@@ -380,8 +421,11 @@ class HostileSoak:
 
 def _covers(world: World) -> bool:
     rows = open_table(world.uri).to_arrow(columns=["id"])
-    cut = positions(receipt_of(rows.schema))
-    return all(cut.get(partition, 0) >= end for partition, end in world.feed.history.ends.items())
+    return _reached(positions(receipt_of(rows.schema)), world.feed.history.ends)
+
+
+def _reached(cut: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+    return all(cut.get(partition, 0) >= end for partition, end in ends.items())
 
 
 def table_of(lines: dict[str, Line]) -> str:
@@ -399,12 +443,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     parser.add_argument("--folder", type=Path, default=None, help="where logs stay; default: a temporary folder")
+    parser.add_argument("--only", default="", help="a part of the name of the acts to take; default: all")
     given = parser.parse_args(arguments)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="lancewal-hostile-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {given.seed}, {given.minutes:g} minutes, {folder}", flush=True)
     with KafkaBroker(folder / "kafka") as broker:
-        soak = HostileSoak(broker, folder, given.seed)
+        soak = HostileSoak(broker, folder, given.seed, given.only)
         try:
             soak.run(given.minutes)
         finally:

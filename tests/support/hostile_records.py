@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from confluent_kafka import Message, Producer
 
 from lancewal_core.rows.murmur2 import partition_of
+from tests.support.record_batches import RawRecord, batch_of, send_batch
 from tests.support.whole_path import DEADLINE_S, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS, History, Operation, Record
 
@@ -46,6 +48,8 @@ class Hostile:
     headers: Headers | None = None
     partition: int = -1
     means: Record | None = None
+    timestamp_ms: int = 0
+    """0: when it is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +90,26 @@ class Sender:
         until(lambda: producer.flush(1.0) == 0, lambda: f"{len(producer)} records are not acknowledged", DEADLINE_S)
         return count - (self.refused - before)
 
+    def send_by_hand(self, partition: int, records: Sequence[tuple[RawRecord, Record | None]]) -> int:
+        """One batch of records that no client sends, with what each means; how many there are."""
+        code, base = send_batch(self.servers, self.topic, partition, batch_of([raw for raw, _ in records]))
+        assert code == 0, f"the broker refused the batch with {code}"
+        for offset, (_, means) in enumerate(records, base):
+            self.history.add(partition, offset, means)
+            if means is None:
+                self.not_rows.append((partition, offset))
+        return len(records)
+
     def _produce(self, producer: Producer, record: Hostile) -> None:
-        noted, headers = self._noted(record), record.headers
-        if record.partition < 0:
-            producer.produce(self.topic, record.value, record.key, headers=headers, on_delivery=noted)
-        else:
-            producer.produce(
-                self.topic, record.value, record.key, partition=record.partition, headers=headers, on_delivery=noted
-            )
+        producer.produce(
+            self.topic,
+            record.value,
+            record.key,
+            partition=record.partition,
+            headers=record.headers,
+            timestamp=record.timestamp_ms,
+            on_delivery=self._noted(record),
+        )
 
     def _noted(self, record: Hostile) -> Callable[[Any, Message], None]:
         means = record.means  # the value itself is not kept
@@ -167,6 +183,12 @@ def many_headers(rng: random.Random, count: int) -> Iterator[Hostile]:
         yield Hostile(made.value, made.key, [(f"h{i}", b"x" * 40) for i in range(2_000)], means=made.means)
 
 
+def of_1970(rng: random.Random, count: int) -> Iterator[Hostile]:
+    """Rows whose times are older than what any topic retains."""
+    for n in range(count):
+        yield replace(row(f"hostile-{rng.randrange(50)}", n % 20, count=n), timestamp_ms=1_000 + n)
+
+
 def list_of_lists(rng: random.Random, count: int) -> Iterator[Hostile]:
     """Many empty texts in one list: eight bytes each in the row."""
     tags = [""] * 20_000
@@ -180,6 +202,7 @@ ROWS: Mapping[str, tuple[Callable[[random.Random, int], Iterator[Hostile]], int]
     "keys of 200 KB": (long_keys, 100),
     "2,000 headers each": (many_headers, 500),
     "lists of empty texts": (list_of_lists, 300),
+    "times of 1970": (of_1970, 2_000),
 }
 """And how many of them at a time."""
 
@@ -281,6 +304,18 @@ LETTERS: Mapping[str, Callable[[random.Random], Hostile]] = {
     "cut letters": cut_letter,
     "half a surrogate": surrogate,
 }
+
+
+def names_not_utf8(rng: random.Random, partition: int) -> Iterator[tuple[RawRecord, Record | None]]:
+    """Records with a header name that is not UTF-8, which only a batch built by hand has, between good rows."""
+    customer = next(name for n in range(99) if partition_of((name := f"odd-{n}").encode(), PARTITIONS) == partition)
+    now_ms = int(time.time() * 1000)
+    for n in range(rng.randrange(5, 60)):
+        made = row(customer, n % 20, count=n)
+        yield RawRecord(made.key, made.value, timestamp_ms=now_ms), made.means
+        header = (b"a" * rng.randrange(9) + b"\xff" * rng.randrange(1, 2_000), rng.choice([None, b"", b"x"]))
+        headers = rng.choice([(header,), (header, (b"lancewal.op", b"delete")), ((b"lancewal.op", b"delete"), header)])
+        yield RawRecord(made.key, made.value, headers, now_ms), None
 
 
 # -- stops ---------------------------------------------------------------------------------------------------------

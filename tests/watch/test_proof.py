@@ -13,7 +13,7 @@ from tests.ops.faults import BY_SERIES, FAULTS, SHORTENED, UNMOVED
 from tests.ops.kept import Kept
 from tests.ops.page import page
 from tests.ops.series import CASES
-from tests.ops.silence import HEALTHY, WORLDS, World, series_of
+from tests.ops.silence import HEALTHY, MINUTES, WORLDS, World, series_of
 from tests.ops.watching import Fired, Results, Shown, moved
 from tests.watch.declared import undeclared
 from watch.alerts.alert import Alert, counted
@@ -53,6 +53,15 @@ def test_a_made_up_table_has_series_that_services_export(world: World) -> None:
     assert world.fires <= BY_NAME.keys()
     assert world.changed.keys() <= HEALTHY.keys()
     assert [wrong for series in series_of(world) for wrong in undeclared(series)] == []
+
+
+def test_a_backfill_of_1970_is_late_only_where_ingest_is_behind() -> None:
+    """``check-ops`` evaluates the alert itself."""
+    threshold = float(BY_NAME["LancewalRowsLate"].values["threshold"])
+    (series,) = (name for name in HEALTHY if name.startswith("lancewal_ingest_freshness_seconds"))
+    for world in WORLDS:
+        values = [value for minute in range(20, MINUTES) if (value := series_of(world)[series](minute)) is not None]
+        assert (min(values) > threshold) == ("LancewalRowsLate" in world.fires), world.name
 
 
 def test_ingest_shows_the_retention_beside_the_horizon() -> None:

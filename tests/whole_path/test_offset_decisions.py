@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from lancewal_core.region.loss_record import read_losses
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker
+from tests.support.record_batches import RawRecord, batch_of, send_batch
 from tests.support.retention import delete_records
 from tests.support.whole_path import Service, until
 from tests.whole_path.feed import PARTITIONS, Record
@@ -120,16 +123,31 @@ def test_rejecting_a_bad_record_under_the_policy_stop(
     world.feed.send([Record("upsert", GOOD)])  # so that the bad record is not its partition's first
     world.feed.produce(40)
     partition, offset = world.feed.send_raw(b'{"customer": 7}', world.feed.kafka_key(GOOD))
+    # No client sends such a header.  A row lies on either side of it.
+    good = Record("upsert", {**GOOD, "status": "beside"})
+    raw = RawRecord(world.feed.kafka_key(GOOD), json.dumps(good.columns).encode(), timestamp_ms=int(time.time() * 1000))
+    batch = batch_of([raw, replace(raw, headers=((b"\xff\xfe", b"x"),)), raw])
+    code, base = send_batch(kafka.bootstrap_servers, topic_name, partition, batch)
+    assert (code, base) == (0, offset + 1)
+    for at, means in enumerate((good, None, good)):
+        world.feed.history.add(partition, base + at, means)
     world.feed.produce(40)
     ingest = world.lancewal.start("ingest", "run")
     until(stopped(ingest, "bad_record"), lambda: ingest.tail)
     ingest.stop()
     refused(world, "goes on at offset", "reject", f"{topic_name}-{partition}-{offset - 1}")
-    said = world.lancewal.succeed("offset", "reject", f"{topic_name}-{partition}-{offset}")
-    assert "rejected (missing_key" in said or "rejected (type" in said
+    through = ("--through", str(base + 1))
+    looked = world.lancewal.succeed("offset", "reject", f"{topic_name}-{partition}-{offset}", *through, "--dry-run")
+    said = world.lancewal.succeed("offset", "reject", f"{topic_name}-{partition}-{offset}", *through)
+    for text in (looked, said):
+        assert "2 records rejected" in text
+        assert "unreadable_header 1" in text
+        assert "1 good ones are rows" in text
+    read_letters(world, f"{topic_name}.dead-letters", {f"{topic_name}-{partition}-{at}" for at in (offset, base + 1)})
     ingest = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
     world.finish([ingest])
+    world.verify()
 
 
 def test_a_good_record_is_not_rejected(kafka: KafkaBroker, topic_name: str, tmp_path: Path, seed: int) -> None:

@@ -44,7 +44,7 @@ THROUGHPUT = Section(
         Panel(
             "From Kafka to durable",
             "Time from the Kafka timestamp of an entry's last row until the entry is durable.",
-            "Far above ingest.linger_ms and the time of a PUT: rows wait in Kafka or in memory.",
+            "Far above ingest.linger_ms and the time of a PUT: rows wait in Kafka or in memory, or a backfill has old times.",
             [
                 quantile(0.5, "lancewal_ingest_append_latency_seconds"),
                 quantile(0.99, "lancewal_ingest_append_latency_seconds"),
@@ -56,7 +56,7 @@ THROUGHPUT = Section(
         Panel(
             "Newest durable record",
             "How long ago, by Kafka's time, the newest durable record of each partition was produced.",
-            "Grows on an idle topic too: only with lag above 0 it means something.",
+            "Grows on an idle topic and in a backfill of old times too: see freshness for how long records wait.",
             [q("time() - max by (table, partition) (lancewal_ingest_durable_timestamp_seconds{@part})", _BY_PARTITION)],
             "ingest_paused",
             unit="s",

@@ -14,7 +14,7 @@ FRESH = Section(
     (
         Panel(
             "Oldest record not durable",
-            "Age of the oldest record in Kafka that lancewal has not made durable, over all partitions; 0 when nothing waits.",
+            "How long the oldest record waits in Kafka that is not durable, over all partitions; 0 when none waits.",
             "Above table.freshness_target_s see dashboard ingest: which partition, and whether store or memory hold it up.",
             [q("max(lancewal_ingest_freshness_seconds{@part})")],
             "ingest_paused",
@@ -63,7 +63,7 @@ FRESH = Section(
         ),
         Panel(
             "Freshness by partition",
-            "Age of each partition's oldest record that is not durable.",
+            "How long each partition's oldest record has waited that is not durable.",
             "One partition alone: it stands, or its key is hot. All of them: too few processes, or the store.",
             [q("max by (table, partition) (lancewal_ingest_freshness_seconds{@part})", "{{table}} {{partition}}")],
             "ingest_paused",

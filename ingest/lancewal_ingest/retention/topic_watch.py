@@ -71,6 +71,8 @@ class _Answers:
     ends: Mapping[int, Position] = field(default_factory=dict)
     high_watermarks: Mapping[int, Position] = field(default_factory=dict)
     retention: RetentionFacts = field(default_factory=RetentionFacts)
+    asked_at: float | None = None
+    """Monotonic seconds, before the question."""
 
 
 class TopicWatch:
@@ -125,15 +127,22 @@ class TopicWatch:
         return self._answers.ends
 
     @property
+    def looked_at(self) -> float | None:
+        """Monotonic seconds at which the look began that found ``ends``; None before the first."""
+        return self._answers.asked_at
+
+    @property
     def retention(self) -> RetentionFacts:
         """What the last look found."""
         return self._answers.retention
 
     def _ask(self, durable: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> _Answers:
+        asked_at = self._clock.monotonic()
         # Step 1
         self._check()
         if not durable:
-            return _Answers(retention=RetentionFacts(self._retention_s, tombstones_s=self._tombstones_s))
+            facts = RetentionFacts(self._retention_s, tombstones_s=self._tombstones_s)
+            return _Answers(retention=facts, asked_at=asked_at)
         # Step 2
         partitions = sorted(durable)
         ends, lows = self._source.ends(partitions), self._retention.lows(partitions)
@@ -147,10 +156,10 @@ class TopicWatch:
             oldest = self._oldest(behind, consumed_ms)
         except ActionNeeded as error:  # a right is missing: consuming goes on without the figure
             self._report("retention", error)
-            return _Answers(ends, highs, RetentionFacts(math.nan, durable, lows))
+            return _Answers(ends, highs, RetentionFacts(math.nan, durable, lows), asked_at)
         moved_ms = self._moved(durable)
         facts = RetentionFacts(self._retention_s, durable, lows, oldest, self._tombstones_s, moved_ms)
-        return _Answers(ends, highs, facts)
+        return _Answers(ends, highs, facts, asked_at)
 
     def _read_retention(self) -> None:
         now = self._clock.monotonic()

@@ -1,22 +1,34 @@
-"""How old the oldest record is that is not durable, per partition, from the moment a partition is assigned.
+"""How long the oldest record has waited that is not durable, per partition, from the moment a partition is assigned.
+
+A record's time is its producer's word: a backfill has old times.  What a producer cannot touch is where the partition ended
+at a look: a record at or above that end came later.
 
 Guarantees
  1. 0 while nothing waits that can be read in Kafka: a quiet topic is fresh, however old its newest record.
- 2. What waits has the age of the oldest record of it, by that record's own time in Kafka, where that is known: it was
-    consumed, or fetched for its time.
- 3. Else it has waited since it was first seen that something does at this durable position; of a partition that is not open
-    yet, and of which nothing is known, since it was assigned.  So who takes over and is stuck is seen from then on.
+ 2. No record counts as older than the last look at which the partition ended at or below it.  Of many looks some are
+    kept, so that the age is at most a sixteenth too large.
+ 3. Within that, a record has the age of its own time in Kafka, where that is known: it was consumed, or fetched for its time.
+    A time in the future says nothing.  One older than the retention cannot be when the record came; a record that was there
+    at the first look then waits since that look.
+ 4. Without a time the record has waited since it was first seen that something does at this durable position; of a
+    partition that is not open yet, and of which nothing is known, since it was assigned.  So who takes over and is stuck is
+    seen from then on.
 
 Pure.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lancewal_core.ids import Position
 from lancewal_ingest.retention.horizon import Oldest
+
+_SHARE = 16
+"""Looks that are kept lie at least such a part of the time apart that they span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +45,18 @@ class Progress:
     """Behind the last record that can be read, as far as known."""
     oldest: Mapping[int, Oldest]
     """Records that were fetched for their time."""
+    looked_at: float | None = None
+    """Monotonic seconds before Kafka was asked for the ends; None before its first answer."""
+    retention_s: float = math.nan
+    """Seconds that the topic keeps records; infinite, or NaN while unknown."""
+
+
+class _Look(NamedTuple):
+    """Where a partition ended."""
+
+    end: Position
+    at: float
+    """Monotonic seconds."""
 
 
 class Freshness:
@@ -41,6 +65,8 @@ class Freshness:
     def __init__(self) -> None:
         self._since: dict[int, tuple[Position | None, float]] = {}
         """Where each stands of which something waits, None before it is open, and monotonic seconds."""
+        self._looks: dict[int, list[_Look]] = {}
+        """Of each open partition, oldest first; of those at or below its durable position the last one."""
 
     def look(self, now: float, now_ms: int, at: Progress) -> dict[int, float]:
         """Seconds of each partition."""
@@ -48,22 +74,40 @@ class Freshness:
         found: dict[int, float] = {}
         for partition in at.waiting:
             found[partition] = self._known_for(now, before, partition, None)
+        self._looks = {p: self._looks_of(p, position, at) for p, position in at.durable.items()}
         for partition, position in at.durable.items():
-            consumed_ms = at.oldest_consumed_ms.get(partition)
-            if consumed_ms is None and at.ends.get(partition, position) <= position:
+            told_ms = at.oldest_consumed_ms.get(partition)
+            if told_ms is None and at.ends.get(partition, position) <= position:
                 found[partition] = 0.0
                 continue
             known_s = self._known_for(now, before, partition, position)
             fetched = at.oldest.get(partition)
-            if consumed_ms is None and fetched is not None and fetched.position == position:
-                consumed_ms = fetched.timestamp_ms
-            found[partition] = known_s if consumed_ms is None else max(0.0, (now_ms - consumed_ms) / 1000)
+            if told_ms is None and fetched is not None and fetched.position == position:
+                told_ms = fetched.timestamp_ms
+            if told_ms is None or told_ms > now_ms:
+                found[partition] = known_s
+                continue
+            told_s, first = (now_ms - told_ms) / 1000, next(iter(self._looks[partition]), None)
+            if first is not None and (first.end <= position or told_s > at.retention_s):
+                told_s = min(told_s, now - first.at)
+            found[partition] = told_s
         return found
+
+    def _looks_of(self, partition: int, position: Position, at: Progress) -> list[_Look]:
+        """Guarantee 2."""
+        looks, end = self._looks.get(partition, []), at.ends.get(partition)
+        if end is not None and at.looked_at is not None and (not looks or at.looked_at > looks[-1].at):
+            if len(looks) > 1 and (at.looked_at - looks[-2].at) * _SHARE < at.looked_at - looks[0].at:
+                del looks[-1]
+            looks.append(_Look(end, at.looked_at))
+        while len(looks) > 1 and looks[1].end <= position:
+            del looks[0]
+        return looks
 
     def _known_for(
         self, now: float, before: Mapping[int, tuple[Position | None, float]], partition: int, position: Position | None
     ) -> float:
-        """Guarantee 3.  What waited while it was not open waits still."""
+        """Guarantee 4.  What waited while it was not open waits still."""
         known = before.get(partition)
         since = now if known is None or (known[0] is not None and known[0] != position) else known[1]
         self._since[partition] = position, since

@@ -63,12 +63,14 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     lag_records = gauge("Offsets between the durable position and Kafka's end.", "partition")
     end_position = gauge("Behind the last record in Kafka that can be read, as it was last asked for.", "partition")
     durable_timestamp_seconds = gauge(
-        "Kafka's time of the newest record that this process made durable; absent before the first.", "partition"
+        "Kafka's time of the newest record that this process made durable, as its producer set it; absent before the first.",
+        "partition",
     )
     freshness_seconds = gauge(
-        "Age of the oldest record that is not durable; 0 while none waits. By the record's own time in Kafka where that is "
-        "known, else since when this process has known that one waits; of a partition that is not open yet, since it was "
-        "assigned.",
+        "How long the oldest record that is not durable has waited; 0 while none waits. By the record's own time in Kafka, "
+        "but no longer than since this process last saw the partition end before the record: a backfill of old times is not "
+        "late. Where no time is known, since this process has known that a record waits; of a partition that is not open "
+        "yet, since it was assigned.",
         "partition",
     )
     standing_seconds = gauge(
@@ -95,7 +97,8 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "Offsets between the first that Kafka still has and the durable position.", "partition"
     )
     append_latency_seconds = histogram(
-        "From the Kafka timestamp of an entry's last row until the entry is durable.", _LATENCY_S
+        "From the Kafka timestamp of an entry's last row until the entry is durable; meaningless in a backfill of old times.",
+        _LATENCY_S,
     )
     open_seconds = histogram("From the assignment of a partition until it is open.", _LATENCY_S)
     replay_seconds = histogram(

@@ -331,6 +331,8 @@ def _progress(worker: IngestWorker, watch: TopicWatch) -> Progress:
         worker.oldest_consumed_ms,
         {p: max(end, watch.ends.get(p, end)) for p, end in at_opening.items()},
         watch.retention.oldest,
+        watch.looked_at,
+        watch.retention.retention_s,
     )
 
 

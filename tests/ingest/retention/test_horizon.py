@@ -33,7 +33,7 @@ from lancewal_kafka.reread import lone_consumer
 from lancewal_kafka.retention import CONFIG_S, KafkaRetention
 from lancewal_kafka.topic import TopicConfig, TopicFacts
 from lancewal_kafka.unpacking import StoredBatches
-from tests.ingest.service.test_service import get, metric, serving, settings_tree, until
+from tests.ingest.service.test_service import get, metric, program, serving, settings_tree, until
 from tests.ingest.service.test_worker import AtOnce, Place
 from tests.support.scripted import ManualClock
 from tests.support.topics import make_topics
@@ -444,16 +444,18 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
     monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
     monkeypatch.setattr(service, "REFRESH_S", 0.1)
     make_topic(kafka, topic_name, 2, retention_ms="3600000")
-    settings = Settings(**settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}))
+    session = {"options": {"session.timeout.ms": "2500"}}
+    tree = settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}, kafka=session)
+    settings = Settings(**tree)
     making = create_table(settings).making
     store, clock = open_store(settings.table.uri), SystemClock()
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "partitioner": "murmur2_random"})
     old_ms = clock.now_ms() - 3_000_000  # 600 s are left, less than a quarter of the hour
 
-    def produce_old(id_: int) -> None:
+    def produce_old(id_: int, at_ms: int = old_ms) -> None:
         for number in range(200):
             value = f'{{"customer": "c{number}", "id": {id_}}}'
-            producer.produce(topic_name, value, key=encode_region_key(f"c{number}"), timestamp=old_ms)
+            producer.produce(topic_name, value, key=encode_region_key(f"c{number}"), timestamp=at_ms)
         assert producer.flush(30) == 0
 
     produce_old(id_=1)
@@ -484,3 +486,18 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
         until(lambda: sum(first.worker.durable.values()) == 400, lambda: first.worker.durable)
         until(lambda: metric(first.port, horizon) == HOUR)
         assert get(first.port, "/readyz") == (200, "ok\n")
+        # A member dies while records of 1970 wait: they say nothing of when Kafka deletes them.
+        control.pause(store, clock, lambda: "3", control.Service.INGEST, making=making)
+        until(lambda: metric(first.port, "lancewal_ingest_paused") == 1)
+        process = program(tmp_path, tree)
+        try:
+            until(lambda: len(first.worker.durable) == 1, lambda: (first.worker.durable, process.poll()))
+            produce_old(id_=3, at_ms=1_000)
+            until(lambda: HOUR - 60 < (metric(first.port, horizon) or 0) < HOUR, lambda: metric(first.port, horizon))
+        finally:
+            process.kill()
+            process.communicate()
+        until(lambda: first.worker.durable.keys() == {0, 1}, lambda: get(first.port, "/readyz"))
+        assert 0 < (metric(first.port, "lancewal_ingest_freshness_seconds") or 0) < 60
+        control.resume(store, clock, lambda: "4", control.Service.INGEST, making=making)
+        until(lambda: sum(first.worker.durable.values()) == 600, lambda: first.worker.durable)

@@ -1,8 +1,12 @@
-"""How old what waits is: by its own time where that is known, else since when it is known that something waits."""
+"""How old what waits is: since when Kafka can have it, by its own time where that can be true."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import replace
+
+import pytest
 
 from lancewal_core.ids import Position
 from lancewal_ingest.retention.horizon import Oldest
@@ -65,3 +69,73 @@ def test_a_partition_that_left_and_comes_again_begins_anew() -> None:
     freshness.look(0.0, NOW_MS, at(7, 9))
     assert freshness.look(5.0, NOW_MS, NOTHING) == {}
     assert freshness.look(9.0, NOW_MS, at(7, 9)) == {0: 0.0}
+
+
+YEARS_S = 50 * 365 * 86_400.0
+DAY_S = 86_400.0
+
+
+def backfill(old_s: float, behind_s: float, *, minutes: int = 60, step_s: float = 1.0) -> Iterator[float]:
+    """Yield the freshness of each look: 100 records/s with old times come, and become durable ``behind_s`` later."""
+    freshness = Freshness()
+    for n in range(int(minutes * 60 / step_s)):
+        now = n * step_s
+        looked_at = now // 5 * 5
+        durable, end = 1000 + int(100 * max(0.0, now - behind_s)), 1000 + int(100 * looked_at)
+        at = Progress(
+            (), {0: Position(durable)}, {0: NOW_MS + int(now * 1000 - old_s * 1000)}, {0: Position(end)}, {},
+            looked_at=looked_at, retention_s=math.inf,
+        )  # fmt: skip
+        yield freshness.look(now, NOW_MS + int(now * 1000), at)[0]
+
+
+@pytest.mark.parametrize("old_s", [YEARS_S, DAY_S, 600.0])
+def test_a_backfill_of_old_times_is_as_old_as_kafka_can_have_it(old_s: float) -> None:
+    found = list(backfill(old_s, behind_s=0.0))
+    assert max(found[5:]) <= 6.0
+    # A backfill that ingest is behind with is late, and no older than it is.
+    behind = list(backfill(old_s, behind_s=400.0))
+    assert all(400 <= seconds <= 400 * 17 / 16 + 6 for seconds in behind[500:])
+
+
+def test_rows_that_come_with_their_own_time_have_that_age() -> None:
+    assert max(backfill(old_s=0.5, behind_s=0.0)) == 0.5
+
+
+def test_how_old_a_long_lag_is_is_never_too_little() -> None:
+    """Of many looks some are kept: what came between two is as old as the earlier one."""
+    behind = list(backfill(YEARS_S, behind_s=4 * 3600.0, minutes=10 * 60, step_s=5.0))[5 * 720 :]
+    assert min(behind) >= 4 * 3600.0
+    assert max(behind) <= 4 * 3600.0 * 17 / 16 + 6
+
+
+def test_what_was_there_before_the_first_look_has_its_own_time_where_the_topic_can_have_kept_it() -> None:
+    freshness = Freshness()
+    waits = replace(at(7, 9), oldest_consumed_ms={0: NOW_MS - 600_000}, looked_at=0.0, retention_s=3600.0)
+    assert freshness.look(1.0, NOW_MS, waits) == {0: 600.0}
+    impossible = replace(waits, oldest_consumed_ms={0: 0})
+    assert freshness.look(2.0, NOW_MS + 1_000, impossible) == {0: 2.0}
+    # It waits on while others become durable.
+    assert freshness.look(90.0, NOW_MS + 89_000, replace(impossible, durable={0: Position(8)})) == {0: 90.0}
+
+
+def test_a_time_in_the_future_counts_since_the_record_waits() -> None:
+    freshness = Freshness()
+    ahead = replace(at(7, 9), oldest_consumed_ms={0: NOW_MS + 10**9}, looked_at=0.0)
+    assert freshness.look(10.0, NOW_MS, ahead) == {0: 0.0}
+    assert freshness.look(130.0, NOW_MS + 120_000, ahead) == {0: 120.0}
+
+
+def test_rows_of_a_transaction_are_late_since_they_can_be_read() -> None:
+    freshness = Freshness()
+    freshness.look(3600.0, NOW_MS, replace(at(7, 7), looked_at=3600.0))
+    committed = replace(at(7, 900), oldest_consumed_ms={0: NOW_MS - 3_600_000}, looked_at=3605.0)
+    assert freshness.look(3605.0, NOW_MS + 5_000, committed) == {0: 5.0}
+
+
+def test_a_broker_that_is_silent_proves_nothing() -> None:
+    freshness = Freshness()
+    for now in (0.0, 300.0, 600.0):  # the last answer stays
+        freshness.look(now, NOW_MS, replace(at(7, 7), looked_at=0.0))
+    late = replace(at(7, 7), oldest_consumed_ms={0: 0}, looked_at=0.0)
+    assert freshness.look(601.0, NOW_MS, late) == {0: 601.0}

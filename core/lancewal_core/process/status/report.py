@@ -43,7 +43,7 @@ class PartitionStatus:
     lag: int | None
     """``high`` minus ``durable``: an upper bound of the records that are not durable."""
     freshness_s: float | None
-    """Age in seconds of its oldest record in Kafka that is not durable, 0 while none waits; only ingest's page knows."""
+    """Seconds for which its oldest record in Kafka waits that is not durable, 0 while none does; only ingest's page knows."""
     unmerged_s: float | None
     """For how many seconds its oldest generation that has ended waits for its merge, 0 while none does; ingest's page does not
     know."""
