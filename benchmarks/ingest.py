@@ -3,6 +3,9 @@
 The floor is one process with one thread: ``consume(10000)`` and one ``pyarrow.json`` read of the joined values, nothing
 else.  Floor and ingest alternate, so that both see the same machine; ratios of medians.
 
+Peak resident memory is the largest of all runs.  In one more run a second member comes while the group is busy, and goes after
+some seconds: the largest peak of both.
+
 Kinds: ``upserts`` only, and ``mixed`` (70 % upserts, 25 % patches some with explicit nulls, 5 % deletes).
 """
 
@@ -14,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,6 +32,14 @@ PARTITIONS = 4
 KEYS = 3_000_000
 BUDGET = 512 << 20
 """``ingest.memory_bytes_max`` of the measured runs."""
+PLAIN = (sys.executable, "-m")
+AS_SERVICE = (
+    sys.executable,
+    "-c",
+    "import runpy, sys; from lancewal_ingest.glibc_heap import use_one_heap; use_one_heap(); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)",
+)
+"""A module run as ``lancewal ingest run`` begins: with one heap, before PyArrow is imported."""
 NO_SNAPSHOTS = 8 << 30
 """Budget of the run without seals: all rows stay in memory."""
 
@@ -64,6 +76,7 @@ def _measure(
             if seals:
                 peaks.append(found["peak_rss_mib"])
             shutil.rmtree(table)
+    both = _with_another_member(servers, topic, rows, folder / f"{kind}-rebalanced")
     floor, rate = statistics.median(floors), statistics.median(rates)
     return {
         f"{kind}_floor_rows_per_s": floor,
@@ -71,6 +84,7 @@ def _measure(
         f"{kind}_ratio": rate / floor,
         f"{kind}_without_snapshots_ratio": statistics.median(bare) / floor,
         f"{kind}_peak_rss_mib": max(peaks),
+        f"{kind}_rebalanced_peak_rss_mib": max(both),
     }
 
 
@@ -100,10 +114,42 @@ def prefill(servers: str, topic: str, messages: Iterator[Message]) -> None:
     producer.flush()
 
 
+def _with_another_member(servers: str, topic: str, rows: int, table: Path) -> tuple[float, float]:
+    """Peaks in MiB of a member that stays, and of one that joins it while both have much to do."""
+    with subprocess.Popen(_command("ingest", servers, topic, rows, table, BUDGET), stdout=subprocess.PIPE) as stays:
+        while stays.poll() is None and not any((table / "_lancewal").glob("**/*.arrow")):
+            time.sleep(0.1)
+        joins = _found(_run("join", servers, topic, rows, table, BUDGET))
+        said, _ = stays.communicate()
+    stayed = _found(subprocess.CompletedProcess(stays.args, stays.returncode, said.decode(), "see above"))
+    shutil.rmtree(table)
+    return stayed["peak_rss_mib"], joins["peak_rss_mib"]
+
+
 def _child(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.ingest_child", act, servers, topic, str(rows), str(table), str(budget)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return _found(_run(act, servers, topic, rows, table, budget))
+
+
+def _run(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> subprocess.CompletedProcess[str]:
+    command = _command(act, servers, topic, rows, table, budget)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _command(act: str, servers: str, topic: str, rows: int, table: Path, budget: int) -> list[str]:
+    return [
+        *(AS_SERVICE if act != "floor" else PLAIN),
+        "benchmarks.ingest_child",
+        act,
+        servers,
+        topic,
+        str(rows),
+        str(table),
+        str(budget),
+    ]
+
+
+def _found(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
     if done.returncode != 0:
-        raise RuntimeError(f"{act} failed: {done.stderr[-3000:]}")
+        raise RuntimeError(f"{done.args} failed: {done.stderr[-3000:]}")
     found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
     return found

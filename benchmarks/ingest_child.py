@@ -21,6 +21,8 @@ from lancewal_ingest.service.service import Running, serve
 
 _FETCH = {"fetch.max.bytes": 64 << 20, "max.partition.fetch.bytes": 16 << 20, "queued.min.messages": 500_000}
 
+JOINED_S = 5.0
+
 
 def floor(servers: str, topic: str, rows: int) -> float:
     """Rows per second of consuming and one JSON read, single-threaded."""
@@ -84,9 +86,26 @@ http: {{ingest_port: 0, flusher_port: 0}}
     return rows / (ended[0] - began[0]), resident_bytes("VmHWM") / (1 << 20)
 
 
+def join(table: Path) -> float:
+    """Be a second member of the table's group for some seconds; the peak resident memory in MiB."""
+    running: list[Running] = []
+    opened_at = [0.0]
+
+    def stop() -> bool:
+        if running and running[0].worker.durable:
+            opened_at[0] = opened_at[0] or time.perf_counter()
+        return opened_at[0] > 0 and time.perf_counter() - opened_at[0] > JOINED_S
+
+    serve(load_settings(table.with_suffix(".yaml"), {}), stop, running.append)
+    return resident_bytes("VmHWM") / (1 << 20)
+
+
 def main(act: str, servers: str, topic: str, rows: str, table: str, budget: str) -> None:
     if act == "floor":
         print(json.dumps({"rows_per_s": floor(servers, topic, int(rows))}))
+        return
+    if act == "join":
+        print(json.dumps({"peak_rss_mib": join(Path(table))}))
         return
     rate, peak = ingest(servers, topic, int(rows), Path(table), int(budget), seals=int(budget) <= 2 << 30)
     print(json.dumps({"rows_per_s": rate, "peak_rss_mib": peak}))

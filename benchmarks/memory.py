@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from benchmarks.ingest import AS_SERVICE
 from benchmarks.workload import COLUMNS, upserts
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_demo.stack import KafkaBroker
@@ -130,7 +130,7 @@ def _measure(folder: Path, servers: str, name: str) -> dict[str, float]:
     topic = f"memory-{name}"
     _produce(servers, topic, case)
     table = folder / name
-    command = [sys.executable, "-m", "benchmarks.memory_child", name, servers, topic, str(table), str(BUDGET)]
+    command = [*AS_SERVICE, "benchmarks.memory_child", name, servers, topic, str(table), str(BUDGET)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{name} failed: {done.stderr[-3000:]}")

@@ -1,4 +1,4 @@
 """The commands ``lancewal ingest``, ``lancewal offset`` and ``lancewal dead-letter``, a module each.
 
-May import: append, context, kafka, operator, service.
+May import: append, context, glibc_heap, kafka, operator, service.
 """

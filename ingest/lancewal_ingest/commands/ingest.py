@@ -17,6 +17,9 @@ def run(table: TableOption = "", config: ConfigOption = None, storage_option: St
 
     Example: lancewal ingest run -c lancewal.yaml
     """
+    from lancewal_ingest.glibc_heap import use_one_heap
+
+    use_one_heap()  # before the import of PyArrow, which the service needs
     from lancewal_ingest.service.service import run_ingest
 
     run_ingest(read_settings(config, table, storage_option))
