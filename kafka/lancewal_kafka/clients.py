@@ -76,6 +76,11 @@ that gets one batch an answer took some hundred records a second, one that gets 
 two loaded cores)."""
 
 
+def kafka_at(servers: str) -> str:
+    """Who is asked, for people: all addresses that the client tries."""
+    return f"Kafka at {servers}"
+
+
 def client_bytes(memory_bytes_max: int) -> int:
     """What of the budget is Kafka's client's."""
     return min(memory_bytes_max // 4, QUEUE_BYTES_MAX)

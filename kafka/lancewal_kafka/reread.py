@@ -21,7 +21,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from lancewal_core.errors import KafkaUnavailable, RecordsUnreadable, RetentionLost
 from lancewal_core.ids import Position, Region, position_after
-from lancewal_kafka.clients import REQUEST_TIMEOUT_S, Properties, lone_consumer_properties
+from lancewal_core.process.progress import step
+from lancewal_kafka.clients import REQUEST_TIMEOUT_S, Properties, kafka_at, lone_consumer_properties
 from lancewal_kafka.errors import UNREADABLE, explained, unreadable
 from lancewal_kafka.records import Records, as_records
 
@@ -44,6 +45,12 @@ class OutOfRange(Exception):
     """Retention has overtaken the reading."""
 
 
+class _LoneConsumer(Consumer):
+    """Knows whom it asks."""
+
+    asked = ""
+
+
 @contextlib.contextmanager
 def lone_consumer(
     client: Mapping[str, str], group: str, topic: str, queue_bytes: int = QUEUE_BYTES, more: Properties | None = None
@@ -51,7 +58,9 @@ def lone_consumer(
     """Kafka's own errors leave it as this project's.  ``more``: properties of this one consumer."""
     properties: dict[str, Any] = {**lone_consumer_properties(client, group, queue_bytes), **(more or {})}
     try:
-        with contextlib.closing(Consumer(properties, logger=logging.getLogger("lancewal.kafka"))) as consumer:
+        made = _LoneConsumer(properties, logger=logging.getLogger("lancewal.kafka"))
+        made.asked = kafka_at(client.get("bootstrap.servers", ""))
+        with contextlib.closing(made) as consumer:
             yield consumer
     except KafkaException as error:
         raise explained(error, f"reading topic {topic}", topic) from error
@@ -66,40 +75,45 @@ def consumed(
     silent_s: float = SILENT_S,
 ) -> Iterator[Records]:
     """Guarantee 1, as they come.  Markers and aborted records are no records, but move the position."""
+    asked = getattr(consumer, "asked", "")
     place = TopicPartition(region.topic, region.partition, first)
     consumer.assign([place])
     heard_at = time.monotonic()
     position = first
-    while position < end:
-        messages = consumer.consume(1, _WAIT_S)
-        if messages:
-            messages += consumer.consume(at_once - 1, _GATHER_S)
-        good: list[Message] = []
-        reason: str | None = None
-        for message in messages:
-            reason = _unreadable(message)
+    with step(f"reading {region.topic}-{region.partition}", end - first, "offsets", asked=asked) as told:
+        while position < end:
+            messages = consumer.consume(1, _WAIT_S)
+            if messages:
+                messages += consumer.consume(at_once - 1, _GATHER_S)
+            good: list[Message] = []
+            reason: str | None = None
+            for message in messages:
+                reason = _unreadable(message)
+                if reason is not None:
+                    break  # what lies behind it is of no use
+                if _is_record(message, region):
+                    good.append(message)
+            if good:
+                records = as_records(good)
+                wanted = between(records, position, end)
+                if len(wanted):
+                    told.asked = ""  # the caller works; nobody is asked
+                    yield wanted
+                    told.asked = asked
+                position = max(position, position_after(records.offsets[-1]))
             if reason is not None:
-                break  # what lies behind it is of no use
-            if _is_record(message, region):
-                good.append(message)
-        if good:
-            records = as_records(good)
-            wanted = between(records, position, end)
-            if len(wanted):
-                yield wanted
-            position = max(position, position_after(records.offsets[-1]))
-        if reason is not None:
-            raise unreadable(region.topic, region.partition, position, reason)
-        (at,) = consumer.position([place])
-        if good or at.offset > position:
-            heard_at, position = time.monotonic(), max(position, Position(at.offset))
-        elif time.monotonic() - heard_at > silent_s:
-            raise KafkaUnavailable(
-                f"topic {region.topic} partition {region.partition}: nothing came for {silent_s:g} s at position {position}, "
-                f"short of {end}",
-                topic=region.topic,
-                partition=region.partition,
-            )
+                raise unreadable(region.topic, region.partition, position, reason)
+            (at,) = consumer.position([place])
+            if good or at.offset > position:
+                heard_at, position = time.monotonic(), max(position, Position(at.offset))
+                told.done = min(position, end) - first
+            elif time.monotonic() - heard_at > silent_s:
+                raise KafkaUnavailable(
+                    f"topic {region.topic} partition {region.partition}: nothing came for {silent_s:g} s at position "
+                    f"{position}, short of {end}",
+                    topic=region.topic,
+                    partition=region.partition,
+                )
 
 
 def read_records(

@@ -32,8 +32,9 @@ from lancewal_core.errors import KafkaUnavailable, LancewalError, TopicReplaced
 from lancewal_core.ids import Position, topic_id
 from lancewal_core.paths import check_topic
 from lancewal_core.process.clock import ms_since_1970
+from lancewal_core.process.progress import step
 from lancewal_core.table.contract import Contract
-from lancewal_kafka.clients import REQUEST_TIMEOUT_S
+from lancewal_kafka.clients import REQUEST_TIMEOUT_S, kafka_at
 from lancewal_kafka.errors import code_of, explained, forbidden, leaderless, not_accepted
 from lancewal_kafka.unpacking import StoredBatches
 
@@ -228,7 +229,9 @@ class TopicInspector:
         until = time.monotonic() + self._election_s
         while True:
             asked = self._ask_offsets(topic, partitions, spec, committed=committed)
-            if time.monotonic() < until and any(map(self._electing, asked.values())):
+            with step(f"{_FOR_OFFSETS} topic {topic}", asked=kafka_at(self._servers)):
+                electing = time.monotonic() < until and any(map(self._electing, asked.values()))
+            if electing:
                 time.sleep(_ELECTION_PAUSE_S)
                 continue
             return {at: int(self._answer(found, _FOR_OFFSETS, topic).offset) for at, found in asked.items()}
@@ -250,7 +253,8 @@ class TopicInspector:
 
     def _answer(self, asked: Future[T], act: str, topic: str) -> T:
         try:
-            found = asked.result(self._timeout_s + _GRACE_S)
+            with step(f"{act} topic {topic}", asked=kafka_at(self._servers)):
+                found = asked.result(self._timeout_s + _GRACE_S)
         except (KafkaException, TimeoutError) as error:
             self._admin.poll(0)  # delivers what librdkafka has said meanwhile
             raise explained(error, f"{act} topic {topic}", topic, self._servers, self._heard) from error

@@ -26,6 +26,7 @@ from lancewal_core.cli.options import (
     read_settings,
 )
 from lancewal_core.cli.output import one_line, say, say_json
+from lancewal_core.process.progress import step
 
 if TYPE_CHECKING:
     from lancewal_audit.repair.told import Told
@@ -35,6 +36,9 @@ app = Group(
     "As JSON: what was `found`, what was `done`, and `dry_run`; each of the two is a list of sentences (`message`) with the "
     "fields that log events have."
 )
+
+
+_LOOKING = "looking for what is damaged"
 
 
 class RowsSince(StrEnum):
@@ -69,7 +73,10 @@ def generation(
 
     with opened(read_settings(config, table, storage_option)) as context:
         named = None if number is None else Generation(number)
-        plan = plan_snapshots(context, context.contract.regions[partition_named(partition, context.contract)], named)
+        with step(_LOOKING):
+            plan = plan_snapshots(
+                context, context.contract.regions[partition_named(partition, context.contract)], named
+            )
         _mend(output, plan.lines(), None if dry_run else lambda: repair_snapshots(context, plan))
 
 
@@ -119,7 +126,8 @@ def region_(
 
             return repair_index(context, region, members, low, before_gap=before_gap, above=version_seen)
 
-        plan = plan_index(context, region, low, before_gap=before_gap, above=version_seen)
+        with step(_LOOKING):
+            plan = plan_index(context, region, low, before_gap=before_gap, above=version_seen)
         _mend(output, plan.lines(), None if dry_run else mend)
 
 
@@ -149,7 +157,8 @@ def segment(
     settings.need("kafka.bootstrap_servers")
     with opened(settings) as context:
         records = KafkaTopicRecords(settings.kafka, context.contract)
-        plan = plan_segment(context, records, key, accept_loss=accept_loss)
+        with step(_LOOKING):
+            plan = plan_segment(context, records, key, accept_loss=accept_loss)
         given_up = any(generation.given_up for generation in plan.needed)
         _mend(
             output,
@@ -180,7 +189,8 @@ def restored(
     from lancewal_audit.repair.restored import plan_restored, repair_restored
 
     with opened(read_settings(config, table, storage_option)) as context:
-        plan = plan_restored(context, rows_since.value)
+        with step(_LOOKING):
+            plan = plan_restored(context, rows_since.value)
         _mend(
             output,
             plan.lines(),
@@ -207,7 +217,8 @@ def merged_position(
     from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 
     with opened(read_settings(config, table, storage_option)) as context:
-        plan = plan_watermark(context)
+        with step(_LOOKING):
+            plan = plan_watermark(context)
         if plan is None:
             _mend(output, [told("what is merged is known: nothing to do")], None if dry_run else list)
             return
@@ -236,7 +247,8 @@ def index(
     from lancewal_audit.repair.lance_index import plan_lance_index, repair_lance_index
 
     with opened(read_settings(config, table, storage_option)) as context:
-        plan = plan_lance_index(context, name)
+        with step(_LOOKING):
+            plan = plan_lance_index(context, name)
         _mend(output, plan.lines(), None if dry_run else lambda: repair_lance_index(plan))
 
 
@@ -251,7 +263,10 @@ def _mend(
         if not as_text:
             _tell(found, err=True)  # whoever is asked must know of what
         agree(False, ask)
-    done = () if do is None else do()
+    done: Sequence[Told] = ()
+    if do is not None:
+        with step("repairing"):
+            done = do()
     if as_text:
         _tell(done)
         if do is None:

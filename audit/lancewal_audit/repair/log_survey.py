@@ -12,6 +12,7 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.process.progress import step
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.wal.segment import TRAILER_HINT, EntryHeader, Fence, Trailer, decode_trailer, trailer_length
@@ -68,7 +69,9 @@ def survey_logs(context: RepairContext, regions: Collection[Region]) -> dict[Log
         parsed = paths.parse_wal_segment(info.key)
         if parsed is not None:
             by_log.setdefault(parsed[0], {})[parsed[1]] = info
-    return {log: _survey(context, log, objects, regions) for log, objects in sorted(by_log.items())}
+    with step("reading logs", len(by_log), "logs") as told:
+        logs = told.counting(sorted(by_log.items()))
+        return {log: _survey(context, log, objects, regions) for log, objects in logs}
 
 
 def _survey(

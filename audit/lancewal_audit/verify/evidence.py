@@ -25,6 +25,7 @@ from lancewal_audit.verify.scope import Scope
 from lancewal_audit.verify.shares.by_share import PARTITION, ShareWriter
 from lancewal_audit.verify.shares.on_disk import Shares
 from lancewal_core.ids import Position, Region
+from lancewal_core.process.progress import step
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP
 
@@ -72,7 +73,8 @@ class Evidence:
             read = self._topic.read(self.topic, self._scope.losses)
             self._shares["topic"] = writer.records("topic", read, self.topic)
         if self.wal:
-            self._shares["wal"] = writer.records("wal", self.wal_records.read(), self.wal)
+            with step("reading the WAL", unit="entries") as told:
+                self._shares["wal"] = writer.records("wal", told.counting(self.wal_records.read()), self.wal)
             self.wal_records.close(self.wal)
             _tell_gaps(self.wal_records, self.wal, findings)
 

@@ -40,6 +40,7 @@ from lancewal_audit.verify.shares.sample import KeySample
 from lancewal_audit.verify.summary import Run, summarise
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.progress import step
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
@@ -88,12 +89,14 @@ def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
         if asked.sources != "wal":
             check_topics(settings, reader.contract)
         opened = OpenedTable.over(address.store(), table, reader.contract, tasks, SystemClock())
-        read = reader.to_batches(at=asked.at)
+        with step("planning the read"):
+            read = reader.to_batches(at=asked.at)
         receipt = receipt_of(read.schema)
         # Step 2
-        in_force = opened.watermarks.at(receipt.version)
-        scope = find_scope(opened, receipt, table.at(receipt.version), in_force, asked.partitions)
-        evidence = _evidence(settings, opened, scope, asked.sources)
+        with step("finding the records to compare with"):
+            in_force = opened.watermarks.at(receipt.version)
+            scope = find_scope(opened, receipt, table.at(receipt.version), in_force, asked.partitions)
+            evidence = _evidence(settings, opened, scope, asked.sources)
         return _compare(uri, asked, scope, evidence, read, Path(folder))
 
 
@@ -111,25 +114,30 @@ def _compare(
     count = min(max(-int(-records // SHARE_ROWS), 1), _SHARES_MAX)
     writer = ShareWriter(scope.contract, KeySample(scope.contract, fraction, asked.partitions), folder, count)
     # Steps 1 to 3: the rows and the records
-    read_rows = writer.rows("read", read)
-    merged_rows = writer.rows("merged", _plain_scan(scope))
+    with step("reading the table", unit="rows") as told:
+        read_rows = writer.rows("read", told.counting(read, len))
+    with step("scanning the Lance table", scope.live_rows, "rows") as told:
+        merged_rows = writer.rows("merged", told.counting(_plain_scan(scope), len))
     evidence.gather(writer, findings)
     # Step 4
     comparison = Comparison(scope, evidence, findings)
     indexes = None if asked.index_keys is None else IndexCheck(scope.pinned, scope.contract.rows, asked.index_keys)
-    for number in range(count):
-        compared, topic, wal = evidence.load(number)
-        merged = merged_rows.load(number)
-        comparison.table(compared, merged, read_rows.load(number))
-        comparison.logs(topic, wal)
-        if indexes is not None:
-            indexes.sample.add(compared, merged)
+    with step("comparing", count, "shares of the keys") as told:
+        for number in told.counting(range(count)):
+            compared, topic, wal = evidence.load(number)
+            merged = merged_rows.load(number)
+            comparison.table(compared, merged, read_rows.load(number))
+            comparison.logs(topic, wal)
+            if indexes is not None:
+                indexes.sample.add(compared, merged)
     comparison.rejected()
     # Step 5
-    for finding in hidden_rows(scope.pinned, scope.contract.rows, comparison.tally.wanted):
-        findings.add(finding)
+    with step("looking at hidden rows"):
+        for finding in hidden_rows(scope.pinned, scope.contract.rows, comparison.tally.wanted):
+            findings.add(finding)
     # Step 6
-    index_reports = None if indexes is None else indexes.run(findings)
+    with step("asking indexes"):
+        index_reports = None if indexes is None else indexes.run(findings)
     run = Run(uri, asked.at, fraction, asked.foreign_rows_differ, read_rows.rows, merged_rows.rows, index_reports)
     return summarise(run, scope, evidence, comparison.tally, findings)
 

@@ -10,10 +10,13 @@ import logging
 import sys
 from collections.abc import Mapping, MutableMapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, TextIO, cast
 
 from lancewal_core.cli.output import one_line
+from lancewal_core.cli.progress_line import ProgressLine
 from lancewal_core.cli.unused_imports import without_rich
+from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.progress import listen
 
 
 class LogLevel(StrEnum):
@@ -34,12 +37,13 @@ class LogFormat(StrEnum):
 
 
 def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None:
-    """From structlog, and from libraries that use ``logging``."""
+    """From structlog, and from libraries that use ``logging``.  On a terminal, steps of long work are shown from now on."""
     with without_rich():
         import structlog  # only once a command runs
 
     number = logging.getLevelNamesMapping()[level.value.upper()]
-    readable = form is LogFormat.TEXT or (form is LogFormat.AUTO and sys.stderr.isatty())
+    stream, terminal = _stderr()
+    readable = form is LogFormat.TEXT or (form is LogFormat.AUTO and terminal)
     renderer: Any = _readable if readable else structlog.processors.JSONRenderer(default=str)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -50,16 +54,26 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared, _of_libraries],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+
+
+def _stderr() -> tuple[TextIO, bool]:
+    """The stream of the log, and whether it is a terminal: there it shares stderr with the line of progress."""
+    if not sys.stderr.isatty():
+        listen(None)
+        return sys.stderr, False
+    line = ProgressLine(sys.stderr, SystemClock())
+    listen(line)
+    return cast("TextIO", line), True
 
 
 def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:

@@ -14,24 +14,29 @@ Guarantees
  3. A counter begins at 0, for each of its label's values that are declared too: it has a rate as soon as it moves.
  4. A time (``..._timestamp_seconds``) that was never set is not shown: no age can be computed of it.
  5. Where partitions are not told apart, the label ``partition`` is gone, and one sample stands for all that differed in it
-    alone (``metric_sums``).
+    alone.  Of what is counted or measured out the sum stands: counters, histograms, positions, rows, bytes, and booleans,
+    which then say of how many it is so.  Of ages and durations (``_seconds``) it is the largest, of times
+    (``_timestamp_seconds``) the earliest: what an alarm looks at is that of the one which is worst.
 """
 
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, overload
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-
-from lancewal_core.process.metric_sums import TIME, summed
+from prometheus_client.samples import Sample
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 M = TypeVar("M", bound=Counter | Gauge | Histogram | Info)
+_TIME = "_timestamp_seconds"
+_CREATED = "_created"
+"""When prometheus_client made a counter or a histogram: a time, too."""
+_AGE = "_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +108,9 @@ class MetricTable(Collector):
         for metric in self.metrics.values():
             for family in metric.collect():
                 if family.type != "info":
-                    samples = [s for s in family.samples if s.value or not s.name.endswith(TIME)]
+                    samples = [s for s in family.samples if s.value or not s.name.endswith(_TIME)]
                     if not self._per_partition:
-                        samples = summed(samples, family.type, "partition")
+                        samples = _summed(samples, family.type, "partition")
                     family.samples = [s._replace(labels={"table": self._table, **s.labels}) for s in samples]
                 yield family
 
@@ -160,3 +165,21 @@ def show_only(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
     for sample in [sample for metric in gauge.collect() for sample in metric.samples]:
         if tuple(sample.labels.values()) not in values:
             gauge.remove_by_labels(sample.labels)
+
+
+def _summed(samples: Iterable[Sample], kind: str, label: str) -> list[Sample]:
+    """Guarantee 5: without ``label``; ``kind`` is that of the metric.  A sample that does not have it stays as it is."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[Sample]] = {}
+    for sample in samples:
+        rest = tuple(item for item in sample.labels.items() if item[0] != label)
+        found.setdefault((sample.name, rest), []).append(sample)
+    return [
+        same[0]._replace(labels=dict(rest), value=_way(name, kind)([sample.value for sample in same]), exemplar=None)
+        for (name, rest), same in found.items()
+    ]
+
+
+def _way(name: str, kind: str) -> Callable[[Sequence[float]], float]:
+    if name.endswith((_TIME, _CREATED)):
+        return min
+    return max if kind == "gauge" and name.endswith(_AGE) else sum

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import DuplicateKeys
+from lancewal_core.process.progress import step
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.load_record import LoadRecord, begin_load
@@ -126,35 +127,37 @@ def load(
     name, duplicates, bounds = asked.name, asked.duplicates, asked.bounds
     rows = context.contract.rows
     # Step 1
-    for file in files:
-        file.check(rows)
+    with step("looking at files", len(files), "files") as told:
+        for file in told.counting(files):
+            file.check(rows)
     # Step 2
     deletes = DeletesSince(context, name, _begin(context, name, look_only=asked.look_only))
     # Step 3
-    if duplicates is Duplicates.ERROR:
-        _check_keys(files, rows, bounds)
+    total = _check_keys(files, rows, bounds) if duplicates is Duplicates.ERROR else None
     # Step 4
     done: list[PartLoaded] = []
     read = doubled = 0
     upkeep = UpkeepState()
     finished = True
-    for part in _parts(files, rows, bounds, backwards=duplicates is Duplicates.LAST):
-        if stopping():
-            finished = False
-            break
-        distinct = _last_of_each(part, rows)
-        if duplicates is Duplicates.ERROR and distinct.num_rows < part.num_rows:
-            raise DuplicateKeys("the files have changed while they were loaded: a key is there twice now")
-        read += part.num_rows
-        doubled += part.num_rows - distinct.num_rows
-        if asked.look_only:
-            done.append(look_at_part(context, distinct, deletes))
-            continue
-        done.append(load_part(context, distinct, deletes))
-        landed(done[-1])
-        # Step 5
-        if done[-1].version is not None:
-            keep_up(context, upkeep)
+    parts = _parts(files, rows, bounds, backwards=duplicates is Duplicates.LAST)
+    with step("looking for keys" if asked.look_only else "loading", total, "rows") as told:
+        for part in told.counting(parts, len):
+            if stopping():
+                finished = False
+                break
+            distinct = _last_of_each(part, rows)
+            if duplicates is Duplicates.ERROR and distinct.num_rows < part.num_rows:
+                raise DuplicateKeys("the files have changed while they were loaded: a key is there twice now")
+            read += part.num_rows
+            doubled += part.num_rows - distinct.num_rows
+            if asked.look_only:
+                done.append(look_at_part(context, distinct, deletes))
+                continue
+            done.append(load_part(context, distinct, deletes))
+            landed(done[-1])
+            # Step 5
+            if done[-1].version is not None:
+                keep_up(context, upkeep)
     return LoadSummary(
         name,
         len(files),
@@ -183,21 +186,25 @@ def _begin(context: FlusherContext, name: str, *, look_only: bool = False) -> Lo
     return begin_load(context.store, name, context.contract, here, look_only=look_only)
 
 
-def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) -> None:
-    """Step 3."""
+def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) -> int:
+    """Step 3; how many rows there are."""
+
+    total = sum(file.rows() for file in files)
 
     def scan() -> Iterator[pa.RecordBatch]:
-        for file in files:
-            yield from file.batches(rows.primary_key, rows)
+        with step("looking for keys that come twice", total, "rows") as told:
+            for file in files:
+                yield from told.counting(file.batches(rows.primary_key, rows), len)
 
     check_unique_rows(
         scan,
-        sum(file.rows() for file in files),
+        total,
         rows,
         "in the files",
         "Nothing was loaded. Remove the rows that are too many, or load with --duplicates last",
         bounds.keys_at_once,
     )
+    return total
 
 
 def _parts(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds, *, backwards: bool) -> Iterator[pa.Table]:

@@ -1,11 +1,13 @@
-"""How far a merge or a compaction has come, for people: a log line now and then."""
+"""How far a merge or a compaction has come, for people: a log line now and then, and a step that a terminal shows."""
 
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager
 from enum import StrEnum
 
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.progress import Step, step
 from lancewal_flusher.event_table import FlusherEvents
 
 PROGRESS_S = 5.0
@@ -19,15 +21,24 @@ class Work(StrEnum):
     COMPACTION = "compaction"
 
 
-class Progress:
-    """Counts the tasks of one merge or compaction that are done; threads may share it."""
+def step_of(work: Work, tasks: int) -> AbstractContextManager[Step]:
+    """The step that tasks are, on whichever runner."""
+    what = "merging into fragments" if work is Work.MERGE else "rewriting fragments"
+    return step(what, tasks, "tasks")
 
-    def __init__(self, clock: Clock, events: FlusherEvents, work: Work, runner: str, total: int) -> None:
+
+class Progress:
+    """Counts the tasks of one merge or compaction that are done; threads may share it.  ``shown``: counts as well."""
+
+    def __init__(
+        self, clock: Clock, events: FlusherEvents, work: Work, runner: str, total: int, shown: Step | None = None
+    ) -> None:
         self._clock = clock
         self._events = events
         self._work = work
         self._runner = runner
         self._total = total
+        self._step = shown
         self._done = 0
         self._began = self._logged = clock.monotonic()
         self._lock = threading.Lock()
@@ -43,6 +54,8 @@ class Progress:
 
     def _show(self, done: int) -> None:
         self._done = done
+        if self._step is not None:
+            self._step.done = done
         now = self._clock.monotonic()
         if now - self._logged >= PROGRESS_S:
             self._logged = now

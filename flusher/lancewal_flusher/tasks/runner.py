@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.progress import Step
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.protocol import Table
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_on, waits
-from lancewal_flusher.tasks.progress import Progress, Work
+from lancewal_flusher.tasks.progress import Progress, Work, step_of
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten, run_rewrite
 
 Task = TypeVar("Task")
@@ -55,22 +56,24 @@ class ThreadRunner:
         def act(task: FragmentTask) -> FragmentResult:
             return run_on(opened[task.version], task)
 
-        shown = self._shown(Work.MERGE, act, len(tasks))
         waiting = [at for at, task in enumerate(tasks) if waits(task)]
         computing = [at for at, task in enumerate(tasks) if not waits(task)]
         results: dict[int, FragmentResult] = {}
-        for places, by in ((waiting, self._waiting), (computing, self._computing)):
-            results.update(zip(places, by.map(shown, [tasks[at] for at in places]), strict=True))
+        with step_of(Work.MERGE, len(tasks)) as step:
+            shown = self._shown(Work.MERGE, act, len(tasks), step)
+            for places, by in ((waiting, self._waiting), (computing, self._computing)):
+                results.update(zip(places, by.map(shown, [tasks[at] for at in places]), strict=True))
         return [results[at] for at in range(len(tasks))]
 
     def rewrite(self, tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-        return self._computing.map(
-            self._shown(Work.COMPACTION, lambda task: run_rewrite(self._table, task), len(tasks)), tasks
-        )
+        with step_of(Work.COMPACTION, len(tasks)) as step:
+            return self._computing.map(
+                self._shown(Work.COMPACTION, lambda task: run_rewrite(self._table, task), len(tasks), step), tasks
+            )
 
-    def _shown(self, work: Work, act: Callable[[Task], Result], count: int) -> Callable[[Task], Result]:
+    def _shown(self, work: Work, act: Callable[[Task], Result], count: int, step: Step) -> Callable[[Task], Result]:
         """``act``, telling how many of its ``count`` tasks are done."""
-        progress = None if self._clock is None else Progress(self._clock, self._events, work, "threads", count)
+        progress = None if self._clock is None else Progress(self._clock, self._events, work, "threads", count, step)
 
         def call(task: Task) -> Result:
             result = act(task)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import PlanRetriesExhausted, VersionGone
+from lancewal_core.process.progress import step
 from lancewal_flusher.commit.send import Refused, Why
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, choice_of, compact_next, may_compact
@@ -61,7 +62,8 @@ def compact_to_the_end(
     while not stopping():
         # Step 1
         bounded = limits.to_the_end().halved(halved, _ROUND_BYTES_MIN)
-        result = compact_next(context, bounded, sizes, with_sentinel=with_sentinel)
+        with step(f"compacting, round {len(done) + 1}"):
+            result = compact_next(context, bounded, sizes, with_sentinel=with_sentinel)
         if isinstance(result, Compacted):
             done.append(result)
             landed(result)
@@ -76,7 +78,8 @@ def compact_to_the_end(
                     f"{result.reason}. Keep merges away meanwhile, with `lancewal pause flusher --for 10m`, and start "
                     "again: what has landed stays"
                 )
-            context.clock.sleep(PAUSE_S)
+            with step("waiting for merges to land"):
+                context.clock.sleep(PAUSE_S)
         elif halved:
             halved = 0  # nothing fits into so small a round
         else:
@@ -85,7 +88,8 @@ def compact_to_the_end(
     extended: dict[str, IndexExtended | IndexRefused] = {}
     more = True
     while more and not stopping():
-        results = extend_indexes(context, IndexLimits(), at_once=True)
+        with step("extending indexes"):
+            results = extend_indexes(context, IndexLimits(), at_once=True)
         extended |= {result.name: result for result in results}
         more = any(isinstance(result, IndexExtended) or result.more for result in results)
     return CompactionSummary(

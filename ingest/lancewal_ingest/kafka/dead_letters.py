@@ -47,6 +47,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # i
 
 from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, TopicMissing
 from lancewal_core.ids import Region
+from lancewal_core.process.progress import step
 from lancewal_ingest.decode.operations import (
     CUT_HEADERS,
     KIND_HEADER,
@@ -56,7 +57,7 @@ from lancewal_ingest.decode.operations import (
     record_bytes,
 )
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Rejected
-from lancewal_kafka.clients import shared_properties
+from lancewal_kafka.clients import kafka_at, shared_properties
 from lancewal_kafka.errors import error_of, explained, not_accepted
 from lancewal_kafka.records import UNREADABLE_HEADERS, Records
 from lancewal_kafka.topic import TopicInspector
@@ -160,7 +161,8 @@ class KafkaDeadLetters:
 
             if not self._produce(letter, delivered):
                 refused.append(letter)
-        waiting = self._producer.flush(self._acknowledge_s)
+        with step(f"sending to {self.topic}", asked=kafka_at(self._client.get("bootstrap.servers", ""))):
+            waiting = self._producer.flush(self._acknowledge_s)
         if acknowledged + len(refused) == len(letters):
             return sorted(refused, key=lambda letter: letter.offset)
         if waiting or any(error.fatal() for error in failures):

@@ -31,6 +31,7 @@ from lancewal_core.wal.segment import Segment, decode_segment, encode_segment
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.point.receipt import Receipt
 from tests.support.retention import delete_records
+from tests.support.steps import steps_told
 from tests.whole_path.feed import PARTITIONS, Key, Row
 from tests.whole_path.world import World, make_world, positions, user_row
 
@@ -194,9 +195,18 @@ def test_the_wal_alone_needs_no_kafka(made: Made) -> None:
 
 
 def test_at_a_receipt(made: Made, copy: str) -> None:
-    report = verify(made, at=made.earlier.to_json())
+    with steps_told() as steps:
+        report = verify(made, at=made.earlier.to_json())
     assert report.equal, report_text(report)
     cut = positions(made.earlier)
+    assert steps.one("reading the table").done == report.rows_read
+    read = [step for step in steps.told if step.unit == "offsets"]
+    kept = {region.partition for region in report.regions if region.topic != "nothing"}
+    assert {int(step.what.rpartition("-")[2]) for step in read} == kept
+    assert all(0 < step.done == step.total and step.asked.startswith("Kafka at 127.0.0.1:") for step in read)
+    assert {"planning the read", "scanning the Lance table", "reading the WAL", "comparing"} <= {
+        s.what for s in steps.told
+    }
     assert report.rows_read == len(made.world.feed.history.fold(cut))
     assert {region.partition: region.cut for region in report.regions} == cut
     lance.dataset(copy).delete(where(merged_rows(made)[0]))

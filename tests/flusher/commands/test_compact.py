@@ -30,6 +30,7 @@ from lancewal_flusher.upkeep import compact_all as compact_to_the_end
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from tests.flusher.service.test_service import tree
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, upserts
+from tests.support.steps import steps_told
 
 
 @pytest.fixture
@@ -82,9 +83,13 @@ def test_to_the_end(table: FlusherTable, compact: Any) -> None:
     code, out = compact("--dry-run", "--output", "json")
     looked = json.loads(out)
     assert (code, table.dataset.version) == (0, version)
-    code, out = compact("--output", "json")
+    with steps_told() as steps:
+        code, out = compact("--output", "json")
     done = json.loads(out)
     assert code == 0
+    rewriting = steps.one("rewriting fragments")
+    assert 0 < rewriting.done == rewriting.total
+    assert {"compacting, round 1", "extending indexes"} <= {step.what for step in steps.told}
     assert {k: looked[k] for k in ("rounds", "fragments_before", "fragments_after", "rows_dropped", "bytes_read")} == {
         "rounds": done["rounds"], "fragments_before": done["fragments_before"],
         "fragments_after": done["fragments_after"], "rows_dropped": done["rows_dropped"], "bytes_read": done["bytes_read"],

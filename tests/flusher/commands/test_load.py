@@ -20,6 +20,7 @@ from lancewal_flusher.load.files import find_files
 from tests.flusher.service.test_service import tree
 from tests.support.flusher_tables import COLUMNS, FlusherTable, delete, upserts
 from tests.support.repairs import content
+from tests.support.steps import steps_told
 
 if TYPE_CHECKING:
     from lancewal_demo.stack import S3Server
@@ -75,7 +76,10 @@ def test_begin_load_and_again(table: FlusherTable, run: Any, tmp_path: Path) -> 
     assert (code, out.splitlines()[1:]) == (0, ["left out: 1 whose key had a row", NOTHING_CHANGED])
     assert "4 of 5 rows of 1 files would be inserted, in 1 commits" in out
     assert content(table.uri) == before
-    code, out, _ = run(file, "--name", "export")
+    with steps_told() as steps:
+        code, out, _ = run(file, "--name", "export")
+    counted = {(step.what, step.done, step.total, step.unit) for step in steps.told}
+    assert counted >= {("looking for keys that come twice", 5, 5, "rows"), ("loading", 5, 5, "rows")}
     assert (code, out.splitlines()) == (
         0,
         [

@@ -40,6 +40,7 @@ from tests.support.repairs import (
     messages,
     repairing,
 )
+from tests.support.steps import steps_told
 
 ADOPT = MergeLimits(adopt_rows=1)
 PARTITION = 1
@@ -134,7 +135,10 @@ def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
         flip_record(path, PARTITION)
     with pytest.raises(ObjectCorrupt, match="lancewal repair region"):
         open_table(pipeline.uri).to_arrow()
-    assert "is the newest that can be read" in dry(pipeline, "region", PARTITION)
+    with steps_told() as steps:
+        assert "is the newest that can be read" in dry(pipeline, "region", PARTITION)
+    assert steps.told[0].what == "looking for what is damaged"
+    assert steps.one("reading logs").done == steps.one("reading logs").total
     assert any("is written" in line for line in repair(pipeline))
     goes_on(pipeline)
     assert repair(pipeline) == []

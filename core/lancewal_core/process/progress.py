@@ -1,0 +1,67 @@
+"""Steps of long work, for a person who waits for it: whoever does the work says what it is about, and how far it is.
+
+Nobody listens unless a command runs at a terminal (``cli.progress_line``); a step then costs next to nothing.
+
+Guarantee: a step changes nothing of the work, and raises nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Step:
+    """One step.  ``done`` counts ``unit``s up to ``total``; None: nobody knows the total.
+
+    ``asked``: who is asked while the step waits for an answer; ``done`` moves with each.
+    """
+
+    __slots__ = ("asked", "done", "total", "unit", "what")
+
+    def __init__(self, what: str, total: int | None, unit: str, asked: str) -> None:
+        self.what = what
+        self.total = total
+        self.unit = unit
+        self.asked = asked
+        self.done = 0
+
+    def counting(self, items: Iterable[T], size: Callable[[T], int] = lambda _: 1) -> Iterator[T]:
+        """``items``; each counts ``size`` once it was worked on."""
+        for item in items:
+            yield item
+            self.done += size(item)
+
+
+class Listener(Protocol):
+    """Called in the thread that does the work."""
+
+    def begun(self, step: Step) -> None: ...
+
+    def ended(self, step: Step) -> None: ...
+
+
+_listener: Listener | None = None
+
+
+def listen(listener: Listener | None) -> None:
+    """Tell ``listener`` of all steps of this process from now on; None: nobody."""
+    global _listener
+    _listener = listener
+
+
+@contextmanager
+def step(what: str, total: int | None = None, unit: str = "", *, asked: str = "") -> Iterator[Step]:
+    """A step that takes as long as the block: ``what`` is a phrase such as "reading topic orders"."""
+    listener, one = _listener, Step(what, total, unit, asked)
+    if listener is None:
+        yield one
+        return
+    listener.begun(one)
+    try:
+        yield one
+    finally:
+        listener.ended(one)
