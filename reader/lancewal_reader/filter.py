@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Sequence
 
@@ -11,7 +12,10 @@ import pyarrow as pa
 
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.rows.own_rows import whole_arrays
+from lancewal_core.table.lance.errors import reading
 from lancewal_reader.forms.conditions import for_lance, refused
+
+_WHOSE_FAULT = re.compile(r"Invalid user input: |Error during planning: ")
 
 
 def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> pa.Table:
@@ -19,11 +23,9 @@ def filter_rows(rows: pa.Table, filter: str | None, columns: Sequence[str]) -> p
     if filter is None or rows.num_rows == 0:
         return rows.select(list(columns))
     dataset = lance.write_dataset(whole_arrays(rows), f"memory://{uuid.uuid4().hex}")
-    return (
-        dataset.scanner(columns=list(columns), filter=filter)
-        .to_table()
-        .cast(pa.schema([rows.schema.field(name) for name in columns]))
-    )
+    with reading("filtering unmerged rows"):
+        passed = dataset.scanner(columns=list(columns), filter=filter).to_table()
+    return passed.cast(pa.schema([rows.schema.field(name) for name in columns]))
 
 
 def check_filter(schema: pa.Schema, filter: str | None) -> str | None:
@@ -35,5 +37,5 @@ def check_filter(schema: pa.Schema, filter: str | None) -> str | None:
     try:
         dataset.scanner(filter=condition).explain_plan()
     except (ValueError, OSError, RuntimeError) as error:  # a panic too: of what Lance has not implemented
-        raise refused(filter, first_line(error)) from error
+        raise refused(filter, _WHOSE_FAULT.sub("", first_line(error))) from error
     return condition

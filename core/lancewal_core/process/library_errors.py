@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SOURCE_PLACE = re.compile(r"(,( location:)? \S+\.rs:\d+:\d+)+$")
+_SOURCE_PLACE = re.compile(r"(,( location:)? \S+\.rs:\d+:\d+)(?=$|[\s,)])")
 """Where in a Rust library's own source an error arose, and went through."""
 _CAUSE = re.compile(r'InvalidCertificate\(\s*(?P<certificate>\w+)|(?:message|error): "(?P<text>[^"]*)"')
 """In what obstore shows behind the first line (Rust's debug form), the innermost of which says why nothing was sent."""

@@ -27,6 +27,7 @@ from lancewal_reader.forms.exact_values import (
     Inexact,
     Moment,
     Value,
+    comparable,
     counts_digits,
     example,
     free_decimal,
@@ -61,6 +62,8 @@ _TOKEN = re.compile(
 _SPACE = re.compile(r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/)*+")
 _WHOLE_LIST = re.compile(r"\(\s*-?\d{1,20}+(?:\s*,\s*-?\d{1,20}+)*+\s*\)", re.ASCII)
 _TEXT_LIST = re.compile(r"\(\s*'(?:[^']|'')*+'(?:\s*,\s*'(?:[^']|'')*+')*+\s*\)")
+_UNQUOTED_DAY = re.compile(r"\d{4} - \d{1,2} - \d{1,2}")
+"""What arithmetic makes of a day without quotes."""
 _TEXT_ITEM = re.compile(r"'((?:[^']|'')*+)'")
 _COMPARED = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _TURNED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -211,7 +214,10 @@ class _Reader:
         elif self._from == len(self._text):
             self._kind, self._word, self._to = "end", "", self._from
         else:
-            self._fail(f"it has no meaning from {self._rest()} on")
+            ends = self._text[self._from] not in "'\"`"
+            self._fail(
+                f"it has no meaning from {self._rest()} on" if ends else f"the quote in {self._rest()} is never closed"
+            )
 
     def _rest(self) -> str:
         if self._from == len(self._text):
@@ -361,6 +367,11 @@ class _Reader:
             right, left, known = self._met(right, left)
             return left, right, known
         if right.value is None or left.value is not None:
+            for given, beside in ((left, right), (right, left)):
+                unquoted_day = _UNQUOTED_DAY.fullmatch(given.sql) is not None and _is(pa.types.is_temporal, beside)
+                of_bool = given.sql in ("true", "false") and not _is(pa.types.is_boolean, beside)
+                if unquoted_day or (of_bool and beside.type is not None):
+                    raise self._inexact(given, beside)
             return left, right, True
         aligned, known = self._aligned(right, left)
         return left, aligned, known
@@ -380,18 +391,17 @@ class _Reader:
                 return _Part(said(steps, type_), type=type_), known
         except Inexact:
             raise self._inexact(given, beside) from None
-        if pa.types.is_string(type_) and not isinstance(value, str):
+        if not comparable(value, type_):
             raise self._inexact(given, beside)
         return given, True
 
     def _inexact(self, given: _Part, beside: _Part) -> InvalidInput:
         type_ = beside.type
         named = "arithmetic with decimals" if type_ == ANY_DECIMAL else str(type_)
-        return refused(
-            self._text,
-            f"{given.sql[:80]} is not a literal that compares exactly with {beside.sql[:80]}, whose type is {named}. "
-            f"An example that works: {beside.sql[:80]} = {example(type_)}",
-        )
+        why = f"{given.sql[:80]} is not a literal that compares exactly with {beside.sql[:80]}, whose type is {named[:80]}."
+        if pa.types.is_nested(type_):
+            return refused(self._text, f"{why} Compare a member or an item of it, such as place.lat or tags[1]")
+        return refused(self._text, f"{why} An example that works: {beside.sql[:80]} = {example(type_)}")
 
     def _between(self, left: _Part, denied: bool) -> _Part:
         low = self._operand()
@@ -758,7 +768,7 @@ class _Reader:
     def _of_list(self, arguments: list[_Part]) -> list[_Part]:
         if not arguments or not _is(pa.types.is_list, arguments[0]):
             return arguments
-        item = _Part(arguments[0].sql, type=arguments[0].type.value_type)  # type: ignore[union-attr] # a list
+        item = _Part(f"{arguments[0].sql}[1]", type=arguments[0].type.value_type)  # type: ignore[union-attr] # a list
         found = [arguments[0]]
         for part in arguments[1:]:
             if part.items is not None:

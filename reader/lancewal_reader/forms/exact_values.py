@@ -59,7 +59,20 @@ def example(type_: pa.DataType) -> str:
         return "date '2026-01-02'"
     if pa.types.is_timestamp(type_):
         return "timestamp '2026-01-02 03:04:05'"
+    if pa.types.is_binary(type_):
+        return "X'00ff'"
+    if pa.types.is_boolean(type_) or pa.types.is_floating(type_):
+        return "true" if pa.types.is_boolean(type_) else "0.5"
     return "2" if pa.types.is_integer(type_) else "'text'"
+
+
+def comparable(value: Value, type_: pa.DataType) -> bool:
+    """Whether Lance compares the literal with a type whose digits do not count."""
+    if pa.types.is_floating(type_):
+        return isinstance(value, decimal.Decimal)
+    if pa.types.is_string(type_):
+        return isinstance(value, str)
+    return not (pa.types.is_boolean(type_) or pa.types.is_binary(type_) or pa.types.is_nested(type_))
 
 
 def number(text: str) -> decimal.Decimal:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.table.lance.errors import reading
 from lancewal_reader.filter import check_filter, filter_rows
 from lancewal_reader.forms.conditions import for_lance
 from lancewal_reader.forms.expressions import sql_of
@@ -44,6 +45,10 @@ ROWS = pa.table(
             pa.struct([("Cost", _FARE), ("at", pa.timestamp("s"))]),
         ),
         "tags": pa.array([[Decimal("2.50")], [], None, [None]], pa.list_(_FARE)),
+        "ok": [True, False, None, True],
+        "f": pa.array([0.5, 1.0, None, 0.0], pa.float32()),
+        "raw": [b"a", b"", None, b"b"],
+        "words": [["a"], [], None, ["b"]],
     }
 )
 
@@ -240,6 +245,16 @@ def test_values_beside_others(filter: str, expected: list[int]) -> None:
         ("ns < timestamp '9999-01-01'", "ns", "timestamp[ns]"),
         ("text = 5", "text", "string"),
         ("st.cost = 'x'", "st`.`Cost", "decimal128(10, 2)"),
+        ("text = true", "text", "string"),
+        ("n <> false", "n", "int64"),
+        ("f > 'much'", "f", "float"),
+        ("f = true", "f", "float"),
+        ("ok = 1", "ok", "bool"),
+        ("ok IN ('true')", "ok", "bool"),
+        ("ok BETWEEN 0 AND 1", "ok", "bool"),
+        ("raw = 'a'", "raw", "binary"),
+        ("s >= 2026-01-05", "s", "timestamp[s]"),
+        ("2026-01-05 < day", "Day", "date32[day]"),
     ],
 )
 def test_an_error_shows_the_type_and_an_example_that_works(filter: str, column: str, type_: str) -> None:
@@ -247,6 +262,50 @@ def test_an_error_shows_the_type_and_an_example_that_works(filter: str, column: 
         check_filter(ROWS.schema, filter)
     assert f"`{column}`, whose type is {type_}. " in str(raised.value)
     assert found(str(raised.value).rpartition("An example that works: ")[2]) is not None
+
+
+@pytest.mark.parametrize("filter", ["array_contains(words, 5)", "words[1] = 5", "array_has_any(words, [5])"])
+def test_an_error_about_items_shows_an_item(filter: str) -> None:
+    with pytest.raises(InvalidInput, match=r"`words`\[1\], whose type is string\.") as raised:
+        check_filter(ROWS.schema, filter)
+    assert found(str(raised.value).rpartition("An example that works: ")[2]) == []
+
+
+@pytest.mark.parametrize("filter", ["st = 5", "'a' = words", "tags IN (1)", "words > 'a'"])
+def test_a_literal_beside_a_nested_column_is_refused(filter: str) -> None:
+    with pytest.raises(InvalidInput, match=r"Compare a member or an item of it, such as place\.lat or tags\[1\]$"):
+        check_filter(ROWS.schema, filter)
+
+
+def test_a_quote_that_is_never_closed_is_named() -> None:
+    for filter in ("text = 'a", 'text = "a', "`text = 'a'"):
+        with pytest.raises(InvalidInput, match=r"the quote in .* is never closed$"):
+            check_filter(ROWS.schema, filter)
+
+
+@pytest.mark.parametrize("filter", ["n", "n LIKE '1%'", "NOT n", "ok AND n", "lower(n) = 'a'", "n IS TRUE"])
+def test_what_lance_says_of_a_filter_is_shown_without_its_own_source(filter: str) -> None:
+    with pytest.raises(InvalidInput, match="is not accepted: ") as raised:
+        check_filter(ROWS.schema, filter)
+    assert not re.search(r"Invalid user input|during planning|\.rs:", str(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("filter", "why"),
+    [
+        ("10 / n > 1", "Divide by zero"),
+        ("CAST(text AS INT) = 1", "Cannot cast string 'a' to value of Int32 type"),
+        ("text = n", "Cannot cast string 'a' to value of Int64 type"),
+        ("to_date(text) > date '2026-01-01'", "Error parsing|Unable to cast"),
+        ("date_part('foo', s) > 1", "Date part 'foo' not supported"),
+    ],
+)
+def test_a_filter_that_fails_on_a_row_is_refused(filter: str, why: str) -> None:
+    condition = check_filter(ROWS.schema, filter)
+    with pytest.raises(InvalidInput, match=rf"the filter fails on a row: {why}"):
+        filter_rows(ROWS, condition, ["n"])
+    with pytest.raises(InvalidInput, match=rf"the filter fails on a row: {why}"), reading("scanning"):
+        list(DATASET.scanner(columns=["n"], filter=condition).to_batches())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 Guarantees
  1. Where the store or stored bytes are at fault, the error is one of ours: ``StoreUnavailable``, ``VersionGone``,
     ``ObjectCorrupt``.  A panic of Lance's Rust code, which is no ``Exception`` in Python, is no exception to that.
- 2. What the caller asked for wrongly (a filter that divides by zero, a cast) stays the error that it is.
+ 2. A filter that fails on a row (a division by zero, a cast) is ``InvalidInput``.  Anything else that the caller asked for
+    wrongly stays the error that it is.
  3. A write is never said to have met damage: ``StoreUnavailable`` where the store is at fault, else ``WriteFailed``.
 
 Lance has no type for damage, and its files have no checksum.  A file that does not decode is told as invalid input, as an I/O
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import (
     SNAPSHOT_DAMAGED,
+    InvalidInput,
     LancewalError,
     ObjectCorrupt,
     StoreUnavailable,
@@ -53,6 +55,7 @@ _DAMAGE = re.compile(
     r"|version conflict error|/rust/lance-(file|encoding)/src/|lance-table/src/io/deletion\.rs|lance/src/dataset/versions/",
     re.IGNORECASE,
 )
+_FILTER = re.compile(r"Error applying filter expression to batch: (?:(?:Arrow|Execution|Cast|Parser) error: )*")
 
 
 @contextmanager
@@ -116,6 +119,12 @@ def read_error(
         return error
     text = str(error)
     told = isinstance(error, (OSError, ValueError, RuntimeError))
+    failed = _FILTER.search(first_line(error)) if told else None
+    if failed is not None:  # first, for the text may show what a row holds
+        return InvalidInput(
+            f"the filter fails on a row: {failed.string[failed.end() :]}. "
+            "TRY_CAST gives null where CAST fails, and a divisor nullif(x, 0) gives null for 0"
+        )
     only_files = names_nothing or file is not None
     if (isinstance(error, READ_ERRORS) or (told and only_files)) and NOT_FOUND in text.lower():
         return VersionGone(f"{act}: a file is gone: {first_line(error)}")
