@@ -150,7 +150,7 @@ class UpsertedTable:
         index = context.indexes.read([self._region]).get(self._region)
         record = next(r for r in (index.generations if index else ()) if r.state is State.SEALED)
         start = time.perf_counter()
-        content = Content(fold(self._sealed, self.contract.rows), (record.first,))
+        content = Content(fold(self._sealed, self.contract.rows))
         done = flush_generation(context, self._region, record, content, _new_id)
         seconds = time.perf_counter() - start
         if done is None:

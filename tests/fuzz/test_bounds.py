@@ -110,7 +110,7 @@ MEMBERS: dict[str, tuple[str, ...]] = {
 }
 PART = {
     "region": REGION.name, "generation": 4, "first": 10, "next": 25, "rows": 0, "deletes": None, "patches": None,
-    "keys_crc32c": 0, "wal_entries": "CgA=", "sealed_at_ms": None, "record_time_min_ms": None, "record_time_max_ms": None,
+    "keys_crc32c": 0, "sealed_at_ms": None, "record_time_min_ms": None, "record_time_max_ms": None,
 }  # fmt: skip
 COLUMN = {"name": "k", "type": "int64", "field_ids": [0]}
 FILE = {"path": "a.lance", "fields": [0], "column_indices": [0], "file_size_bytes": 1}

@@ -20,7 +20,6 @@ from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, Obj
 from lancewal_core.ids import Generation, Page, Position, Region, TableUuid, TableVersion, TopicId
 from lancewal_core.paths import FlushFile
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, decode_flush, encode_flush
-from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.record_times import RecordTimes
@@ -69,7 +68,6 @@ _PART = FlushPart(
     deletes=Stretch(2, 300, 17),
     patches=None,
     keys_crc32c=12345,
-    wal_entries=U64Segment.of((10, 11, 20)),
     sealed_at_ms=1_700_000_000_000,
     record_times=RecordTimes(-1, 1_700_000_000_000),
 )

@@ -1,10 +1,9 @@
-"""Region indexes, history pages and U64Segments: the value that the bytes encode, or an error that names the object."""
+"""Region indexes and history pages: the value that the bytes encode, or an error that names the object."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,8 +17,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.paths import FlushFile
-from lancewal_core.proto import mem_wal_pb2, rowids_pb2
-from lancewal_core.region.flushes.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
+from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.index import (
     Before,
     GenerationRecord,
@@ -171,57 +169,3 @@ def test_a_snapshot_elsewhere_is_refused(snapshot: str) -> None:
         decode_index(sealed(message.SerializeToString(deterministic=True)), INDEX_KEY)
     with pytest.raises(ObjectCorrupt):
         encode_index(replace(INDEX, generations=(INDEX.generations[0], elsewhere, *INDEX.generations[2:])))
-
-
-# -- U64Segment -----------------------------------------------------------------------------------------------------
-
-
-def of_array(kind: str, form: str, *values: object) -> bytes:
-    message = rowids_pb2.U64Segment()
-    target = getattr(getattr(message, kind), form)
-    if form == "u64_array":
-        (target.values,) = values
-    else:
-        target.base, target.offsets = values
-    return message.SerializeToString()
-
-
-SETS = [
-    *(encode_u64_segment(U64Segment.of(v)) for v in ((), range(9), (1, 5, 9), (1, 70_000), (1, 2**40), (0, 2**64 - 1))),
-    *(encode_u64_segment(U64Segment.of(set(range(5, 105)) - holes)) for holes in ({50}, set(range(6, 104, 3)))),
-    of_array("array", "u16_array", 7, b"\x05\x00\x01\x00"),
-    of_array("sorted_array", "u32_array", 2**64 - 2, b"\x00\x00\x00\x00\x01\x00\x00\x00"),
-    of_array("array", "u64_array", b"\xff" * 8 + b"\x00" * 8),
-]
-
-
-@fuzz(600)
-@given(damaged(SETS) | st.binary(max_size=64))
-def test_sets_of_numbers(data: bytes) -> None:
-    with memory_bound(16 * MIB):
-        found = outcome(lambda: decode_u64_segment(data, "the-object"), "the-object")
-        if found is not None:
-            assert decode_u64_segment(encode_u64_segment(found), "the-object") == found
-            assert len(found) == 0 or 0 <= (found.first or 0) <= (found.last or 0) < 2**64
-
-
-RANGES: list[Callable[[rowids_pb2.U64Segment], None]] = [
-    lambda m: m.range.MergeFrom(rowids_pb2.U64Segment.Range(start=0, end=2**64 - 1)),
-    lambda m: m.range.MergeFrom(rowids_pb2.U64Segment.Range(start=5, end=2**62)),
-    lambda m: m.range_with_holes.MergeFrom(rowids_pb2.U64Segment.RangeWithHoles(start=0, end=2**63)),
-    lambda m: m.range_with_holes.MergeFrom(
-        rowids_pb2.U64Segment.RangeWithHoles(
-            start=0, end=2**62, holes=rowids_pb2.EncodedU64Array(u64_array={"values": b"\x05" + b"\x00" * 7})
-        )
-    ),
-    lambda m: m.range_with_bitmap.MergeFrom(rowids_pb2.U64Segment.RangeWithBitmap(start=0, end=2**63, bitmap=b"\xff")),
-]
-
-
-@pytest.mark.parametrize("declare", RANGES)
-def test_huge_ranges_cost_nothing(declare: Callable[[rowids_pb2.U64Segment], None]) -> None:
-    message = rowids_pb2.U64Segment()
-    declare(message)
-    with memory_bound(16 * MIB):
-        found = outcome(lambda: decode_u64_segment(message.SerializeToString(), "the-object"), "the-object")
-        assert found is None or len(found) in (2**62 - 5, 2**62 - 1)

@@ -15,7 +15,6 @@ from lancewal_core import paths
 from lancewal_core.ids import Generation, Position, Region, TopicId
 from lancewal_core.paths import FlushFile
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch
-from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.snapshot import read_gone, read_partials
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.rows.schema import RowSchema
@@ -49,7 +48,7 @@ FILES = [stream(GONE), stream(PARTIAL), stream(GONE, "zstd"), stream(PARTIAL.sli
 def judge(data: bytes, rows: int) -> list[pa.Table | None]:
     """Read ``data`` as what a generation has of both files, behind another, which says so with its size and checksum."""
     side = Stretch(rows, len(data), google_crc32c.value(data))
-    part = FlushPart(REGION, Generation(1), Position(0), Position(9), 0, side, side, 0, U64Segment.of((0,)))
+    part = FlushPart(REGION, Generation(1), Position(0), Position(9), 0, side, side, 0)
     before = replace(part, generation=Generation(2), deletes=Stretch(1, 3, 0), patches=Stretch(1, 3, 0))
     snapshot = Flush(MANIFEST, 1, (), (before, part)).snapshot(REGION, Generation(1))
     store = ScriptedStore(ManualClock())

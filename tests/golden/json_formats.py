@@ -12,7 +12,6 @@ from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun,
 from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, encode_flush
-from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.loss_record import LossRecord, encode_loss
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.conflicts_ref import ConflictsRef
@@ -65,7 +64,6 @@ _NORTH = FlushPart(
     deletes=Stretch(2, 400, 12345),
     patches=None,
     keys_crc32c=3_735_928_559,
-    wal_entries=U64Segment.of((1000, 1003, 1009)),
     sealed_at_ms=1_767_225_600_000,
     record_times=RecordTimes(-1, 1_767_225_599_000),
 )

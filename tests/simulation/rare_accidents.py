@@ -16,7 +16,6 @@ from lancewal_core.errors import (
     PartitionCountChanged,
 )
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
-from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.index import State
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
@@ -238,7 +237,6 @@ def attempts_that_lost_are_garbage() -> None:
         None,
         None,
         0,
-        U64Segment.of(()),
     )
     stage.bucket.put(attempt, encode_flush(Flush(attempt, 1, (), (part,))), 0)
     state = GarbageState()

@@ -262,7 +262,7 @@ class FlusherTable:
             region = self.regions[partition]
             record = next(r for r in self.index(partition).generations if r.state is State.SEALED)
             entries = entries_of(opened, region, record)
-            content = Content(fold([e.rows for e in entries], self.contract.rows), [e.first for e in entries])
+            content = Content(fold([e.rows for e in entries], self.contract.rows))
             flushable.append(Flushable(region, record, content))
         found = [s for s in flush_generations(opened, flushable, self.new_id) if isinstance(s, FlushedGeneration)]
         assert len({snapshot.key for snapshot in found}) == 1

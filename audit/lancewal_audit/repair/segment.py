@@ -243,7 +243,7 @@ def _reads(
 def _content(context: RepairContext, topic: TopicRecords, generation: NeededGeneration) -> Content:
     rows = [rows_of(context, topic, generation.region, part) for part in generation.parts]
     folded = fold([batch for batch in rows if batch is not None], context.contract.rows)
-    return Content(folded, [part.first for part in generation.parts], repaired=not generation.log_suffices)
+    return Content(folded, repaired=not generation.log_suffices)
 
 
 def _flush(context: RepairContext, generation: NeededGeneration, record: GenerationRecord, content: Content) -> bool:

@@ -297,7 +297,6 @@ def show_flush(stored: Stored) -> tuple[str, Content]:
                 "rows": part.rows,
                 "deletes": part.deletes.rows if part.deletes else 0,
                 "patches": part.patches.rows if part.patches else 0,
-                "entries": len(part.wal_entries),
                 "sealed_at_ms": part.sealed_at_ms,
                 **_record_times(part),
                 "repaired": part.repaired,

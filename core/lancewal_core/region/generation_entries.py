@@ -3,8 +3,9 @@
 Guarantee: what is given for a generation is all of its entries in their order, from its first position to its next without a
 gap; or an error.
 
-``entries_of`` and ``headers_of`` read one; what is not there may have been trimmed meanwhile, which only the index tells:
-``kept_entries`` looks.  ``entries_together`` reads those of several regions that share a log, and each segment of it once.
+``entries_of`` reads one, ``headers_of`` several that lie in the same segments.  What is not there may have been trimmed
+meanwhile, which only the index tells: ``kept_entries`` looks.  ``entries_together`` reads those of several regions that share
+a log, and each segment of it once.
 """
 
 from __future__ import annotations
@@ -62,10 +63,21 @@ def entries_of(opened: OpenedTable, region: Region, record: InLog) -> list[Entry
     return _chain(region, record, (e for s in walked.segments for e in s.entries), walked.end)
 
 
-def headers_of(opened: OpenedTable, region: Region, record: InLog) -> list[EntryHeader]:
-    """``entries_of`` without their rows."""
-    walked = walk_trailers(opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence)
-    return _chain(region, record, (e for s in walked.segments for e in s.entries), walked.end)
+def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> list[list[EntryHeader] | PlanStale]:
+    """``entries_of`` without their rows, of generations in the same segments of one log, an answer for each.
+
+    The answer is ``PlanStale`` where the log does not have all entries.  Raises ``Corrupt`` where a segment is damaged.
+    """
+    _, one = generations[0]
+    walked = walk_trailers(opened.store, opened.tasks, one.log, one.first_sequence, before=one.end_sequence)
+    headers = [header for segment in walked.segments for header in segment.entries]
+    found: list[list[EntryHeader] | PlanStale] = []
+    for region, record in generations:
+        try:
+            found.append(_chain(region, record, headers, walked.end))
+        except PlanStale as error:
+            found.append(error)
+    return found
 
 
 def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> list[E]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -28,7 +29,7 @@ from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, Corrupt, FormatUnknown, ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
-from lancewal_core.region.flushes.u64_segment import U64Segment, encode_u64_segment
+from lancewal_core.region.flushes.u64_segment import encode_u64_segment
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.words import FORM, is_word
 
@@ -353,7 +354,9 @@ def decode_history(data: bytes, where: str) -> HistoryPage:
     return page
 
 
-def encode_specified(regions: Iterable[tuple[Region, Iterable[tuple[GenerationRecord, U64Segment]]]]) -> bytes:
+def encode_specified(
+    regions: Iterable[tuple[Region, Iterable[tuple[GenerationRecord, Seq[Position] | range]]]],
+) -> bytes:
     """Generations of several regions, each with the ids of its entries, which are their first positions, as one
     ``MemWalIndexDetails`` with the specification's fields alone.
 

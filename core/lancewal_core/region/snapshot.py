@@ -39,7 +39,6 @@ from lancewal_core.region.flushes.manifest import (
     encode_flush,
     read_flush,
 )
-from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, partial_schema
@@ -58,8 +57,6 @@ class Content:
     """What the entries of a generation come to."""
 
     folded: Folded
-    entries: Sequence[int]
-    """Their ids, which are their first positions."""
     repaired: bool = False
     """``FlushPart.repaired``."""
 
@@ -117,7 +114,6 @@ def _part(one: Flushable, deletes: Stretch | None, patches: Stretch | None) -> F
         deletes=deletes,
         patches=patches,
         keys_crc32c=key_sum(folded.rows.select(folded.gone.column_names)),
-        wal_entries=U64Segment.of(one.content.entries),
         sealed_at_ms=record.sealed_at_ms,
         record_times=record.record_times,
         repaired=one.content.repaired,

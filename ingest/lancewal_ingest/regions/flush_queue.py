@@ -24,7 +24,7 @@ from functools import partial
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry
-from lancewal_core.ids import Page, Position, Region
+from lancewal_core.ids import Page, Region
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.flush import (
     TOGETHER_BYTES,
@@ -58,7 +58,6 @@ class _Waiting:
     record: GenerationRecord
     nbytes: int
     batches: Sequence[pa.RecordBatch] | None
-    entries: Sequence[Position] = ()
     content: Content | None = None
     again_at: float = float("-inf")
     """When it may be tried, once that has failed."""
@@ -115,7 +114,7 @@ class FlushQueue:
                 f"region {memtable.region.name}: generation {record.generation} ends at {record.next}, its rows in memory at "
                 f"{memtable.position}"
             )
-        self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, memtable.batches, memtable.entries))
+        self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, memtable.batches))
 
     def add_from_log(self, region: Region, record: GenerationRecord) -> None:
         """A generation that an earlier owner left SEALED."""
@@ -180,7 +179,7 @@ class FlushQueue:
 
     def _folded(self, item: _Waiting) -> Flushable:
         if item.batches is not None:
-            item.content = Content(fold(item.batches, self._context.contract.rows), item.entries)
+            item.content = Content(fold(item.batches, self._context.contract.rows))
             item.batches = None
         assert item.content is not None
         return Flushable(item.region, item.record, item.content)

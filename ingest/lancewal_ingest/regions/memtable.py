@@ -28,7 +28,10 @@ class MemTable:
     """Monotonic seconds."""
     first_length: float
     """What its log's length was when the generation began in it."""
-    entries: list[Position] = field(default_factory=list)
+    first: Position | None = None
+    """First position of its oldest entry.  None while it has no entry."""
+    entries: int = 0
+    """Number of entries."""
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     nbytes: int = 0
@@ -42,7 +45,8 @@ class MemTable:
             raise RuntimeError(
                 f"region {self.region.name}: entry starts at {entry.first}, the durable position is {self.position}"
             )
-        self.entries.append(entry.first)
+        self.first = entry.first if self.first is None else self.first
+        self.entries += 1
         self.position = entry.next
         self.last_entry_at = now
         count = entry.row_count

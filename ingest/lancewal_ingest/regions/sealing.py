@@ -257,7 +257,7 @@ class Sealing:
 
     def _decide(self, memtable: MemTable, length: float, now: float, *, early: bool) -> SealDecision:
         stats = GenerationStats(
-            len(memtable.entries),
+            memtable.entries,
             memtable.rows,
             memtable.nbytes,
             now - memtable.opened_at,

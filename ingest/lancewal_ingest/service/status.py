@@ -177,7 +177,7 @@ class IngestStatus:
 
 
 def _first(memtable: MemTable) -> int:
-    return int(memtable.entries[0] if memtable.entries else memtable.position)
+    return int(memtable.position if memtable.first is None else memtable.first)
 
 
 def _lasting(refused: LancewalError | None) -> LancewalError | None:

@@ -23,7 +23,6 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region
 from lancewal_core.ids import Sequence as SequenceNumber
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
-from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.table.control import Service, pause
 from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_flusher.commands import gc as gc_commands
@@ -273,7 +272,6 @@ def test_orphans_are_listed_and_stay(make: Any, gc: Any) -> None:
         None,
         None,
         0,
-        U64Segment.of(()),
     )
     put(table, flush, encode_flush(Flush(flush, 1, (), (part,))))
     strange.append(flush)

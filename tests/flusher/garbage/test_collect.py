@@ -32,7 +32,6 @@ from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs, KeyPart, KeyRun
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
-from lancewal_core.region.flushes.u64_segment import U64Segment
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import KnownPages, generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
@@ -555,10 +554,7 @@ def test_lost_attempts_go_the_winner_and_those_of_sealed_generations_stay(world:
 
 def put_flush(world: World, name: str, of: list[tuple[int, int]], *others: Region) -> str:
     """An attempt to flush these generations of partitions together, which no index names."""
-    parts = [
-        FlushPart(world.region(p), Generation(g), Position(0), Position(1), 0, None, None, 0, U64Segment.of(()))
-        for p, g in of
-    ]
+    parts = [FlushPart(world.region(p), Generation(g), Position(0), Position(1), 0, None, None, 0) for p, g in of]
     parts += [replace(parts[0], region=other) for other in others]
     key = paths.flush_file(name, paths.FlushFile.MANIFEST)
     world.plain.put_if_absent(key, encode_flush(Flush(key, 1, (), tuple(parts))))

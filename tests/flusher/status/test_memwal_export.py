@@ -131,14 +131,28 @@ def test_every_generation_of_every_region(table: FlusherTable) -> None:
     assert [m.mem_table_location for m in found[4:]] == ["", "", ""]
 
 
-def test_the_manifest_of_a_flush_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_read_once_for_all_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = FlusherTable(tmp_path, partitions=3)
-    (first, *_) = table.generations({partition: upserts(range(3)) for partition in range(3)})
+    table.generations({partition: upserts(range(3)) for partition in range(3)})
     context, asked = table.context(), keys_read(table.store, monkeypatch)
     flushed = [m for m in mem_wals(export_memwal(context)) if m.state == FLUSHED]
-    assert [len(read_by_lance(m.wal_entries)) for m in flushed] == [1, 1, 1]
-    assert asked.count(first.key) == 1
+    assert [read_by_lance(m.wal_entries) for m in flushed] == [[0], [0], [0]]
+    segments = [key for key in asked if paths.parse_wal_segment(key)]
+    assert segments
+    assert len(segments) == len(set(segments))
     table.close()
+
+
+@pytest.mark.parametrize("damage", ["trimmed", "damaged"])
+def test_without_its_log_a_generation_has_the_whole_range(table: FlusherTable, damage: str) -> None:
+    for segment in (Path(table.uri) / "_lancewal/wal/log-1").iterdir():
+        if damage == "trimmed":
+            segment.unlink()
+        else:
+            segment.write_bytes(b"nonsense")
+    found = mem_wals(export_memwal(table.context()))
+    bounds = [(0, 6), (6, 12), (12, 18), (18, 58), (58, 758)]
+    assert [read_by_lance(m.wal_entries) for m in found] == [*(list(range(*one)) for one in bounds), [], []]
 
 
 def test_the_dataset_version_is_the_one_that_merged_it(table: FlusherTable) -> None:

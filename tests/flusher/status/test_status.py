@@ -161,7 +161,7 @@ class Ingest:
         assert index is not None
         (record,) = (r for r in index.generations if r.generation == generation)
         batches, self.batches[region] = self.batches[region], []
-        content = Content(fold(batches, self.contract.rows), (record.first,))
+        content = Content(fold(batches, self.contract.rows))
         assert flush_generation(self.opened, region, record, content, new_id)
 
 
@@ -465,7 +465,7 @@ def test_data_files_are_nothing_to_a_part_without_rows(settings: Settings, contr
         ingest.append(**{f"p{region.partition}": count})
         ingest.seal(region, 1, hand_over=True)
         (record,) = ingest.indexes.read([region])[region].generations
-        content = Content(fold(ingest.batches[region], contract.rows), (record.first,))
+        content = Content(fold(ingest.batches[region], contract.rows))
         flushable.append(Flushable(region, record, content))
     found = flush_generations(ingests[0].opened, flushable, new_id)
     assert [(s.rows, s.parts) for s in found if isinstance(s, FlushedGeneration)] == [(4, 2), (0, 2)]

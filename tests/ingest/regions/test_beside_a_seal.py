@@ -65,7 +65,7 @@ def test_appends_go_on_and_what_was_put_aside_is_what_is_sealed() -> None:
     assert (first.first, first.next, first.end_sequence, first.sealed_at_ms) == (0, 3, 1, at_ms)
     assert (second.first, second.first_sequence, second.state) == (3, 1, State.OPEN)
     assert worker.memtables[0].generation == 2
-    assert worker.memtables[0].entries == [3, 4]
+    assert (worker.memtables[0].first, worker.memtables[0].entries) == (3, 2)
     (log,) = {paths.parse_wal_segment(info.key)[0] for info in place.bucket.listing(paths.wal_prefix())}  # type: ignore[index]
     written = []
     for number in range(3):

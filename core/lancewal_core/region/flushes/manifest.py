@@ -13,7 +13,6 @@ names it.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from lancewal_core.errors import SNAPSHOT_DAMAGED, FormatUnknown, ObjectCorrupt,
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.paths import FlushFile
 from lancewal_core.region.flushes.fragment import fragment_text
-from lancewal_core.region.flushes.u64_segment import U64Segment, decode_u64_segment, encode_u64_segment
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store.object_limits import bytes_max
@@ -59,8 +57,6 @@ class FlushPart:
     patches: Stretch | None
     keys_crc32c: int
     """Of the rows' keys."""
-    wal_entries: U64Segment
-    """Ids of the entries that it was folded from: for who writes the MemWAL message, whose field it is."""
     sealed_at_ms: int | None = None
     record_times: RecordTimes | None = None
     """This and the one above as the generation's record has them."""
@@ -126,10 +122,6 @@ class FlushedGeneration:
     @property
     def keys_crc32c(self) -> int:
         return self.part.keys_crc32c
-
-    @property
-    def wal_entries(self) -> U64Segment:
-        return self.part.wal_entries
 
     @property
     def sealed_at_ms(self) -> int | None:
@@ -258,7 +250,7 @@ def _flush(content: JsonObject, key: str) -> Flush:
     for value in content.values("parts"):
         if not isinstance(value, dict):
             raise JsonFault("a part of it is no object")
-        parts.append(_part(JsonObject(value, "parts"), key))
+        parts.append(_part(JsonObject(value, "parts")))
     if len({(part.region, part.generation) for part in parts}) != len(parts) or not parts:
         raise JsonFault("its parts are none, or one generation twice")
     if sum(part.rows for part in parts) != sum(map(fragment_rows, fragments)):
@@ -272,7 +264,7 @@ def _flush(content: JsonObject, key: str) -> Flush:
     return Flush(key, content.whole("contract_version", low=1), fragments, tuple(parts))
 
 
-def _part(content: JsonObject, key: str) -> FlushPart:
+def _part(content: JsonObject) -> FlushPart:
     first = content.whole("first")
     next_ = content.whole("next", low=first)
     repaired = "repaired" in content.members
@@ -287,7 +279,6 @@ def _part(content: JsonObject, key: str) -> FlushPart:
         deletes=_stretch(content, "deletes"),
         patches=_stretch(content, "patches"),
         keys_crc32c=content.whole("keys_crc32c", high=2**32 - 1),
-        wal_entries=_entries(content, range(first, next_), key),
         sealed_at_ms=content.whole_or_null("sealed_at_ms"),
         record_times=_record_times(content),
         repaired=repaired,
@@ -299,18 +290,6 @@ def _stretch(content: JsonObject, name: str) -> Stretch | None:
     if found is None:
         return None
     return Stretch(found.whole("rows", low=1), found.whole("size", low=1), found.whole("crc32c", high=2**32 - 1))
-
-
-def _entries(content: JsonObject, positions: range, key: str) -> U64Segment:
-    try:
-        entries = decode_u64_segment(base64.b64decode(content.text("wal_entries"), validate=True), key)
-    except ValueError as error:
-        raise JsonFault("its 'wal_entries' is no base64") from error
-    except ObjectCorrupt as error:
-        raise JsonFault(f"its 'wal_entries': {str(error).removeprefix(f'{key}: ')}") from error
-    if len(entries) and not (entries.first in positions and entries.last in positions):
-        raise JsonFault(f"its entries {entries.first} to {entries.last} lie outside its positions")
-    return entries
 
 
 def _record_times(content: JsonObject) -> RecordTimes | None:
@@ -345,7 +324,6 @@ def _members(part: FlushPart) -> dict[str, object]:
         "deletes": _stretch_members(part.deletes),
         "patches": _stretch_members(part.patches),
         "keys_crc32c": part.keys_crc32c,
-        "wal_entries": base64.b64encode(encode_u64_segment(part.wal_entries)).decode(),
         "sealed_at_ms": part.sealed_at_ms,
         "record_time_min_ms": low,
         "record_time_max_ms": high,

@@ -480,7 +480,7 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
         record = next(r for r in index.generations if r.state is State.SEALED)
         assert record.next is not None
         shorter = replace(record, next=Position(record.next - 1))
-        content = Content(fold([], pipeline.contract.rows), ())
+        content = Content(fold([], pipeline.contract.rows))
         flushed = flush_generation(context, region, shorter, content, context.new_id)
         assert flushed is None
     goes_on(pipeline)
