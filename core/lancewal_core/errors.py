@@ -204,6 +204,10 @@ class BasePathsRefused(ActionNeeded):
     """The table's manifest leads to files outside the table's folder, and nobody has allowed it."""
 
 
+class LinkRefused(ActionNeeded):
+    """A symbolic link lies inside a table's folder: it is not followed."""
+
+
 class TableExists(ActionNeeded):
     """What is to be made is there already, or something else is in its place."""
 

@@ -15,7 +15,7 @@ from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.store.obstore import ObstoreStore, open_store
+from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.table.checks import check_place, check_settings, check_table
 from lancewal_core.table.contract import Contract, read_contract
 from lancewal_core.table.lance.base_paths import BasePaths
@@ -55,7 +55,7 @@ class Address:
         """What this process sees of the store."""
         return StoreWay.of(self.uri, self.options, os.environ)
 
-    def store(self) -> ObstoreStore:
+    def store(self) -> TableStore:
         """``TableMissing`` where the folder is not there."""
         return open_store(self.uri, self.options)
 

@@ -38,6 +38,9 @@ REFS = "_refs/"
 BRANCH_REFS = f"{REFS}branches/"
 """Lance's names of branches, one object each."""
 TAG_REFS = f"{REFS}tags/"
+TREE = "tree/"
+"""Lance's branches, a folder each."""
+LANCE_FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, VERSIONS, REFS, TREE)
 _MANIFEST = re.compile(rf"{VERSIONS}([0-9]{{1,20}})\.manifest")
 _DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
 
@@ -93,7 +96,7 @@ def data_file(name: str) -> str:
 
 def branch_folder(name: str) -> str:
     """Where Lance keeps what is a branch's own; without a slash at its end."""
-    return f"tree/{name}"
+    return f"{TREE}{name}"
 
 
 def parse_table_version(key: str) -> TableVersion | None:

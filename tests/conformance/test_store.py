@@ -68,7 +68,7 @@ def test_what_is_larger_than_any_of_its_kind_is_neither_written_nor_read(
         store.put_if_absent(key, large)
     assert key in str(caught.value)
     assert store.get(key) is None
-    for module in ("store.obstore", "testing.memory_store"):  # as others would put it
+    for module in ("store.obstore", "store.folder", "testing.memory_store"):  # as others would put it
         monkeypatch.setattr(f"lancewal_core.{module}.check_written", lambda key, size: None)
     for put in (key, "_lancewal/a/b"):
         assert store.put_if_absent(put, large) == Stored()

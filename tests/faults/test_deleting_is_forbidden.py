@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.store.obstore import ObstoreStore
+from lancewal_core.store.folder import FolderStore
 from lancewal_reader.table import open_table
 from tests.support.pipeline import Pipeline, by_key
 
@@ -27,12 +27,12 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 
 def test_the_collector_says_so_and_all_else_goes_on(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(store: ObstoreStore, keys: Sequence[str]) -> None:
+    def forbidden(store: FolderStore, keys: Sequence[str]) -> None:
         raise StoreUnavailable(f"could not delete {keys[0]!r}: denied", object=keys[0])
 
     before = set(pipeline.objects(".arrow"))
     with monkeypatch.context() as patched:
-        patched.setattr(ObstoreStore, "delete", forbidden)
+        patched.setattr(FolderStore, "delete", forbidden)
         said = None
         for _ in range(3):
             pipeline.clock.ahead_s += HOUR_S

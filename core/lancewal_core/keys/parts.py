@@ -27,6 +27,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.keys.catalog import KeyPart
 from lancewal_core.keys.run import Entries, decode_part
 from lancewal_core.process.library_errors import first_line
+from lancewal_core.store.folder import opened_object
 from lancewal_core.store.object_store import ObjectStore
 
 _CHUNK = 1 << 20
@@ -71,7 +72,7 @@ class MappedParts:
                 known = self._known(part)
             if known is not None:
                 return known
-            entries = self._mapped(part) if self._root is None else self._mapped_there(part, self._root / part.object)
+            entries = self._mapped(part) if self._root is None else self._mapped_there(part, self._root)
             with self._lock:
                 self._keep(part, entries)
             return entries
@@ -94,13 +95,14 @@ class MappedParts:
             with self._lock:
                 self._keep(part, entries)
 
-    def _mapped_there(self, part: KeyPart, path: Path) -> Entries:
+    def _mapped_there(self, part: KeyPart, root: Path) -> Entries:
         try:
-            _check_file(path, part)
-            with pa.memory_map(str(path)) as file:
-                return decode_part(file.read_buffer(), part.object)
-        except FileNotFoundError as error:
-            raise _missing(part) from error
+            with opened_object(root, part.object) as opened:
+                if opened is None:
+                    raise _missing(part)
+                _check_file(opened, part)
+                with pa.memory_map(f"/dev/fd/{opened}") as file:  # by its path another file may be there by now
+                    return decode_part(file.read_buffer(), part.object)
         except OSError as error:
             raise ObjectCorrupt(
                 f"{part.object}, a part of the key index, cannot be read: {first_line(error)}", object=part.object
@@ -146,9 +148,9 @@ def fetch(store: ObjectStore, part: KeyPart) -> bytes:
     return data
 
 
-def _check_file(path: Path, part: KeyPart) -> None:
+def _check_file(opened: int, part: KeyPart) -> None:
     """Read in chunks, so that checking takes no memory."""
-    with path.open("rb") as file:
+    with open(opened, "rb", closefd=False) as file:
         crc32c = size = 0
         while chunk := file.read(_CHUNK):
             crc32c = google_crc32c.extend(crc32c, chunk)

@@ -1,7 +1,7 @@
 """What is kept of one region beside its log: the index of its generations, and their flushes.
 
 ``index`` is the value, ``transitions`` say how it may change, ``indexes`` read and swap it, many at a call; the bytes of all
-lie in ``pages``; ``history`` has what an index left behind.
+lie in ``pages``; ``history`` has what an index left behind, of many regions by a ``region_listing``.
 ``opened_table`` bundles all that a table's protocols use.
 ``flush`` makes a ``snapshot`` of each generation that has ended, many at a call, where memory has not its rows of the
 ``generation_entries`` in its log; what a flush says of itself is in ``flushes``;

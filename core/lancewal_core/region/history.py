@@ -30,8 +30,8 @@ from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, Plan
 from lancewal_core.ids import Generation, Making, Position, Region
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.region_listing import list_regions
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
-from lancewal_core.store.region_listing import list_regions
 from lancewal_core.table.watermarks import InForce
 
 _READS = 3

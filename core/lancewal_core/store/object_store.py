@@ -23,10 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
-from lancewal_core.errors import StoreUnavailable
+from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
 
 ANSWER_OBJECTS = 1000
 """That one answer of an S3 listing names: a longer listing is several requests, one behind the other."""
+_SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,11 @@ def put_own(store: ObjectStore, key: str, data: bytes, note: str = "") -> None:
     """``put_new`` at a key that is this try's alone: where another's object lies there, the next try has another key."""
     if isinstance(put_new(store, key, data, note), Lost):
         raise no_verdict(key, "another object lies there", note)
+
+
+def no_key(key: str) -> ObjectCorrupt:
+    """Guarantee 4."""
+    return ObjectCorrupt(f"{key[:_SHOWN]!r} cannot be the key of an object", object=key)
 
 
 def no_verdict(key: str, cause: str, note: str = "") -> StoreUnavailable:

@@ -1,4 +1,6 @@
-"""``ObjectStore`` over local folders and S3-compatible stores, by obstore.
+"""``ObjectStore`` over S3-compatible stores, and over local folders of files to load, by obstore.
+
+A table in a local folder has a store of its own (``folder``); ``open_store`` knows which.
 
 The same ``uri`` and ``options`` serve Lance: ``options`` are Lance's storage options (``aws_endpoint``,
 ``aws_access_key_id``, ``aws_region``, ``allow_http``, ...; all values are strings).
@@ -11,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import SplitResult
 
 import obstore
@@ -27,13 +29,14 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, S3Store
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
+from lancewal_core.errors import InvalidSettings, StoreUnavailable, TableMissing
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import files_address, split_address, table_address
+from lancewal_core.store.folder import FolderStore
 from lancewal_core.store.object_limits import check_size, check_written
-from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
+from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
 from lancewal_core.store.refusal import what_to_set
 
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
@@ -45,7 +48,6 @@ _NO_KEY = (ValueError, TypeError)
 """A key that the store's parser of paths refuses."""
 _NO_BUCKET = "<Code>NoSuchBucket</Code>"
 """S3's code for it, which comes as 404 like that for an object."""
-_SHOWN = 300
 _OUT_OF_RANGE = re.compile(r"range was invalid|\b416\b", re.IGNORECASE)
 """How a folder, and S3, refuse a range that begins behind an object's end."""
 # WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
@@ -62,7 +64,7 @@ would be an object that others know, at a number used before (``page_chain``).""
 
 
 class ObstoreStore:
-    """An object store rooted at a table's folder."""
+    """An object store rooted at a folder."""
 
     def __init__(self, store: Any, name: str, once: Callable[[], Any] | None = None) -> None:
         """``once`` makes the same with a client that repeats no request, once it is needed; None: none does."""
@@ -88,7 +90,7 @@ class ObstoreStore:
             self._check_bucket("read", key, error)
             return None
         except _NO_KEY as error:
-            raise _no_key(key) from error
+            raise no_key(key) from error
         except _NO_ANSWER as error:
             raise self._unavailable("read", key, error) from error
 
@@ -99,7 +101,7 @@ class ObstoreStore:
             self._check_bucket("read", key, error)
             return None
         except _NO_KEY as error:
-            raise _no_key(key) from error
+            raise no_key(key) from error
         except _NO_ANSWER as error:
             if _OUT_OF_RANGE.search(str(error)):
                 size = self.size(key)
@@ -117,7 +119,7 @@ class ObstoreStore:
                 return None
             raise self._unavailable("look at", key, error) from error
         except _NO_KEY as error:
-            raise _no_key(key) from error
+            raise no_key(key) from error
         except _NO_ANSWER as error:
             raise self._unavailable("look at", key, error) from error
 
@@ -130,7 +132,7 @@ class ObstoreStore:
         except (AlreadyExistsError, FileExistsError, PreconditionError):
             return Taken()
         except _NO_KEY as error:
-            raise _no_key(key) from error
+            raise no_key(key) from error
         except _NO_ANSWER as error:
             return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._name}: {self._told(error)}")
         return Stored(put["e_tag"])
@@ -157,7 +159,7 @@ class ObstoreStore:
             except (NotFoundError, FileNotFoundError):
                 continue
             except _NO_KEY as error:
-                raise _no_key(key) from error
+                raise no_key(key) from error
             except _NO_ANSWER as error:
                 raise self._unavailable("delete", key, error) from error
 
@@ -177,8 +179,8 @@ class ObstoreStore:
         return first_line(error) if folder else f"{first_line(error)}{what_to_set(str(error))}"
 
 
-def _no_key(key: str) -> ObjectCorrupt:
-    return ObjectCorrupt(f"{key[:_SHOWN]!r} cannot be the key of an object", object=key)
+TableStore: TypeAlias = ObstoreStore | FolderStore
+"""What ``open_store`` opens."""
 
 
 def local_folder(uri: str) -> Path | None:
@@ -187,25 +189,37 @@ def local_folder(uri: str) -> Path | None:
     return Path(parts.path if parts.scheme == "file" else uri).absolute() if parts.scheme in ("", "file") else None
 
 
-def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> ObstoreStore:
+def open_store(uri: str, options: Mapping[str, str] | None = None, *, create: bool = False) -> TableStore:
     """The store rooted at ``uri``: a local path, ``file://...`` or ``s3://bucket/prefix``.
 
     ``create`` makes a missing local folder.  Raises ``InvalidSettings`` for an address that ``table_address`` refuses.
     """
-    return _opened(uri, table_address(uri), options, create)
+    parts = table_address(uri)
+    path = local_folder(uri)
+    if path is None:
+        return _opened(uri, parts, options)
+    if create:
+        path.mkdir(parents=True, exist_ok=True)
+    _check_folder(path)
+    return FolderStore(path)
 
 
 def open_files(uri: str, options: Mapping[str, str] | None = None) -> ObstoreStore:
-    """The store rooted at a folder of files, in which Lance has no part: ``files_address``."""
-    return _opened(uri, files_address(uri), options, create=False)
-
-
-def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None, create: bool) -> ObstoreStore:
+    """The store rooted at a folder of files, in which Lance has no part: ``files_address``.  Links in it are followed."""
+    parts = files_address(uri)
     path = local_folder(uri)
-    if path is not None:
-        if not create and not path.is_dir():
-            raise TableMissing(f"there is no table at {path}: the folder does not exist")
-        return ObstoreStore(LocalStore(path, mkdir=create), str(path))
+    if path is None:
+        return _opened(uri, parts, options)
+    _check_folder(path)
+    return ObstoreStore(LocalStore(path), str(path))
+
+
+def _check_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise TableMissing(f"there is no table at {path}: the folder does not exist")
+
+
+def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> ObstoreStore:
     client: Any = {}
     config: Any = {}
     for key, value in (options or {}).items():

@@ -32,6 +32,7 @@ from lancewal_core import paths
 from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
 from lancewal_core.process.library_errors import no_way_in, way_on
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.store.folder import opened_folder
 from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored
 
 WRITERS = 8
@@ -86,16 +87,19 @@ def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
 
 def check_links(folder: Path, name: str) -> None:
     """Guarantee 3, for ``folder`` as it is; ``name`` is new.  What else goes wrong, the puts tell."""
-    whole, linked = folder / paths.probe(name), folder / paths.probe(f"{name}-link")
+    *folders, whole = paths.probe(name).split("/")
+    linked = f"{whole}-link"
     try:
-        whole.parent.mkdir(parents=True, exist_ok=True)
-        whole.touch(exist_ok=False)
-    except OSError:
-        return
-    try:
-        os.link(whole, linked)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
+        with opened_folder(folder, folders, make=True) as parent:
+            os.close(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=parent))
+            try:
+                os.link(whole, linked, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+            finally:
+                for made in (linked, whole):
+                    with contextlib.suppress(OSError):
+                        os.unlink(made, dir_fd=parent)
+    except (OSError, StoreUnavailable) as error:
+        if not isinstance(error, OSError) or error.errno not in _NO_LINKS:
             return
         raise StoreUnsafe(
             f"the file system of {folder} has no hard links ({error.strerror}): without them no object can be made that "
@@ -103,10 +107,6 @@ def check_links(folder: Path, name: str) -> None:
             "ext4, XFS or Btrfs, or on an S3 store",
             object=paths.probe(name),
         ) from error
-    finally:
-        for made in (linked, whole):
-            with contextlib.suppress(OSError):
-                made.unlink(missing_ok=True)
 
 
 def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:

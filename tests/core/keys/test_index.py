@@ -235,7 +235,7 @@ def test_a_part_that_the_system_refuses_to_read_is_said_and_scanned(
     pinned = table.context().table.newest()
     index = index_of(table, "mapped files", tmp_path / "parts")
     with monkeypatch.context() as patched:
-        patched.setattr("pathlib.Path.open" if refused == "open" else "pyarrow.memory_map", refuse)
+        patched.setattr(f"{parts_module.__name__}.opened_object" if refused == "open" else "pyarrow.memory_map", refuse)
         found = index.find(pinned, key_table(KEYS))
     assert found.uncovered == tuple(f.fragment_id for f in pinned.fragments())
     (part, *_) = table.store.list(paths.key_parts_prefix())
@@ -251,7 +251,7 @@ def test_a_folder_in_a_part_s_place_is_scanned_around(table: FlusherTable, tmp_p
     table.generation(0, upserts(range(5, 15), a=1))
     keys = index_of(table, "mapped files", tmp_path / "parts")
     (merge,) = table.round(context=replace(table.context(), keys=keys)).merges
-    assert f"{part.key}, a part of the key index, cannot be read" in merge.index_faults[0]
+    assert f"{part.key}, a part of the key index, is missing" in merge.index_faults[0]
     table.check()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.store.object_store import PutUnknown
-from lancewal_core.store.obstore import ObstoreStore, open_store
+from lancewal_core.store.obstore import TableStore, open_store
 
 
 class Answers404(BaseHTTPRequestHandler):
@@ -34,7 +34,7 @@ class Answers404(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def store() -> Iterator[ObstoreStore]:
+def store() -> Iterator[TableStore]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers404) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -45,7 +45,7 @@ def store() -> Iterator[ObstoreStore]:
         thread.join()
 
 
-def test_without_its_bucket_no_object_is_absent(store: ObstoreStore) -> None:
+def test_without_its_bucket_no_object_is_absent(store: TableStore) -> None:
     with pytest.raises(StoreUnavailable, match="could not read 'x'"):
         store.get("x")
     with pytest.raises(StoreUnavailable, match="could not read 'x'"):
@@ -54,7 +54,7 @@ def test_without_its_bucket_no_object_is_absent(store: ObstoreStore) -> None:
         store.size("x")
 
 
-def test_a_listing_and_a_put_get_no_verdict_from_it(store: ObstoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_and_a_put_get_no_verdict_from_it(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for code in ("NoSuchBucket", "NoSuchKey"):
         monkeypatch.setattr(Answers404, "code", code)
         with pytest.raises(StoreUnavailable, match="could not list"):
@@ -62,7 +62,7 @@ def test_a_listing_and_a_put_get_no_verdict_from_it(store: ObstoreStore, monkeyp
         assert isinstance(store.put_if_absent("x", b"1"), PutUnknown)
 
 
-def test_an_object_that_is_absent_is_absent(store: ObstoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_is_absent_is_absent(store: TableStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Answers404, "code", "NoSuchKey")
     for key in ("x", "NoSuchBucket/x"):
         assert store.get(key) is None

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.store.obstore import ObstoreStore, open_store
+from lancewal_core.store.obstore import ObstoreStore, open_files
 
 
 def test_an_object_that_vanishes_behind_the_refusal_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store(str(tmp_path), create=True)
+    store = open_files(str(tmp_path))
     store.put_if_absent("a", b"0123456789")
     size = ObstoreStore.size
 

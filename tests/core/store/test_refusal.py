@@ -11,7 +11,7 @@ import pytest
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.store.object_store import PutUnknown
-from lancewal_core.store.obstore import ObstoreStore, open_store
+from lancewal_core.store.obstore import TableStore, open_store
 from lancewal_core.store.refusal import what_to_set
 
 XML = '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{}</Code><Message>{}</Message><RequestId>1</RequestId></Error>'
@@ -45,12 +45,12 @@ def refusing(status: int, code: str, text: str) -> Iterator[str]:
             thread.join()
 
 
-def store_at(endpoint: str, **options: str) -> ObstoreStore:
+def store_at(endpoint: str, **options: str) -> TableStore:
     given = {"aws_access_key_id": "key", "aws_secret_access_key": "canary", "aws_region": "here", "allow_http": "true"}
     return open_store("s3://bucket/trips", {"aws_endpoint": endpoint, **given, **options})
 
 
-def refusals(store: ObstoreStore) -> tuple[str, str]:
+def refusals(store: TableStore) -> tuple[str, str]:
     """What a read and a put say."""
     with pytest.raises(StoreUnavailable) as raised:
         store.get("x")

@@ -185,8 +185,11 @@ def test_a_folder_without_hard_links_is_named_at_every_start(
 def test_another_error_of_a_link_says_nothing_of_the_file_system(
     tmp_path: Path, prove: Callable[..., None], no_links: Callable[[int], None], code: int
 ) -> None:
+    """The puts, which need links too, say what it is."""
     no_links(code)
-    prove(open_store(str(tmp_path)), StoreWay.of(str(tmp_path), None, {}))
+    error = StoreNotWritable if code == errno.EACCES else StoreUnavailable
+    with pytest.raises(error, match=f"took no object: .*{os.strerror(code)}"):
+        prove(open_store(str(tmp_path)), StoreWay.of(str(tmp_path), None, {}))
 
 
 def test_a_store_elsewhere_is_asked_for_no_link(prove: Callable[..., None], no_links: Callable[[int], None]) -> None:

@@ -42,7 +42,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import Pace
 from lancewal_core.settings.load import Settings
-from lancewal_core.store.obstore import ObstoreStore
+from lancewal_core.store.folder import FolderStore
 from lancewal_core.table.control import ControlReader, Service, pause, resume
 from lancewal_core.table.watermarks import TABLE_UUID, InForce, Watermark
 from lancewal_flusher.commit.send import Refused
@@ -431,14 +431,14 @@ def test_garbage_is_collected_while_something_always_waits(tmp_path: Path, monke
 
 def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     down = threading.Event()
-    read = ObstoreStore.get
+    read = FolderStore.get
 
-    def fail(self: ObstoreStore, key: str) -> bytes | None:
+    def fail(self: FolderStore, key: str) -> bytes | None:
         if down.is_set():
             raise StoreUnavailable("503")
         return read(self, key)
 
-    monkeypatch.setattr(ObstoreStore, "get", fail)
+    monkeypatch.setattr(FolderStore, "get", fail)
     monkeypatch.setattr(service, "PAUSE_S", 0.01)
     with serving(settings_of(table)) as port:
         wait_for(lambda: get(port, "/readyz")[0] == 200)
@@ -659,20 +659,20 @@ def test_a_store_that_is_silent_is_shown_while_a_round_waits_for_it(
     """Its requests hang, those of the round and those of the watch beside it; with the first answer it is over."""
     monkeypatch.setattr(service, "STORE", Pace(0.01, 0.3))
     answers = threading.Event()
-    got, listed = ObstoreStore.get, ObstoreStore.list
+    got, listed = FolderStore.get, FolderStore.list
 
-    def slow_get(self: ObstoreStore, key: str) -> bytes | None:
+    def slow_get(self: FolderStore, key: str) -> bytes | None:
         assert answers.wait(DEADLINE_S)
         return got(self, key)
 
-    def slow_list(self: ObstoreStore, *arguments: Any, **named: Any) -> Any:
+    def slow_list(self: FolderStore, *arguments: Any, **named: Any) -> Any:
         assert answers.wait(DEADLINE_S)
         return listed(self, *arguments, **named)
 
     with serving(settings_of(table)) as port:
         wait_for(lambda: get(port, "/readyz") == (200, "ok\n"))
-        monkeypatch.setattr(ObstoreStore, "get", slow_get)
-        monkeypatch.setattr(ObstoreStore, "list", slow_list)
+        monkeypatch.setattr(FolderStore, "get", slow_get)
+        monkeypatch.setattr(FolderStore, "list", slow_list)
         wait_for(lambda: "store_unavailable: the store at " in get(port, "/readyz")[1])
         assert get(port, "/livez")[0] == 200
         answers.set()

@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreUnavailable, VersionGone
+from lancewal_core.errors import LancewalError, LinkRefused, ObjectCorrupt, StoreUnavailable, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.json_object import JsonFault, JsonObject
@@ -57,8 +57,11 @@ class Branches:
         ]
 
     def fault(self) -> ObjectCorrupt | None:
-        if not self._objects().list(paths.REFS, limit=1):
-            return None
+        try:
+            if not self._objects().list(paths.REFS, limit=1):
+                return None
+        except LinkRefused as error:
+            return self._fault([str(error.where["object"])], error)
         opened = self._newest()
         reason: Exception | None = None
         for _ in range(_LOOKS):

@@ -35,7 +35,8 @@ from lancewal_core.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import table_address
-from lancewal_core.store.obstore import ObstoreStore, local_folder, open_store
+from lancewal_core.store.folder import refuse_links
+from lancewal_core.store.obstore import TableStore, local_folder, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
 from lancewal_core.table.lance.deletions import DeletionFiles
@@ -86,7 +87,8 @@ longer than to copy what lies in between.  (1,000 rows of 5 M, seven columns: 60
 
 class LanceTable:
     """The data set at ``uri``; ``options`` are Lance storage options.  Each version that is opened, to be read or committed
-    to, is ``BasePathsRefused`` unless its files lie in its own folder, or ``base_paths`` allows others."""
+    to, is ``BasePathsRefused`` unless its files lie in its own folder, or ``base_paths`` allows others, and ``LinkRefused``
+    where one of Lance's folders in it is a link."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse") -> None:
         table_address(uri)
@@ -95,7 +97,7 @@ class LanceTable:
         """In which all files must lie: of a branch the table's folder."""
         self._base_paths = base_paths
         self._options = dict(options or {})
-        self._store: ObstoreStore | None = None
+        self._store: TableStore | None = None
         self._deletions: DeletionFiles | None = None
         self._files: LanceFileSession | None = None
         self._row_files = RowFiles(uri, lambda: self.newest().dataset)
@@ -161,6 +163,7 @@ class LanceTable:
         return last if last is not None and last.version == version else self.at(version)
 
     def _pinned(self, opened: Any) -> LancePinnedTable:
+        self._refuse_links()
         if self._base_paths == "refuse":
             check_base_paths(opened, self._root)
         return LancePinnedTable(opened, self._deletion_files, self._file_session)
@@ -181,6 +184,7 @@ class LanceTable:
 
     def remove_versions(self, versions: Sequence[TableVersion]) -> None:
         opened = self.newest().dataset
+        self._refuse_links(below=True)  # Lance would delete what they lead to
         with reading(f"removing old versions of {self.uri}", names_nothing=True):
             opened.cleanup_old_versions(
                 versions=[int(version) for version in versions],
@@ -200,12 +204,14 @@ class LanceTable:
         return found
 
     def create_branch(self, name: str, version: TableVersion) -> bool:
+        self.branch(name)._refuse_links(below=True)
         return self._branches.create(name, version)
 
     def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
         self._branches.note(name, notes)
 
     def drop_branch(self, name: str) -> bool:
+        self.branch(name)._refuse_links(below=True)
         return self._branches.drop(name)
 
     def transaction(self, version: int) -> TransactionResult:
@@ -372,6 +378,14 @@ class LanceTable:
             return None
         return LancePinnedTable(opened, self._deletion_files, self._file_session)
 
+    def _refuse_links(self, *, below: bool = False) -> None:
+        """``LinkRefused`` where one of Lance's folders is a link; ``below``: where anything in them is.  Lance follows all."""
+        root = local_folder(self._root)
+        if root is not None:
+            inside = self.uri.removeprefix(self._root).strip("/")
+            folders = [f"{inside}/{part}" if inside else part for part in paths.LANCE_FOLDERS]
+            refuse_links(root, folders, below=below)
+
     def _file_session(self) -> LanceFileSession:
         """One for all files: a reader by its address makes a client of the store anew, 5 ms of CPU each."""
         if self._files is None:
@@ -379,7 +393,7 @@ class LanceTable:
                 self._files = LanceFileSession(self.uri, self._options)
         return self._files
 
-    def _objects(self) -> ObstoreStore:
+    def _objects(self) -> TableStore:
         if self._store is None:
             self._store = open_store(self.uri, self._options)
         return self._store

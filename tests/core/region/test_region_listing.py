@@ -6,8 +6,8 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.ids import Generation, Position, Region, TopicId
+from lancewal_core.region.region_listing import list_regions
 from lancewal_core.store.object_store import ANSWER_OBJECTS
-from lancewal_core.store.region_listing import list_regions
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 
 TOPIC = TopicId("topic-id-1")

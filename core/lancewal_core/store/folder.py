@@ -1,0 +1,273 @@
+"""``ObjectStore`` over a local folder.  No link inside the folder is followed.
+
+Who may write into a table's folder could put a link there that leads into another one, whose objects a process of this table
+would then read, list or delete.
+
+Guarantees, besides those of ``object_store``
+ 1. Each folder on the way to an object is opened from the one above it, and none that is a link.  What is opened stays that
+    folder, so a link that takes its place meanwhile changes nothing.
+ 2. ``LinkRefused`` names the link that was met on the way.  A listing says so of each link that it meets, since it cannot
+    tell what is missing in its answer.  ``delete`` of an object that is a link removes the link.
+ 3. The folder itself may be a link, or lie behind some.
+ 4. A put is staged as ``<name>#<number>`` beside its object, as Lance and obstore do; a listing leaves such names out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator, MutableSequence, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from lancewal_core.errors import LinkRefused, ObjectCorrupt, StoreUnavailable
+from lancewal_core.store.object_limits import check_size, check_written
+from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
+
+_ROOT = os.O_RDONLY | os.O_DIRECTORY
+_FOLDER = _ROOT | os.O_NOFOLLOW
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would be waited for
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_STAGED = re.compile(r"#\d+$")
+
+
+class FolderStore:
+    """Objects of the table in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, key: str) -> bytes | None:
+        with self._asked("read", key), opened_object(self._folder, key) as file:
+            if file is None:
+                return None
+            size = os.fstat(file).st_size
+            check_size(key, size)
+            return _read(file, 0, size)
+
+    def get_range(self, key: str, start: int, end: int) -> bytes | None:
+        with self._asked("read", key), opened_object(self._folder, key) as file:
+            return None if file is None else _read(file, start, min(end, os.fstat(file).st_size))
+
+    def size(self, key: str) -> int | None:
+        """Bytes of an object; None if there is no such object."""
+        with self._asked("look at", key), opened_object(self._folder, key) as file:
+            return None if file is None else os.fstat(file).st_size
+
+    def put_if_absent(self, key: str, data: bytes) -> PutOutcome:
+        check_written(key, len(data))
+        *folders, name = _parts(key)
+        try:
+            with opened_folder(self._folder, folders, make=True) as parent:
+                etag = _put(parent, name, data)
+        except FileExistsError:
+            return Taken()
+        except OSError as error:
+            _check_length(error, key)
+            return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._folder}: {error.strerror}")
+        return Stored(etag)
+
+    def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
+        found: list[ObjectInfo] = []
+        waiting = [prefix.rstrip("/")]
+        with self._asked("list", prefix):
+            while waiting:
+                folder = waiting.pop()
+                with suppress(FileNotFoundError):  # it is gone, or was never there
+                    found.extend(self._listed(folder, after or "", waiting))
+        return found
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            *folders, name = _parts(key)
+            with (
+                self._asked("delete", key),
+                suppress(FileNotFoundError),
+                opened_folder(self._folder, folders) as parent,
+            ):
+                os.unlink(name, dir_fd=parent)
+
+    def _listed(self, folder: str, after: str, folders: MutableSequence[str]) -> Iterator[ObjectInfo]:
+        """What lies in ``folder`` itself; adds to ``folders`` those in it."""
+        parts = _parts(folder) if folder else []
+        with opened_folder(self._folder, parts) as opened, os.scandir(opened) as entries:
+            for entry in entries:
+                name = entry.name
+                if not name.isascii() and not _is_text(name):
+                    continue
+                key = f"{folder}/{name}" if folder else name
+                if entry.is_symlink():
+                    raise _link(self._folder, key)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(key)
+                elif key > after and not _STAGED.search(name):
+                    with suppress(FileNotFoundError):
+                        about = entry.stat(follow_symlinks=False)
+                        yield ObjectInfo(key, about.st_size, about.st_mtime_ns // 1_000_000, _etag(about))
+
+    @contextmanager
+    def _asked(self, act: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            _check_length(error, key)
+            raise StoreUnavailable(
+                f"could not {act} {key!r} at {self._folder}: {type(error).__name__}: {error.strerror}", object=key
+            ) from error
+
+
+@contextmanager
+def opened_folder(root: Path, folders: Sequence[str], *, make: bool = False) -> Iterator[int]:
+    """Descriptor of the folder that these names lead to from ``root`` on; ``make``: those that are missing."""
+    try:
+        opened = os.open(root, _ROOT)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreUnavailable(f"there is no folder {root} any more: it was there when the table was opened") from error
+    try:
+        for depth, name in enumerate(folders):
+            below = _opened_below(opened, name, make, root, folders[: depth + 1])
+            os.close(opened)
+            opened = below
+        yield opened
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def opened_object(root: Path, key: str) -> Iterator[int | None]:
+    """Descriptor of the object with this key below ``root``; None if there is none."""
+    *folders, name = _parts(key)
+    try:
+        with opened_folder(root, folders) as parent:
+            file = os.open(name, _FILE, dir_fd=parent)
+    except FileNotFoundError:
+        file = None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link(root, key) from error
+        raise
+    if file is None:
+        yield None
+        return
+    try:
+        mode = os.fstat(file).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise ObjectCorrupt(f"{key} in {root} is neither a file nor a folder: it is not read", object=key)
+        yield file if stat.S_ISREG(mode) else None
+    finally:
+        os.close(file)
+
+
+def refuse_links(root: Path, folders: Sequence[str], *, below: bool = False) -> None:
+    """``LinkRefused`` where one of these folders is a link; ``below``: where anything in them is, at any depth."""
+    waiting = [folder.rstrip("/") for folder in folders]
+    while waiting:
+        folder = waiting.pop()
+        with suppress(FileNotFoundError), opened_folder(root, _parts(folder)) as opened:
+            if below:
+                waiting.extend(_folders_in(opened, root, folder))
+
+
+def _folders_in(opened: int, root: Path, folder: str) -> Iterator[str]:
+    with os.scandir(opened) as entries:
+        for entry in entries:
+            key = f"{folder}/{entry.name}"
+            if entry.is_symlink():
+                raise _link(root, key)
+            if entry.is_dir(follow_symlinks=False):
+                yield key
+
+
+def _opened_below(parent: int, name: str, make: bool, root: Path, folders: Sequence[str]) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        if not make:
+            raise
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+        return _opened_below(parent, name, False, root, folders)
+    except OSError as error:
+        # Refused in any case; which of the two it is, is for the message.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(parent, name):
+            raise _link(root, "/".join(folders)) from error
+        raise
+
+
+def _is_link(parent: int, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _link(root: Path, key: str) -> LinkRefused:
+    return LinkRefused(
+        f"{root}/{key} is a symbolic link: links inside a table's folder are not followed. Put what belongs there in its "
+        "place. To keep the table on another disk, make its whole folder the link",
+        object=key,
+    )
+
+
+def _put(parent: int, name: str, data: bytes) -> str:
+    """The entity tag; ``FileExistsError`` where an object has that name."""
+    staged, file = _staged(parent, name)
+    try:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(file, rest) :]
+            etag = _etag(os.fstat(file))
+        finally:
+            os.close(file)
+        os.link(staged, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+    finally:
+        with suppress(OSError):
+            os.unlink(staged, dir_fd=parent)
+    return etag
+
+
+def _staged(parent: int, name: str) -> tuple[str, int]:
+    number = 1
+    while True:
+        staged = f"{name}#{number}"
+        try:
+            return staged, os.open(staged, _NEW_FILE, 0o666, dir_fd=parent)
+        except FileExistsError:  # another writer's, or one that died
+            number += 1
+
+
+def _read(file: int, start: int, end: int) -> bytes:
+    parts: list[bytes] = []
+    while start < end and (data := os.pread(file, end - start, start)):
+        parts.append(data)
+        start += len(data)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _etag(about: os.stat_result) -> str:
+    """As obstore makes it."""
+    return f'"{about.st_ino:x}-{about.st_mtime_ns // 1000:x}-{about.st_size:x}"'
+
+
+def _parts(key: str) -> list[str]:
+    parts = key.split("/")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts) or _STAGED.search(key) or not _is_text(key):
+        raise no_key(key)
+    return parts
+
+
+def _is_text(name: str) -> bool:
+    """A name in a folder is bytes, which need not be UTF-8; no key of ours has others."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_length(error: OSError, key: str) -> None:
+    if error.errno == errno.ENAMETOOLONG:
+        raise no_key(key) from error
