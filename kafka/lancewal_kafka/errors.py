@@ -13,6 +13,7 @@ from lancewal_core.errors import (
     TopicMissing,
 )
 from lancewal_core.ids import Position
+from lancewal_core.process.library_errors import without_secrets
 
 UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED])
 """Errors of a batch that the client cannot unpack, whose checksum is wrong, or that has a form it does not know; their offset
@@ -108,4 +109,9 @@ def _text(error: BaseException) -> str:
     found = error_of(error)
     if found is None and isinstance(error, TimeoutError):
         return "no answer"
-    return (found.str() if found is not None else str(error)) or type(error).__name__
+    return (text_of(found) if found is not None else without_secrets(str(error))) or type(error).__name__
+
+
+def text_of(error: KafkaError) -> str:
+    """What librdkafka says."""
+    return without_secrets(error.str())

@@ -23,7 +23,7 @@ from lancewal_core.errors import KafkaUnavailable, RecordsUnreadable, RetentionL
 from lancewal_core.ids import Position, Region, position_after
 from lancewal_core.process.progress import step
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, Properties, kafka_at, lone_consumer_properties
-from lancewal_kafka.errors import UNREADABLE, explained, unreadable
+from lancewal_kafka.errors import UNREADABLE, explained, text_of, unreadable
 from lancewal_kafka.records import Records, as_records
 
 QUEUE_BYTES = 32 << 20
@@ -195,7 +195,7 @@ def _unreadable_batch(consumer: Consumer, region: Region, position: Position) ->
 def _unreadable(message: Message) -> str | None:
     """Why what lies there cannot be read; None of anything else."""
     error = message.error()
-    return error.str() if error is not None and error.code() in UNREADABLE else None
+    return text_of(error) if error is not None and error.code() in UNREADABLE else None
 
 
 def _is_record(message: Message, region: Region) -> bool:

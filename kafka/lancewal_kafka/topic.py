@@ -35,7 +35,7 @@ from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.progress import step
 from lancewal_core.table.contract import Contract
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, kafka_at
-from lancewal_kafka.errors import code_of, explained, forbidden, leaderless, not_accepted
+from lancewal_kafka.errors import code_of, explained, forbidden, leaderless, not_accepted, text_of
 from lancewal_kafka.unpacking import StoredBatches
 
 T = TypeVar("T")
@@ -269,7 +269,7 @@ class TopicInspector:
             self._admin.list_topics(timeout=_LEARN_S)
 
     def _hear(self, error: Any) -> None:
-        self._heard = error.str()
+        self._heard = text_of(error)
 
 
 def _check_right(described: Any, operation: AclOperation, what: str, topic: str) -> None:

@@ -22,7 +22,22 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 FILE_KEY = "canary-file-93ae"
 VARIABLE = "canary-variable-77c0"
 FOLDER = "canary-folder-e215"
-CANARIES = (PASSWORD, FILE_KEY, VARIABLE, FOLDER, "canary-broken-1", "canary-broken-2")
+OTHERS = {
+    "ssl.keystore.password": "canary-keystore-41d7",
+    "sasl.oauthbearer.client.secret": "canary-client-9c12",
+    "sasl.oauthbearer.config": "canary-config-55f0",
+}
+"""Of clients that go another way in: librdkafka takes them and has no use for them here."""
+CANARIES = (
+    PASSWORD,
+    FILE_KEY,
+    VARIABLE,
+    FOLDER,
+    "canary-broken-1",
+    "canary-broken-2",
+    "canary-key-6a3d",
+    *OTHERS.values(),
+)
 DEBUG = ("--log-level", "debug")
 
 
@@ -37,6 +52,7 @@ def client(tls: Certificates) -> dict[str, object]:
         "sasl.mechanism": "PLAIN",
         "sasl.username": "lancewal",
         "debug": "all",
+        **OTHERS,
     }
 
 
@@ -100,6 +116,8 @@ def test_no_secret_is_told_and_no_other_door_is_open(world: World, variables: di
     }
     for name, value in broken.items():
         assert run("config", "check", more={name: value}) != 0
+    assert run("ingest", "run", more={"LANCEWAL_KAFKA__OPTIONS__SSL_KEY_PEM": "canary-key-6a3d"}) == 2
+    assert "ssl.key.pem failed" in said[-1]
     refused = lancewal.start(
         *DEBUG,
         "ingest",

@@ -15,6 +15,7 @@ from lancewal_core.cli.named import partition_named
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say, say_json
 from lancewal_core.errors import ASKS_FOR_A_PERSON, BUG, InvalidInput
+from lancewal_core.process.library_errors import first_line
 
 if TYPE_CHECKING:
     from lancewal_audit.verify.report import Report
@@ -100,7 +101,7 @@ def command(
         if report is not None:
             _write(report, found)
     except (OSError, MemoryError, ArrowException) as error:
-        say(f"lancewal: not_compared: {type(error).__name__}: {error}{_hint(error)}", err=True)
+        say(f"lancewal: not_compared: {type(error).__name__}: {first_line(error)}{_hint(error)}", err=True)
         raise typer.Exit(ASKS_FOR_A_PERSON if isinstance(error, OSError | MemoryError) else BUG) from error
     from lancewal_audit.verify.report import report_text
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from lancewal_audit.repair.context import RepairContext
 from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, PlanStale
 from lancewal_core.ids import Region
+from lancewal_core.process.library_errors import first_line
 from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.index import GenerationRecord
@@ -56,7 +57,7 @@ def _stored(context: RepairContext, region: Region, record: GenerationRecord) ->
         return read_folded(context.store, context.table, snapshot, context.contract.rows), None
     except (LancewalError, pa.ArrowException, ValueError, OSError, RuntimeError) as error:
         # The store has just answered: what Lance cannot read now, it calls unavailable whatever is wrong with it.
-        return None, str(error).splitlines()[0][:300]
+        return None, first_line(error)
 
 
 def _expected(context: RepairContext, region: Region, record: GenerationRecord) -> tuple[Folded | None, str | None]:

@@ -1,6 +1,7 @@
 """Logs on stderr: JSON lines, and on a terminal lines for people.
 
-Guarantee: what comes from outside moves no cursor and fakes no line, in either form (``output``).
+Guarantee: what comes from outside moves no cursor and fakes no line, in either form (``output``), and what libraries
+say shows no secret (``without_secrets``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lancewal_core.cli.output import one_line
 from lancewal_core.cli.progress_line import ProgressLine
 from lancewal_core.cli.unused_imports import without_rich
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.progress import listen
 
 
@@ -50,6 +52,7 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        _of_tracebacks,
     ]
     structlog.configure(
         processors=[*shared, renderer],
@@ -76,9 +79,15 @@ def _stderr() -> tuple[TextIO, bool]:
     return cast("TextIO", line), True
 
 
+def _of_tracebacks(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    if "exception" in line:
+        line["exception"] = without_secrets(str(line["exception"]))
+    return line
+
+
 def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Of libraries the text is the ``message``, and there is no ``event``; what our own log by ``logging`` is declared."""
-    line["message"] = line.pop("event")
+    line["message"] = without_secrets(line.pop("event"))
     return {**line, **getattr(line["_record"], "lancewal", {})}
 
 

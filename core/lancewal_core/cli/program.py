@@ -28,6 +28,7 @@ from lancewal_core.cli.output import say
 from lancewal_core.cli.unused_imports import without_pandas
 from lancewal_core.errors import BUG, ActionNeeded, LancewalError
 from lancewal_core.process import failpoints
+from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.stop_signals import end_process
 
 GROUP = "lancewal.commands"
@@ -158,7 +159,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException:  # also a panic of a library in Rust, which is no Exception
-        traceback.print_exc()
+        say(without_secrets(traceback.format_exc()).rstrip(), err=True)
         return BUG
     return 0
 

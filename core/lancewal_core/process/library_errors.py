@@ -16,6 +16,8 @@ _S3_ANSWER = re.compile(r"<\?xml.*?</Error>|<Error>.*?</Error>", re.DOTALL)
 _S3_PART = re.compile(r"<(?P<name>Code|Message)>(?P<text>.*?)</(?P=name)>", re.DOTALL)
 _URL_USER = re.compile(r"(\w+://)[^/@\s]+@")
 _URL_QUERY = re.compile(r"(\w+://[^\s?'\"]*\?)[^\s)'\"]+")
+_TOKEN_CONFIG = re.compile(r'(sasl\.oauthbearer\.config beginning at: )[^"\n]+')
+"""librdkafka shows the rest of the property from where it does not understand it."""
 _UNSENT = "error sending request"
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
 """Lance ends its line there."""
@@ -32,8 +34,8 @@ _NO_WAY_IN = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """``text``, with ``***`` for the user information and the query of each address in it."""
-    return _URL_QUERY.sub(r"\g<1>***", _URL_USER.sub(r"\g<1>***@", text))
+    """A library's ``text``, with ``***`` for the user information and the query of each address in it, and for a property."""
+    return _TOKEN_CONFIG.sub(r"\g<1>***", _URL_QUERY.sub(r"\g<1>***", _URL_USER.sub(r"\g<1>***@", text)))
 
 
 def first_line(error: BaseException) -> str:

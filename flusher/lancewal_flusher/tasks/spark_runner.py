@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import LancewalError, SparkJobFailed, SparkStopped, StoreUnavailable, or_raised
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.library_errors import first_line, without_secrets
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.lance.base_paths import BasePaths
@@ -147,4 +147,4 @@ def _failed(session: SparkSession, work: Work, error: Exception) -> LancewalErro
 def _reason(error: Exception) -> str:
     """The last line of a Python error in a task, else Spark's first line."""
     raised = [line.strip() for line in str(error).splitlines() if _PYTHON_ERROR.match(line.strip())]
-    return raised[-1][:_REASON_MAX] if raised else first_line(error)
+    return without_secrets(raised[-1])[:_REASON_MAX] if raised else first_line(error)

@@ -44,11 +44,12 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # i
 from lancewal_core.errors import Fenced, KafkaUnavailable, LancewalError, TopicTruncated, or_raised
 from lancewal_core.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.process.library_errors import without_secrets
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
 from lancewal_ingest.kafka.statistics import INTERVAL_MS, ClientFigures, client_figures
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, bounded_consumer_properties
-from lancewal_kafka.errors import UNREADABLE, code_of, explained, not_accepted, unreadable
+from lancewal_kafka.errors import UNREADABLE, code_of, explained, not_accepted, text_of, unreadable
 from lancewal_kafka.records import PARTITION, Records, by_partition
 from lancewal_kafka.retention import KafkaCompaction
 from lancewal_kafka.topic import TopicFacts, TopicInspector
@@ -71,7 +72,7 @@ _NO_EPOCH = -1
 
 
 def _unreported(act: str, cause: object) -> None:
-    IngestEvents().operation_failed(operation=act, error=str(cause))
+    IngestEvents().operation_failed(operation=act, error=without_secrets(str(cause)))
 
 
 class ConfluentSource:
@@ -405,19 +406,19 @@ class ConfluentSource:
                 if PARTITION(message) not in self._unreadable:
                     good.append(message)
             elif error.code() in UNREADABLE and PARTITION(message) in self._next:
-                self._unreadable.setdefault(PARTITION(message), error.str())
+                self._unreadable.setdefault(PARTITION(message), text_of(error))
             elif _unreleased(error) or self._renew_at is not None:
                 self._renew_at = self._renew_at or self._clock.monotonic() + RENEW_S
             elif error.fatal() or error.code() == KafkaError._FATAL:
                 self._fatal = error
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 if PARTITION(message) in self._next:
-                    self._out_of_range[PARTITION(message)] = error.str()
+                    self._out_of_range[PARTITION(message)] = text_of(error)
             elif error.code() != KafkaError._PARTITION_EOF:
                 self._report("kafka", error)
         if self._fatal is not None:
             raise Fenced(
-                f"the Kafka client of topic {self._topic} cannot go on: {self._fatal.str()}. If another process has "
+                f"the Kafka client of topic {self._topic} cannot go on: {text_of(self._fatal)}. If another process has "
                 "the same group.instance.id, stop one of them; this process ends and may be started again",
                 topic=self._topic,
             )

@@ -15,6 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import Position, Region
 from lancewal_core.process.clock import Clock
+from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
@@ -129,11 +130,13 @@ class IngestMetrics(ServiceMetrics):
 
     def failed(self, act: str, cause: object) -> None:
         self._shown.failures.labels(act).inc()
-        kind = cause.kind if isinstance(cause, LancewalError) else "fault"
+        kind, text = (
+            (cause.kind, str(cause)) if isinstance(cause, LancewalError) else ("fault", without_secrets(str(cause)))
+        )
         if act == "append":
-            self.append_failed = Failure(kind, f"{kind}: {cause}")
+            self.append_failed = Failure(kind, f"{kind}: {text}")
         if self._to_be_logged(act):
-            self.events.operation_failed(operation=act, kind=kind, error=str(cause))
+            self.events.operation_failed(operation=act, kind=kind, error=text)
 
     def memory(self, used: int, paused: bool) -> None:
         self._shown.memory_bytes.set(used)

@@ -50,3 +50,19 @@ def test_a_form_that_is_asked_for_is_taken_anywhere(
     monkeypatch: pytest.MonkeyPatch, form: LogFormat, json: bool
 ) -> None:
     assert [line.startswith("{") for line in logged(monkeypatch, form)] == [json, json]
+
+
+@pytest.mark.parametrize("form", [LogFormat.JSON, LogFormat.TEXT])
+def test_what_libraries_say_shows_no_secret(monkeypatch: pytest.MonkeyPatch, form: LogFormat) -> None:
+    """In lines of their own, and in tracebacks of ours and of theirs."""
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    configure_logging(LogLevel.INFO, form)
+    try:
+        raise OSError("no answer of https://user:canary-1@host/a?sig=canary-2")
+    except OSError:
+        structlog.get_logger().info("failed", message="It failed.", exc_info=True)
+        logging.getLogger("library").exception("at %s", "https://host/b?sig=canary-3")
+    assert "canary" not in written.getvalue()
+    assert written.getvalue().count("OSError: no answer of https://***@host/a?***") == 2
+    assert "https://host/b?***" in written.getvalue()
