@@ -29,8 +29,16 @@ NAMES = (
     "(a)",
     "NULL",
     "1",
+    "_id",
+    "_airbyte_raw_id",
+    "__op",
+    "a b c",
+    "\U0001f986",
+    "twin",
+    "Twin",
+    "TWIN",
 )
-REFUSED = tuple(n for n in NAMES if not n or n[0] == "_" or n == "*" or any(c in ".`\x00" for c in n))
+REFUSED = tuple(n for n in NAMES if not n or n in ("_rowid", "_op") or n == "*" or any(c in ".`\x00" for c in n))
 
 
 @pytest.mark.parametrize("name", REFUSED, ids=ascii)
