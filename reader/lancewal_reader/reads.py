@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from threading import Lock
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -158,6 +158,12 @@ class Reads:
         self._kept: _Kept | None = None
         self._told = LeftOut()
         """Said last: a reader that looks again says it once."""
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInput(
+            "an open table and its rows cannot be pickled: they have threads and connections of this process. Send the "
+            "table's address, and open it there. With str(rows.receipt) as `at` it reads the same rows"
+        )
 
     @property
     def contract(self) -> Contract:

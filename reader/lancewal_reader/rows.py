@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.schema import alike_but_for_case
 from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.forms.pandas_frames import Dtypes, pandas_frame
 from lancewal_reader.point.receipt import Receipt
@@ -69,8 +70,16 @@ class Rows:
         return to_polars(self.to_arrow())
 
     def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
-        """The rows as a relation of DuckDB, in a connection of its own or in this one; each query of it reads them again."""
+        """The rows as a relation of DuckDB, in a connection of its own or in this one; each query of it reads them again.
+
+        ``InvalidInput`` where names differ in case alone: DuckDB would read one column for the other."""
         duck = library("duckdb", "to_duckdb")
+        alike = alike_but_for_case(self.schema)
+        if alike:
+            raise InvalidInput(
+                f"to_duckdb(): DuckDB does not tell {alike} apart. Read one of them by columns=, or rename them by "
+                "to_arrow().rename_columns(...)"
+            )
         return (duck.connect() if connection is None else connection).from_arrow(self)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -314,6 +316,42 @@ def test_duckdb_reads_the_same_rows_at_each_query(pipeline: Pipeline, monkeypatc
         assert opened == ["again"] * 3, "a query opens one stream"
         connection.register("rows", table.scan())
         assert connection.sql("SELECT count(*) FROM rows").fetchall() == [(len(pipeline.oracle),)]
+
+
+def test_duckdb_is_not_given_names_that_it_mixes_up(tmp_path: Path) -> None:
+    columns = pa.schema(
+        [*KEY, ("a", pa.int64()), ("A", pa.int64()), ("st", pa.struct([("x", pa.int8()), ("X", pa.int8())]))]
+    )
+    pipeline = Pipeline(tmp_path, columns, partitions=1)
+    pipeline.upsert("r", 1, a=1, A=100, st={"x": 1, "X": 2})
+    pipeline.merge_all()
+    pipeline.upsert("r", 2, a=2, A=200, st={"x": 3, "X": 4})
+    pipeline.ingest()
+    table = open_table(pipeline.uri)
+    assert by_key(table.to_arrow()) == pipeline.oracle
+    assert [table.count_rows(sql) for sql in ("a = 2", "A = 2", "A = 200", "st.x = 3", "st.X = 3")] == [1, 0, 1, 1, 0]
+    with duckdb.connect() as connection:  # what DuckDB makes of such rows
+        assert connection.from_arrow(table.to_arrow(["a", "A"])).aggregate('sum("A")').fetchall() == [(3,)]
+    with pytest.raises(InvalidInput, match=r"DuckDB does not tell 'a' and 'A', 'st\.x' and 'st\.X' apart"):
+        table.to_duckdb()
+    assert table.to_duckdb(["id", "A"]).aggregate('sum("A")').fetchall() == [(300,)]
+    renamed = table.to_arrow(["a", "A"]).rename_columns(["a", "b"])
+    assert duckdb.from_arrow(renamed).aggregate("sum(a), sum(b)").fetchall() == [(3, 300)]
+    pipeline.close()
+
+
+@pytest.mark.parametrize("use", [pickle.dumps, copy.deepcopy])
+def test_what_is_open_is_not_sent_to_another_process(pipeline: Pipeline, use: Callable[[object], object]) -> None:
+    pipeline.produce(20)
+    pipeline.ingest()
+    table = open_table(pipeline.uri)
+    rows = table.scan()
+    for opened in (table, rows, {"dataset": [table]}):
+        with pytest.raises(InvalidInput, match="Send the table's address, and open it there"):
+            use(opened)
+    sent = pickle.loads(pickle.dumps((table.uri, str(rows.receipt), rows.receipt)))
+    assert by_key(open_table(sent[0]).to_arrow(at=sent[1])) == by_key(rows.to_arrow()) == pipeline.oracle
+    assert sent[2] == rows.receipt
 
 
 @pytest.mark.parametrize("name", ["polars", "duckdb", "pandas"])

@@ -7,15 +7,21 @@ Guarantees
  1. What is printed has no control character (C0, DEL, C1), no sign that changes the direction of text, no line break but those
     of the command itself, no half of a surrogate pair.  Everything else is printed as it is.
  2. JSON stays the same JSON.
+ 3. What stdout does not take is an error that says so, and no traceback.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 
 import typer
+
+from lancewal_core.errors import InvalidInput
 
 _OBEYED = (
     "\x00-\x1f\x7f-\x9f"  # control characters
@@ -45,12 +51,30 @@ def json_text(text: str) -> str:
 
 def say(text: str, *, err: bool = False) -> None:
     """Print lines."""
-    typer.echo(many_lines(text), err=err)
+    with nullcontext() if err else stdout_taken():
+        typer.echo(many_lines(text), err=err)
 
 
 def say_json(content: object) -> None:
     """Print a value of JSON: a line for each member."""
-    typer.echo(json_text(json.dumps(content, indent=1)))
+    with stdout_taken():
+        typer.echo(json_text(json.dumps(content, indent=1)))
+
+
+@contextmanager
+def stdout_taken() -> Iterator[None]:
+    """``InvalidInput`` where stdout does not take what is written to it, say a file on a full disk."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # whoever read it has enough; click ends the command in silence
+    except OSError as error:
+        # Else Python tries to write the rest once more at the end of the process, and says so in words of its own.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise InvalidInput(
+            f"stdout: {error.strerror or error}. The output is cut off: write it to another place, and run this again"
+        ) from error
 
 
 def aligned(rows: Sequence[Sequence[str]], figures: Collection[int] = ()) -> list[str]:

@@ -35,7 +35,7 @@ def use_threads() -> None:
     if _lost:
         raise ProcessForked(
             "this process was forked off one that had used lancewal, whose threads it does not have. Start it by spawn or "
-            "forkserver (multiprocessing.set_start_method), or open tables in the child alone"
+            "forkserver (multiprocessing.set_start_method) and open tables in it, or open tables in the child alone"
         )
     _used = True
 

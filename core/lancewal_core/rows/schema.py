@@ -15,6 +15,7 @@ included, in ``ceil(columns / 8)`` bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -109,6 +110,25 @@ _RESERVED_PREFIX = "_row"
 def is_reserved(name: str) -> bool:
     """Return whether no column of a table may have this name."""
     return name.lower() in RESERVED_NAMES or name.lower().startswith(_RESERVED_PREFIX)
+
+
+def alike_but_for_case(fields: Iterable[pa.Field], within: str = "") -> str:
+    """Name the columns, and the members of one struct, whose names differ in upper and lower case alone; empty if none do.
+
+    lancewal and Lance tell them apart.  DuckDB reads one for the other without a word, and Spark refuses both."""
+    seen: dict[str, str] = {}
+    found = []
+    for field in fields:
+        name = f"{within}{field.name}"
+        other = seen.setdefault(field.name.lower(), name)
+        if other != name:
+            found.append(f"{other!r} and {name!r}")
+        item = field.type
+        while pa.types.is_list(item):
+            item = item.value_type
+        if pa.types.is_struct(item):
+            found.append(alike_but_for_case(item, f"{name}."))
+    return ", ".join(filter(None, found))
 
 
 def check_row_schema(rows: RowSchema) -> None:

@@ -37,7 +37,14 @@ from lancewal_flusher.define.register import (
     register,
     store_error,
 )
-from lancewal_flusher.define.topic import brokers_of, check_carries, no_dead_letter_topic, no_warning, unpacks_unseen
+from lancewal_flusher.define.topic import (
+    brokers_of,
+    check_carries,
+    names_alike,
+    no_dead_letter_topic,
+    no_warning,
+    unpacks_unseen,
+)
 from lancewal_flusher.define.unique_keys import check_unique_keys
 
 if TYPE_CHECKING:
@@ -79,7 +86,8 @@ def attach_table(
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
     check_unique_keys(pinned, rows)
-    for text in filter(None, (unpacks_unseen(topic), no_dead_letter_topic(inspector, settings.table.dead_letters))):
+    letters = no_dead_letter_topic(inspector, settings.table.dead_letters)
+    for text in filter(None, (names_alike(rows), unpacks_unseen(topic), letters)):
         warn(text)
     nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
     if look_only:

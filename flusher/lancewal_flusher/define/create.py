@@ -41,7 +41,14 @@ from lancewal_flusher.define.register import (
     register,
     store_error,
 )
-from lancewal_flusher.define.topic import brokers_of, check_carries, no_dead_letter_topic, no_warning, unpacks_unseen
+from lancewal_flusher.define.topic import (
+    brokers_of,
+    check_carries,
+    names_alike,
+    no_dead_letter_topic,
+    no_warning,
+    unpacks_unseen,
+)
 
 if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicInspector
@@ -79,7 +86,8 @@ def create_table(
     topic = inspector.describe(settings.table.topic)
     check_carries(topic, rows, settings.table)
     start = inspector.starts(topic, settings.table.start)
-    warnings = unpacks_unseen(topic), no_dead_letter_topic(inspector, settings.table.dead_letters)
+    letters = no_dead_letter_topic(inspector, settings.table.dead_letters)
+    warnings = names_alike(rows), unpacks_unseen(topic), letters
     if look_only:
         for text in filter(None, warnings):
             warn(text)

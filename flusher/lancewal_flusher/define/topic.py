@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import KafkaForbidden, TopicMissing, TopicUnsuitable
-from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.schema import RowSchema, alike_but_for_case
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 
@@ -41,6 +41,17 @@ def unpacks_unseen(topic: TopicState) -> str | None:
     return (
         f"topic {topic.topic!r} has compression.type={compression}: {found}. Where producers are not trusted set it to "
         "uncompressed: max.message.bytes then counts unpacked bytes"
+    )
+
+
+def names_alike(rows: RowSchema) -> str | None:
+    """Return a warning where names differ in case alone: what lancewal hands rows to may mix such columns up."""
+    alike = alike_but_for_case(rows.columns)
+    if not alike:
+        return None
+    return (
+        f"the names {alike} differ in upper and lower case alone. Spark refuses to select such a column, and DuckDB reads one "
+        "for the other without an error: choose names that differ otherwise"
     )
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, assert_never
 
-from lancewal_core.cli.output import aligned, json_text, one_line
+from lancewal_core.cli.output import aligned, json_text, one_line, stdout_taken
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -40,12 +40,16 @@ class Destination:
     guard_formulas: bool
 
     def __post_init__(self) -> None:
+        if self.to is None and sys.stdout is None:
+            raise InvalidInput("stdout is closed: name a file by --to")
         if self.output is RowOutput.ARROW and self.to is None and sys.stdout.isatty():
             raise InvalidInput("--output arrow writes bytes: name a file by --to, or redirect stdout")
 
     def write(self, rows: pa.RecordBatchReader) -> None:
         if self.to is None:
-            _write(rows.schema, rows, self.output, sys.stdout.buffer, self.guard_formulas)
+            with stdout_taken():
+                _write(rows.schema, rows, self.output, sys.stdout.buffer, self.guard_formulas)
+                sys.stdout.buffer.flush()
             return
         try:
             with self.to.open("wb") as file:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidSchema
-from lancewal_core.rows.schema import SYSTEM_FIELDS, Op, RowSchema, check_row_schema
+from lancewal_core.rows.schema import SYSTEM_FIELDS, Op, RowSchema, alike_but_for_case, check_row_schema
 from lancewal_reader.table import open_table
 from tests.ingest.decode.json.cases import Ways, records
 from tests.support.flusher_tables import KeyedTable, Operation
@@ -83,3 +83,22 @@ def test_names_that_lance_does_not_read_back_are_refused(name: str) -> None:
 
 def test_every_system_column_is_in_the_list_of_this_test() -> None:
     assert {field.name for field in SYSTEM_FIELDS} <= set(RESERVED)
+
+
+MEMBERS = pa.struct([("x", pa.int64()), ("X", pa.int64())])
+
+
+@pytest.mark.parametrize(
+    ("columns", "alike"),
+    [
+        ([("a", pa.int64()), ("b", MEMBERS.field(0).type), ("e\u0301", pa.int64()), ("\u00e9", pa.int64())], ""),
+        ([("a", pa.int64()), ("x", pa.struct([("a", pa.int64())])), ("y", pa.struct([("A", pa.int64())]))], ""),
+        ([("a", pa.int64()), ("A", pa.int64())], "'a' and 'A'"),
+        ([("id", pa.int64()), ("Id", pa.int64()), ("ID", pa.int64())], "'id' and 'Id', 'id' and 'ID'"),
+        ([("st", MEMBERS)], "'st.x' and 'st.X'"),
+        ([("l", pa.list_(pa.list_(MEMBERS))), ("L", pa.int64())], "'l.x' and 'l.X', 'l' and 'L'"),
+        ([("st", pa.struct([("in", MEMBERS)]))], "'st.in.x' and 'st.in.X'"),
+    ],
+)
+def test_names_that_differ_in_case_alone_are_named(columns: list[tuple[str, pa.DataType]], alike: str) -> None:
+    assert alike_but_for_case(pa.schema(columns)) == alike

@@ -32,6 +32,7 @@ from lancewal_core.errors import (
     TopicUnsuitable,
 )
 from lancewal_core.ids import TableVersion
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import KafkaSettings, StorageSettings
@@ -45,7 +46,7 @@ from lancewal_demo.stack.ports import free_ports
 from lancewal_flusher.commands.table import app
 from lancewal_flusher.define import register as register_module
 from lancewal_flusher.define.create import create_table
-from lancewal_flusher.define.topic import unpacks_unseen
+from lancewal_flusher.define.topic import names_alike, unpacks_unseen
 from lancewal_kafka.topic import TopicInspector
 from tests.flusher.table_settings import COLUMNS, content, make_topic, table_settings
 
@@ -240,6 +241,14 @@ def test_what_batches_unpack_to_is_not_limited(
     said = unpacks_unseen(inspector.describe(topic_name))
     assert (said is not None) == warned
     assert said is None or f"compression.type={compression}" in said
+
+
+def test_names_that_differ_in_case_alone() -> None:
+    columns = pa.schema([("id", pa.int64()), ("status", pa.string()), ("Status", pa.string())])
+    said = names_alike(RowSchema(columns, ("id",), ("id",)))
+    assert said is not None
+    assert "'status' and 'Status' differ in upper and lower case alone" in said
+    assert names_alike(RowSchema(columns.remove(1), ("id",), ("id",))) is None
 
 
 @pytest.mark.parametrize("named", ["", "letters"])

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +19,13 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput, SearchUnsupported, TokenTimeout
 from lancewal_reader.commands import count, get, search
 from lancewal_reader.commands.read import command
+from lancewal_reader.forms.row_output import Destination, RowOutput
 from lancewal_reader.point.receipt import Receipt, receipt_of
+from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key
 
 app = typer.Typer()
@@ -350,3 +354,25 @@ def test_search_by_bits_that_records_brought(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(SearchUnsupported, match="'bits' has binary vectors: use 'hamming'"):
         run(made, *asked, "--metric", "cosine")
     made.close()
+
+
+@pytest.mark.parametrize("output", RowOutput)
+def test_a_stdout_that_takes_no_more_is_named(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, output: RowOutput
+) -> None:
+    rows = open_table(pipeline.uri).scan()
+    with open("/dev/full", "w", encoding="utf-8") as full, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", full)
+        with pytest.raises(InvalidInput, match=r"stdout: No space left on device\. The output is cut off"):
+            Destination(output, None, False).write(rows.to_reader())
+    with open("/dev/full", "w", encoding="utf-8") as full, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", full)
+        with pytest.raises(InvalidInput, match="stdout: No space left on device"):
+            say("7")
+
+
+def test_a_stdout_that_is_closed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(InvalidInput, match="stdout is closed: name a file by --to"):
+        Destination(RowOutput.CSV, None, False)
+    say("7")  # as before, no error: a service may run without
