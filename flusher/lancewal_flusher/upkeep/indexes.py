@@ -126,6 +126,9 @@ def extend_indexes(
                     IndexRefused(work.name, f"it is built anew once a tenth of the rows wait: {far.text}", far=far)
                 )
             continue
+        if isinstance(outcome, CommitLost) and work.unindexed_rows == rows:
+            # Lance cannot extend the index of a struct's member that covers no row.
+            outcome = _indexed(context, partial(context.table.rebuild_index, work.name))
         extended = IndexExtended(work.name, pinned.version, work.unindexed_rows, work.merged_segments)
         results.append(_result(work.name, outcome, extended))
         # One that fails keeps no other from its turn.
