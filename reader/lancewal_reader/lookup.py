@@ -115,8 +115,11 @@ class KeyLookup:
         opened, root = self._opened, local_folder(self._uri)
         folder = root
         if folder is None:
-            folder = Path(tempfile.mkdtemp(prefix=f"lancewal-lookup-{os.getpid()}-"))
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            try:
+                folder = Path(tempfile.mkdtemp(prefix=f"lancewal-lookup-{os.getpid()}-"))
+                weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            except OSError:  # none that can be written, as in a container whose file system is read-only
+                folder = Path(os.devnull)  # takes no part: each is read from memory
         parts = MappedParts(opened.store, root, folder, _PARTS_BYTES_MAX)
         return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, opened.tasks)
 

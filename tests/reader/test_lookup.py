@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -458,3 +459,22 @@ def test_a_local_table_takes_no_folder_for_temporary_files(
     table = merged_table(pipeline)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     assert table.get([("r1", 7)]).to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("none", ["none/at/all", ""])
+def test_where_no_file_can_be_written_parts_are_read_from_memory(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, none: str
+) -> None:
+    """As in a container whose file system is read-only; a folder as a far store has none."""
+
+    def refused(**_: object) -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(lookup, "local_folder", lambda uri: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / none))
+    if not none:
+        monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    table = merged_table(pipeline)
+    assert table.get([("r1", 7)]).to_arrow().num_rows == 1
+    assert table.count_rows() == len(pipeline.oracle)
+    assert not list(tmp_path.glob("lancewal-lookup-*"))
