@@ -383,23 +383,25 @@ def test_an_index_of_a_member_that_covers_no_row_is_extended(tmp_path: Path, kin
 
     def merge(*ids: int) -> None:
         rows = {id: {"x": id, "y": f"word{id}", "inner": {"z": id % 5}} for id in ids}
-        table.generation(0, [Operation(Op.UPSERT, (id,), {"st": st}) for id, st in rows.items()])
-        table.round()
+        members_of.generation(0, [Operation(Op.UPSERT, (id,), {"st": st}) for id, st in rows.items()])
+        members_of.round()
 
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("st", MEMBERS)])
-    table = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
+    members_of = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",))
     if covers == "rows that are gone":
         merge(*range(50))
     members = ["st.y"] if kind == "NGRAM" else ["st.x", "st.inner.z"]
     for member in members:
-        table.dataset.create_scalar_index(member, kind)
+        members_of.dataset.create_scalar_index(member, kind)
     merge(*range(60))
-    done = extend_indexes(table.context(), IndexLimits(), at_once=True)
+    done = extend_indexes(members_of.context(), IndexLimits(), at_once=True)
     assert len(done) == len(members)
     assert all(isinstance(result, IndexExtended) for result in done), done
-    assert set(unindexed_rows(table.context().table.newest()).values()) == {0}
+    assert set(unindexed_rows(members_of.context().table.newest()).values()) == {0}
     merge(7, 60)
-    assert table.dataset.count_rows("st.x = 7") == 1
-    assert sorted(table.dataset.to_table(["id"], filter="st.inner.z = 2")["id"].to_pylist()) == list(range(2, 61, 5))
-    assert table.dataset.to_table(["id"], filter="contains(st.y, 'word60')")["id"].to_pylist() == [60]
-    table.close()
+    assert members_of.dataset.count_rows("st.x = 7") == 1
+    assert sorted(members_of.dataset.to_table(["id"], filter="st.inner.z = 2")["id"].to_pylist()) == list(
+        range(2, 61, 5)
+    )
+    assert members_of.dataset.to_table(["id"], filter="contains(st.y, 'word60')")["id"].to_pylist() == [60]
+    members_of.close()
