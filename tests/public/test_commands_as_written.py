@@ -56,6 +56,21 @@ def test_every_command_of_a_page_is_there_as_it_is_written(page: Path) -> None:
     assert [wrong for line in written(page.read_text()) if (wrong := wrong_with(line)) is not None] == []
 
 
+def installs(page: str) -> list[str]:
+    """Lines of code that install lancewal by pip."""
+    fenced = re.findall(r"^ *```(\w*)\n(.*?)^ *```", page, re.M | re.S)
+    lines = [line for language, code in fenced if language == "sh" for line in code.splitlines()]
+    return [line for line in lines if re.search(r"pip install .*(?:lancewal|'\.)", line)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lancewal_is_installed_from_a_checkout_into_a_virtual_environment(page: Path) -> None:
+    """No index has it, and pip of Debian and Ubuntu installs nothing outside of one."""
+    text = page.read_text()
+    assert [line for line in installs(text) if not re.search(r"pip install '\.\[", line)] == []
+    assert not installs(text) or "python3 -m venv" in text or "(try-on-one-machine.md)" in text
+
+
 def test_there_are_such_lines() -> None:
     assert sum(len(list(written(page.read_text()))) for page in PAGES) > 80
 

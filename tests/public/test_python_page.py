@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-
 from tests.public.test_public_names import programs
-from tests.support.pipeline import KEY, Pipeline
+from tests.public.test_search_page import described
+from tests.support.pipeline import Pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how-to" / "read-with-python.md"
@@ -15,7 +14,7 @@ ADDRESS = "s3://bucket/orders"
 
 
 def test_the_programs_of_the_page_run(tmp_path: Path) -> None:
-    made = Pipeline(tmp_path, pa.schema([*KEY, ("status", pa.string()), ("amount", pa.float64())]))
+    made = Pipeline(tmp_path, described(PAGE.name))
     for id in range(20):
         made.upsert("north", id, status="open" if id % 2 else "paid", amount=5.0 + id)
         if id == 9:

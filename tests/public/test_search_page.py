@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 import lancewal
 from lancewal_core.cli import program as cli
@@ -24,6 +25,14 @@ PAGES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 ADDRESS = "s3://bucket/notices"
 SPARK, INDEX = "# queries: a DataFrame", "import lance\n"
 """How programs begin that have tests of their own: ``tests/spark/test_search_on_spark.py``, and those about an index below."""
+
+
+def described(page: str) -> pa.Schema:
+    """The columns of the table whose settings a page shows: its programs run on no other."""
+    (found,) = re.findall(r"^```yaml\n(.*?)^```", (PAGES / page).read_text(encoding="utf-8"), re.M | re.S)
+    table = yaml.safe_load(found)["table"]
+    keys = table["primary_key"]
+    return pa.schema([pa.field(name, parse_type(of), name not in keys) for name, of in table["columns"].items()])
 
 
 def run(page: str, made: Pipeline) -> tuple[dict[str, Any], int]:
@@ -55,8 +64,7 @@ def commands(made: Pipeline, page: str, folder: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_programs_of_the_page_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    more = [("title", pa.string()), ("price", pa.float64()), ("embedding", pa.list_(pa.float32(), 4))]
-    made = Pipeline(tmp_path, pa.schema([*KEY, *more]))
+    made = Pipeline(tmp_path, described("search-by-vectors.md"))
     vectors = np.random.default_rng(5).random((20, 4)).astype("f4").tolist()
     for id in range(20):
         made.upsert("north", id, title=f"notice {id}", price=10.0 + id, embedding=vectors[id])
@@ -84,14 +92,17 @@ def test_the_programs_of_the_page_run(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_record_of_the_page_is_a_row_of_the_table_of_the_page(tmp_path: Path) -> None:
     settings = tmp_path / "lancewal.yaml"
     settings.write_text(block("search-by-vectors.md", "yaml"))
-    described = lancewal.load_settings(settings).table
-    types = {name: parse_type(text) for name, text in described.columns.items()}
-    columns = pa.schema([pa.field(name, of, nullable=name not in described.primary_key) for name, of in types.items()])
+    assert lancewal.load_settings(settings).table.primary_key == ("region", "id")
     record = json.loads(block("search-by-vectors.md", "json"))
-    made = Pipeline(tmp_path, columns)
+    made = Pipeline(tmp_path, described("search-by-vectors.md"))
     made.upsert(**record)
     made.ingest()
-    (row,) = lancewal.open_table(made.uri).search(record["embedding"], "flood").to_arrow().to_pylist()
+    (row,) = (
+        lancewal.open_table(made.uri)
+        .search(record["embedding"], "flood", text_columns=["title"])
+        .to_arrow()
+        .to_pylist()
+    )
     assert {name: row[name] for name in record} == {**record, "embedding": pytest.approx(record["embedding"])}
     made.close()
 
@@ -117,13 +128,7 @@ def test_indexes_are_made_as_the_pages_say(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_programs_of_the_page_about_texts_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    more = [
-        ("title", pa.string()),
-        ("body", pa.string()),
-        ("price", pa.float64()),
-        ("embedding", pa.list_(pa.float32(), 4)),
-    ]
-    made = Pipeline(tmp_path, pa.schema([*KEY, *more]))
+    made = Pipeline(tmp_path, described("search-by-vectors.md"))
     titles = ["flood warning", "river floods", "drill: flood", "a calm river", "flooded river bank"]
     for id, title in enumerate(titles):
         made.upsert("north", id, title=title, body="warnings", price=15.0 + 2 * id, embedding=[0.1, 0.9, 0.0, id])
