@@ -42,7 +42,7 @@ class ProgressLine:
         self._ticking = ticking
         self._lock = threading.Lock()
         self._open: list[_Open] = []
-        self._drawn = 0
+        self._drawn = ""
         self._midline = False
         """A log line is being written: the cursor is behind its beginning."""
         self._thread: threading.Thread | None = None
@@ -69,13 +69,12 @@ class ProgressLine:
         with self._lock:
             if self._midline:
                 return
-            text = self._text(self._clock.monotonic())
-            if text:
-                shown = one_line(text)[: _columns(self._terminal) - 1]
-                self._write(f"\r{shown.ljust(self._drawn)}")
-                self._drawn = len(shown)
-            else:
+            shown = one_line(self._text(self._clock.monotonic()))[: _columns(self._terminal) - 1]
+            if not shown:
                 self._erase()
+            elif shown != self._drawn:
+                self._write(f"\r{shown.ljust(len(self._drawn))}")
+                self._drawn = shown
 
     def write(self, text: str) -> int:
         """Lines of the log: this is their stream."""
@@ -102,8 +101,8 @@ class ProgressLine:
 
     def _erase(self) -> None:
         if self._drawn:
-            self._write(f"\r{' ' * self._drawn}\r")
-            self._drawn = 0
+            self._write(f"\r{' ' * len(self._drawn)}\r")
+            self._drawn = ""
 
     def _write(self, text: str) -> None:
         try:

@@ -123,6 +123,9 @@ def test_a_step_shows_figures_once_it_takes_long(screen: Screen) -> None:
                 clock.sleep(61)
                 line.draw()
                 screen.wait_for("comparing: 1 min 1 s")
+                before = screen.raw
+                line.draw()
+                assert screen.raw == before  # it says so already
             line.draw()
             screen.wait_for("(24 %), 19/s, 1 min 3 s")
 
