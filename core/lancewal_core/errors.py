@@ -10,7 +10,8 @@ where (topic, partition, offset or object) and what to do.  The six branches say
 * ``ActionNeeded``: a person must change something: an input, a setting, the topic, the table, the store.
 * ``Corrupt``: stored bytes are not what was written; stop and name the object.
 
-The branch also says with which code a command ends.
+The branch also says with which code a command ends, but for ``StoreRefused``: a service tries again, and a command asks for
+a person.
 """
 
 from __future__ import annotations
@@ -82,6 +83,12 @@ class Retry(LancewalError):
 
 class StoreUnavailable(Retry):
     """The object store did not answer, or answered with a passing fault."""
+
+
+class StoreRefused(StoreUnavailable):
+    """The object store lets nobody in: rights, credentials or the bucket are wrong.  A service waits until that is mended."""
+
+    exit_code = ASKS_FOR_A_PERSON
 
 
 class KafkaUnavailable(Retry):
@@ -325,7 +332,7 @@ class TokenRejected(ActionNeeded):
 
 
 class StoreNotWritable(ActionNeeded):
-    """The store takes no object from us."""
+    """The folder takes no object: a file lies in its place, or what was put is not there."""
 
 
 class StoreUnsafe(ActionNeeded):

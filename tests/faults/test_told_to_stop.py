@@ -258,7 +258,7 @@ def test_who_is_refused_at_the_start_waits_says_what_to_set_and_begins_once_let_
         "flusher_port": world.lancewal.start("flusher", "run"),
     }
     for name, service in services.items():
-        named(service, ports[name], "store_unavailable: not started yet: ")
+        named(service, ports[name], "store_refused: not started yet: ")
         _, text = get(ports[name], "/readyz")
         assert "SignatureDoesNotMatch" in text
         assert "correct storage.options aws_secret_access_key" in text

@@ -26,11 +26,6 @@ _NO_SPACE = re.compile(
     r"no space left|quota|storage ?full|insufficient ?storage|file too large|\b507\b|os error (27|28|122)\b",
     re.IGNORECASE,
 )
-_NO_WAY_IN = re.compile(
-    r"permission ?denied|unauthenticated|access ?denied|forbidden|\b403\b|read-only|"
-    r"not a directory|no such file|nosuchbucket|file exists",
-    re.IGNORECASE,
-)
 
 
 def without_secrets(text: str) -> str:
@@ -62,8 +57,3 @@ def _s3_answer(found: re.Match[str]) -> str:
 def way_on(text: str, otherwise: str) -> str:
     """What a person does about a store that, in its own words, takes no object: makes room, or ``otherwise``."""
     return "The store is full: make room, or a larger one" if _NO_SPACE.search(text) else otherwise
-
-
-def no_way_in(text: str) -> bool:
-    """Whether a store's own words say that somebody must let us in; anything else may pass by itself."""
-    return _NO_WAY_IN.search(text) is not None

@@ -36,7 +36,8 @@ BROKER = Pace(2.0, 5.0)
 
 
 class SilenceWatch:
-    """Asks inside of ``with``, on a thread of its own; ``kind`` is that of the problem, ``who`` its subject."""
+    """Asks inside of ``with``, on a thread of its own.  ``who`` is the problem's subject, ``kind`` its kind unless the last
+    error has its own."""
 
     def __init__(self, ask: Callable[[], object], clock: Clock, kind: str, who: str, pace: Pace) -> None:
         self._ask = ask
@@ -54,8 +55,10 @@ class SilenceWatch:
         silent_s = self._clock.monotonic() - self._heard_at
         if silent_s <= self._pace.silent_s:
             return None
-        last = "" if self._error is None else f"; its last failure: {self._error}"
-        return Problem(self._kind, f"{self._who} has not answered for {silent_s:.0f} s{last}")
+        silent = f"{self._who} has not answered for {silent_s:.0f} s"
+        if self._error is None:
+            return Problem(self._kind, silent)
+        return Problem(self._error.kind, f"{silent}; its last failure: {self._error}")
 
     def ask(self) -> None:
         """One question; it may take as long as the client waits."""

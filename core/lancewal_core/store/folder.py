@@ -25,6 +25,7 @@ from pathlib import Path
 from lancewal_core.errors import LinkRefused, ObjectCorrupt, StoreUnavailable
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
+from lancewal_core.store.refusal import refusal, what_to_set
 
 _ROOT = os.O_RDONLY | os.O_DIRECTORY
 _FOLDER = _ROOT | os.O_NOFOLLOW
@@ -66,7 +67,8 @@ class FolderStore:
             return Taken()
         except OSError as error:
             _check_length(error, key)
-            return PutUnknown(f"{type(error).__name__} while writing {key!r} to {self._folder}: {error.strerror}")
+            cause = f"{type(error).__name__} while writing {key!r} to {self._folder}: {error.strerror}"
+            return PutUnknown(f"{cause}{what_to_set(cause)}")
         return Stored(etag)
 
     def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
@@ -113,8 +115,9 @@ class FolderStore:
             yield
         except OSError as error:
             _check_length(error, key)
-            raise StoreUnavailable(
-                f"could not {act} {key!r} at {self._folder}: {type(error).__name__}: {error.strerror}", object=key
+            said = f"{type(error).__name__}: {error.strerror}"
+            raise refusal(said)(
+                f"could not {act} {key!r} at {self._folder}: {said}{what_to_set(said)}", object=key
             ) from error
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
 from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
+from lancewal_core.store.refusal import refusal
 
 ANSWER_OBJECTS = 1000
 """That one answer of an S3 listing names: a longer listing is several requests, one behind the other."""
@@ -164,4 +165,4 @@ def no_key(key: str) -> ObjectCorrupt:
 
 def no_verdict(key: str, cause: str, note: str = "") -> StoreUnavailable:
     """Why a writer stops: putting the same again is right."""
-    return StoreUnavailable(f"no verdict on writing {key}: {cause}{note and f'; {note}'}", object=key)
+    return refusal(cause)(f"no verdict on writing {key}: {cause}{note and f'; {note}'}", object=key)

@@ -37,7 +37,7 @@ from lancewal_core.store.address import files_address, split_address, table_addr
 from lancewal_core.store.folder import FolderStore
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, PutOutcome, PutUnknown, Stored, Taken, no_key
-from lancewal_core.store.refusal import what_to_set
+from lancewal_core.store.refusal import refusal, what_to_set
 
 _CLIENT_OPTIONS = {"allow_http": "allow_http", "aws_allow_http": "allow_http", "timeout": "timeout",
                    "connect_timeout": "connect_timeout"}  # fmt: skip
@@ -156,8 +156,8 @@ class ObstoreStore:
         for key in keys:
             try:
                 obstore.delete(self._store, key)
-            except (NotFoundError, FileNotFoundError):
-                continue
+            except (NotFoundError, FileNotFoundError) as error:
+                self._check_bucket("delete", key, error)
             except _NO_KEY as error:
                 raise no_key(key) from error
             except _NO_ANSWER as error:
@@ -169,14 +169,14 @@ class ObstoreStore:
             raise self._unavailable(act, key, error) from error
 
     def _unavailable(self, act: str, key: str, error: BaseException) -> StoreUnavailable:
-        return StoreUnavailable(
+        said = f"{type(error).__name__}: {error}"
+        return refusal(said)(
             f"could not {act} {key!r} at {self._name}: {type(error).__name__}: {self._told(error)}", object=key
         )
 
     def _told(self, error: BaseException) -> str:
         """What the store or its client says, and what a person sets."""
-        folder = isinstance(self._store, LocalStore)
-        return first_line(error) if folder else f"{first_line(error)}{what_to_set(str(error))}"
+        return f"{first_line(error)}{what_to_set(str(error))}"
 
 
 TableStore: TypeAlias = ObstoreStore | FolderStore

@@ -1,13 +1,27 @@
-"""What a person sets where a store, in its client's own words, lets nobody in or is not there at all.
+"""Whether a store refused, in its client's own words, and what a person sets then.
 
-Pure: a text in, an advice out.  The words are those of S3's error codes, of the client (obstore, Lance: the same one inside)
-and of the operating system; none of them is a promise, so a text that is not known gets no advice.
+Pure: a text in, a kind of error and an advice out.  The words are those of S3's error codes, of the client (obstore, Lance:
+the same one inside) and of the operating system.  None of them is a promise, so a text that is not known may pass, and gets no
+advice.
 """
 
 from __future__ import annotations
 
 import re
 
+from lancewal_core.errors import LancewalError, StoreNotWritable, StoreRefused, StoreUnavailable
+
+_REFUSED = re.compile(
+    r"\b(AccessDenied|AccountProblem|AllAccessDisabled|AuthorizationHeaderMalformed|ExpiredToken|"
+    r"IllegalLocationConstraintException|InvalidAccessKeyId|InvalidBucketName|InvalidRegion|InvalidSecurity|InvalidToken|"
+    r"NoSuchBucket|NotSignedUp|PermanentRedirect|RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)\b|"
+    r"\b(PermissionDenied|Unauthenticated)Error\b|status code: (301|40[13])\b|\b401 Unauthorized\b|\b403 Forbidden\b|"
+    r"\bPermissionError\b|\bpermission denied\b|\bread-only file system\b|\(os error (1|13|30)\)",
+    re.IGNORECASE,
+)
+"""The last line is a local folder's: EPERM, EACCES, EROFS."""
+_IN_THE_WAY = re.compile(r"not a directory|no such file|file exists", re.IGNORECASE)
+"""Something else lies where the folder of a new table belongs."""
 _CREDENTIALS = "storage.options aws_access_key_id and aws_secret_access_key (or the machine's own credentials)"
 _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), advice)
@@ -51,8 +65,21 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             r"\bAccessDenied\b|status code: 40[13]\b",
             f"grant these credentials the rights (docs/reference/trust.md lists them), or set others in {_CREDENTIALS}",
         ),
+        (r"\(os error (1|13)\)|\bPermissionError\b", "let the user of this process read and write the table's folder"),
+        (r"\(os error 30\)|\bread-only file system\b", "mount the folder's file system for writing"),
     )
 )
+
+
+def refusal(text: str) -> type[StoreUnavailable]:
+    """The error for a store that did not do what it was asked, by its own words."""
+    return StoreRefused if _REFUSED.search(text) else StoreUnavailable
+
+
+def refusal_of_puts(text: str) -> type[LancewalError]:
+    """As ``refusal``, for a store that took no object."""
+    found = refusal(text)
+    return StoreNotWritable if found is StoreUnavailable and _IN_THE_WAY.search(text) else found
 
 
 def what_to_set(text: str) -> str:

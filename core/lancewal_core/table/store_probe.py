@@ -7,8 +7,9 @@ Guarantees
  1. ``StoreUnsafe`` where the store let two writers win one key, replaced an object, or does not show what it stored.
     A race that a store loses only now and then may pass: the probe finds stores that do not keep the promise, and is no
     proof that one keeps it always.
- 2. ``StoreNotWritable`` where the store takes no object at all and says that it lets nobody in, ``StoreUnavailable`` where it
-    took none for another reason, which may pass; the message has the store's own.
+ 2. ``StoreRefused`` where the store takes no object at all and says that it lets nobody in, ``StoreNotWritable`` where
+    something else lies in a folder's place, ``StoreUnavailable`` where it took none for another reason, which may pass; the
+    message has the store's own.
  3. ``StoreUnsafe`` where a local folder lies on a file system without hard links: no put there makes an object.
  4. Nothing is left behind where this process may delete, and everything under a key of its own where it may not.
 
@@ -29,11 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
-from lancewal_core.process.library_errors import no_way_in, way_on
+from lancewal_core.errors import StoreUnavailable, StoreUnsafe
+from lancewal_core.process.library_errors import way_on
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.folder import opened_folder
 from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored
+from lancewal_core.store.refusal import refusal_of_puts
 
 WRITERS = 8
 ROUNDS = 4
@@ -122,8 +124,7 @@ def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[],
     causes = [reason.cause for reason in silent if reason is not None]
     if len(causes) == ROUNDS:
         check = f"Check storage.options, the credentials, and their right to put objects under {paths.ROOT}"
-        error = StoreNotWritable if no_way_in(causes[0]) else StoreUnavailable
-        raise error(
+        raise refusal_of_puts(causes[0])(
             f"the store at {uri} took no object: {causes[0]}. {way_on(causes[0], check)}",
             object=keys[0],
         )

@@ -30,13 +30,13 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict
 
 from lancewal_core import paths
-from lancewal_core.errors import StoreNotWritable, StoreUnavailable
-from lancewal_core.process.library_errors import no_way_in, way_on
+from lancewal_core.process.library_errors import way_on
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.address import split_address
 from lancewal_core.store.json_model import Version1, decode_model
 from lancewal_core.store.object_store import ObjectStore, PutUnknown, Stored, Taken
 from lancewal_core.store.obstore import local_folder
+from lancewal_core.store.refusal import refusal_of_puts
 from lancewal_core.table.store_probe import check_links, check_store, unsafe
 
 FORMAT = 1
@@ -109,8 +109,7 @@ def prove_store(store: ObjectStore, tasks: Tasks, way: StoreWay, uri: str, new_i
             case Stored():
                 raise unsafe(uri, way.key, "replaced the object that proves it sound")
             case PutUnknown(cause=cause):
-                error = StoreNotWritable if no_way_in(cause) else StoreUnavailable
-                raise error(
+                raise refusal_of_puts(cause)(
                     f"the store at {uri} gave no answer to a put: {cause}. {way_on(cause, 'Try again')}", object=way.key
                 )
             case _:

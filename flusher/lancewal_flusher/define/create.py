@@ -64,7 +64,7 @@ def create_table(
     """Create the table that the settings describe and return its contract; ``look_only``: the one that would be put.
 
     Errors: ``InvalidSettings``, ``InvalidSchema``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
-    ``StoreNotWritable``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
+    ``StoreNotWritable``, ``StoreRefused``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
     """
     settings.need(
         "table.uri",

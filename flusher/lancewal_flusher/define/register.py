@@ -33,7 +33,7 @@ from lancewal_core import paths
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
 from lancewal_core.ids import Making, TableVersion
 from lancewal_core.open import Folder
-from lancewal_core.process.library_errors import first_line, no_way_in, way_on
+from lancewal_core.process.library_errors import first_line, way_on
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
@@ -41,6 +41,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once
 from lancewal_core.store.place import place_of, same_place
+from lancewal_core.store.refusal import refusal_of_puts, what_to_set
 from lancewal_core.table.checks import check_columns, check_settings, elsewhere_advice
 from lancewal_core.table.contract import Column, Contract, encode_contract, newest_contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
@@ -64,7 +65,7 @@ def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
 def begun_contract(folder: Folder) -> Contract | None:
     """The contract that an interrupted run has put, to go on with; None where nothing was put.
 
-    ``TableExists`` if this is a lancewal table, or a copy of one, or holds what one has left; ``StoreNotWritable`` if the
+    ``TableExists`` if this is a lancewal table, or a copy of one, or holds what one has left; ``StoreRefused`` if the
     store lets nobody in.
     """
     uri = folder.table.uri
@@ -225,13 +226,13 @@ def _checkpoint(folder: Folder, pinned: LancePinnedTable, contract: Contract) ->
 
 def store_error(error: BaseException, act: str) -> LancewalError:
     """What a failure of the store means: a person must act, or try again."""
-    text = first_line(error)
     # A store's reason, such as NoSuchBucket, may stand in a later line.
-    if no_way_in(f"{error} {error.__cause__}"):
-        return StoreNotWritable(
-            f"{act} failed: {text}; check table.uri, the folder's or bucket's permissions, and storage.options"
-        )
-    return StoreUnavailable(f"{act} failed: {text}. {way_on(str(error), 'Try again')}")
+    said = f"{error} {error.__cause__}"
+    text = str(error) if isinstance(error, LancewalError) else f"{first_line(error)}{what_to_set(said)}"
+    found = refusal_of_puts(said)
+    if found is StoreUnavailable:
+        return found(f"{act} failed: {text}. {way_on(said, 'Try again')}")
+    return found(f"{act} failed: {text}. Check table.uri, the folder's or bucket's permissions, and storage.options")
 
 
 def columns_of(pinned: PinnedTable, rows: RowSchema) -> tuple[Column, ...]:

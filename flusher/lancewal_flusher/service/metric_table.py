@@ -52,7 +52,14 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
         "Rounds, partitions in them, and turns of garbage collection, compaction and expiry that failed and are tried "
         "again, by kind.",
         "kind",
-        known=("store_unavailable", "commit_unknown", "store_inconsistent", "object_missing", "object_corrupt"),
+        known=(
+            "store_unavailable",
+            "store_refused",
+            "commit_unknown",
+            "store_inconsistent",
+            "object_missing",
+            "object_corrupt",
+        ),
     )
     damaged_partitions = gauge("Partitions that are not merged because something they need is damaged or lost.")
     gc_deleted_objects = counter("WAL segments, files of flushes and former states of partitions deleted.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreUnavailable
+from lancewal_core.errors import LancewalError, ObjectCorrupt, StoreRefused, StoreUnavailable
 from lancewal_core.process.health import Health
 from lancewal_core.process.silence import BROKER, STORE, Pace, SilenceWatch
 from tests.support.scripted import ManualClock
@@ -35,9 +35,12 @@ def test_silence_is_named_with_the_last_failure_until_there_is_an_answer() -> No
     assert said(watch) == ""
     clock.sleep(2)
     assert said(watch) == "store_unavailable: the store has not answered for 12 s"
-    asked.error = StoreUnavailable("403")
+    asked.error = StoreUnavailable("503")
     watch.ask()
-    assert said(watch) == ("store_unavailable: the store has not answered for 12 s; its last failure: 403")
+    assert said(watch) == ("store_unavailable: the store has not answered for 12 s; its last failure: 503")
+    asked.error = StoreRefused("403")
+    watch.ask()
+    assert said(watch) == ("store_refused: the store has not answered for 12 s; its last failure: 403")
     asked.error = None
     watch.ask()
     assert said(watch) == ""

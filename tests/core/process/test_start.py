@@ -12,6 +12,7 @@ from lancewal_core.errors import (
     KafkaUnavailable,
     LancewalError,
     StoreNotWritable,
+    StoreRefused,
     StoreUnavailable,
     TopicMissing,
     TopicReplaced,
@@ -41,7 +42,7 @@ class Begin:
 def test_it_is_tried_until_it_succeeds_and_what_had_failed_is_closed() -> None:
     clock, seen = ManualClock(), list[tuple[str, float]]()
     of_kafka = KafkaUnavailable("away"), KafkaForbidden("acl"), TopicMissing("404")
-    errors = [StoreNotWritable("403"), *of_kafka, *(StoreUnavailable("404") for _ in range(3))]
+    errors = [StoreNotWritable("a file"), *of_kafka, StoreRefused("403"), *(StoreUnavailable("503") for _ in range(2))]
     begin = Begin(*errors)
 
     def failed(error: LancewalError, again_s: float) -> None:

@@ -14,7 +14,7 @@ import obstore
 import pytest
 from obstore.store import S3Store
 
-from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, StoreUnsafe
+from lancewal_core.errors import LancewalError, StoreRefused, StoreUnavailable, StoreUnsafe
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored, Taken
@@ -127,7 +127,7 @@ class KeepsAll(MemoryStore):
         (LastWins(SystemClock()), StoreUnsafe, "other bytes"),
         (Late(SystemClock()), StoreUnsafe, "replaced an object"),
         (LateReads(SystemClock()), StoreUnsafe, "does not show an object"),
-        (Refusing(SystemClock()), StoreNotWritable, "AccessDenied"),
+        (Refusing(SystemClock()), StoreRefused, "AccessDenied"),
         (Away(SystemClock()), StoreUnavailable, "503.*the credentials"),
         (Full(SystemClock()), StoreUnavailable, r"os error 28\). The store is full: make room, or a larger one$"),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import StoreNotWritable, StoreUnavailable, StoreUnsafe
+from lancewal_core.errors import StoreRefused, StoreUnavailable, StoreUnsafe
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored
@@ -128,7 +128,7 @@ def test_a_damaged_proof_costs_the_whole_check(prove: Callable[..., None]) -> No
 
 @pytest.mark.parametrize(
     ("cause", "error"),
-    [("403 Forbidden: AccessDenied", StoreNotWritable), ("503 Service Unavailable", StoreUnavailable)],
+    [("403 Forbidden: AccessDenied", StoreRefused), ("503 Service Unavailable", StoreUnavailable)],
 )
 def test_no_answer_is_none(prove: Callable[..., None], cause: str, error: type[Exception]) -> None:
     store = Watched()
@@ -187,7 +187,7 @@ def test_another_error_of_a_link_says_nothing_of_the_file_system(
 ) -> None:
     """The puts, which need links too, say what it is."""
     no_links(code)
-    error = StoreNotWritable if code == errno.EACCES else StoreUnavailable
+    error = StoreRefused if code == errno.EACCES else StoreUnavailable
     with pytest.raises(error, match=f"took no object: .*{os.strerror(code)}"):
         prove(open_store(str(tmp_path)), StoreWay.of(str(tmp_path), None, {}))
 

@@ -26,6 +26,7 @@ from lancewal_core.errors import (
     KafkaUnavailable,
     LancewalError,
     StoreNotWritable,
+    StoreRefused,
     StoreUnsafe,
     TableExists,
     TopicMissing,
@@ -448,5 +449,5 @@ def test_a_table_on_s3_and_a_bucket_that_is_missing(kafka: KafkaBroker, topic: s
     assert read_contract(open_store(uri, s3_options(s3)), uri) == contract
     with pytest.raises(TableExists):
         create_table(on_s3(uri))
-    with pytest.raises(StoreNotWritable, match="no-such-bucket"):
+    with pytest.raises(StoreRefused, match="no-such-bucket"):
         create_table(on_s3("s3://no-such-bucket/table"))

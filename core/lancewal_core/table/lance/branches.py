@@ -12,12 +12,13 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from lancewal_core import paths
-from lancewal_core.errors import LancewalError, LinkRefused, ObjectCorrupt, StoreUnavailable, VersionGone
+from lancewal_core.errors import LancewalError, LinkRefused, ObjectCorrupt, StoreRefused, StoreUnavailable, VersionGone
 from lancewal_core.ids import TableVersion
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.json_object import JsonFault, JsonObject
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.lance.errors import NOT_FOUND, read_error, reading, writing
+from lancewal_core.store.refusal import refusal
+from lancewal_core.table.lance.errors import read_error, reading, says_gone, writing
 from lancewal_core.table.protocol import Branch
 
 _CLONE_TAKEN = "Clone operation should not enter"
@@ -129,9 +130,10 @@ class Branches:
                 opened.create_branch(name, int(version))
         except (OSError, RuntimeError, ValueError) as error:
             text = str(error)
-            if paths.branch_folder(name) in text or _CLONE_TAKEN in text:
+            refused = refusal(text) is StoreRefused
+            if not refused and (paths.branch_folder(name) in text or _CLONE_TAKEN in text):
                 return False  # another process was faster, or one was cut short
-            if NOT_FOUND in text.lower():
+            if says_gone(error):
                 raise VersionGone(
                     f"version {version} of {self._uri} is gone: a clean-up removed it", version=version
                 ) from error

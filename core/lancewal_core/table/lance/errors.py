@@ -30,13 +30,13 @@ from lancewal_core.errors import (
     WriteFailed,
 )
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.store.refusal import what_to_set
+from lancewal_core.store.refusal import refusal, what_to_set
 
 READ_ERRORS = (OSError, pa.ArrowInvalid)
 """Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with ``IO_ERROR``.  What a
 stream of batches meets comes through Arrow's C interface, as ArrowInvalid."""
 IO_ERROR = "LanceError(IO)"
-NOT_FOUND = "not found"
+_NOT_FOUND = "not found"
 _PANIC = "PanicException"
 """Each Rust library has a class of this name of its own, and none can be imported."""
 _STORE = re.compile(
@@ -99,12 +99,18 @@ def write_error(error: BaseException, act: str) -> LancewalError:
     """What to raise instead of an error that Lance raised while it wrote."""
     text = str(error)
     if not is_panic(error) and (_STORE.search(text) or IO_ERROR in text):
-        return StoreUnavailable(f"{act} failed: {first_line(error)}{what_to_set(text)}")
+        return refusal(text)(f"{act} failed: {first_line(error)}{what_to_set(text)}")
     how = "Lance gave up by a panic" if is_panic(error) else "Lance refused the rows"
     return WriteFailed(
         f"{act} failed: {how}: {first_line(error)}. lancewal tries again. If that does not help, "
         "report this message with the types of the table's columns"
     )
+
+
+def says_gone(error: BaseException) -> bool:
+    """Whether a file is not there.  Where the bucket is not there, nothing is known of its files."""
+    text = str(error)
+    return _NOT_FOUND in text.lower() and refusal(text) is StoreUnavailable
 
 
 def is_panic(error: BaseException) -> bool:
@@ -126,13 +132,13 @@ def read_error(
             "TRY_CAST gives null where CAST fails, and a divisor nullif(x, 0) gives null for 0"
         )
     only_files = names_nothing or file is not None
-    if (isinstance(error, READ_ERRORS) or (told and only_files)) and NOT_FOUND in text.lower():
+    if (isinstance(error, READ_ERRORS) or (told and only_files)) and says_gone(error):
         return VersionGone(f"{act}: a file is gone: {first_line(error)}")
     damaged = _BEYOND_ITS_END.search(text) or (_DAMAGE.search(text) and not _STORE.search(text))
     if is_panic(error) or (told and damaged):
         return _corrupt(error, act, file)
     if isinstance(error, OSError) or (told and IO_ERROR in text):
-        return StoreUnavailable(f"{act} failed: {first_line(error)}{what_to_set(text)}")
+        return refusal(text)(f"{act} failed: {first_line(error)}{what_to_set(text)}")
     return _corrupt(error, act, file) if told and file is not None else error
 
 

@@ -42,12 +42,12 @@ from lancewal_core.table.lance.branches import Branches
 from lancewal_core.table.lance.deletions import DeletionFiles
 from lancewal_core.table.lance.errors import (
     IO_ERROR,
-    NOT_FOUND,
     file_corrupt,
     is_panic,
     no_panic,
     read_error,
     reading,
+    says_gone,
     writing,
 )
 from lancewal_core.table.lance.index_build import (
@@ -123,7 +123,7 @@ class LanceTable:
                     self.uri, storage_options=self._options, session=self._session, block_size=self._block_size
                 )
         except ValueError as error:
-            if NOT_FOUND in str(error).lower():
+            if says_gone(error):
                 raise TableMissing(
                     f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
                 ) from error
@@ -149,7 +149,7 @@ class LanceTable:
                     block_size=self._block_size,
                 )
         except ValueError as error:
-            if NOT_FOUND in str(error).lower():
+            if says_gone(error):
                 raise VersionGone(
                     f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
                 ) from error
@@ -224,7 +224,7 @@ class LanceTable:
                 transaction = dataset.read_transaction(version)
         except (TypeError, ValueError) as error:
             # The manifest was just read, so the version exists; only its transaction does not convert.
-            if isinstance(error, ValueError) and NOT_FOUND in str(error).lower():
+            if isinstance(error, ValueError) and says_gone(error):
                 return TransactionGone()
             if IO_ERROR in str(error):
                 raise read_error(error, f"reading the transaction of version {version}") from error
