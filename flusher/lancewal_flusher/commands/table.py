@@ -170,7 +170,7 @@ def alter(
     elif topic_id:
         after = rebind_topic(settings, topic_id, start=start_of(start), look_only=dry_run)
     else:
-        after = alter_terms(settings, terms, look_only=dry_run)
+        after = alter_terms(settings, terms, warn=_warn, look_only=dry_run)
     if before is None:
         _show(after, output)
     elif output is Output.JSON:

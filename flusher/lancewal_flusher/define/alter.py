@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import ValidationError
 
-from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings
+from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSettings, KafkaUnavailable
 from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.open import Address, open_by
 from lancewal_core.process.clock import SystemClock
@@ -55,7 +55,7 @@ from lancewal_core.table.contract import (
     read_contract,
 )
 from lancewal_core.table.drain import Drain, close, drained_since, read_drain
-from lancewal_flusher.define.topic import brokers_of
+from lancewal_flusher.define.topic import brokers_of, no_dead_letter_topic, no_warning
 
 if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicInspector, TopicState
@@ -267,9 +267,17 @@ def _rebound(opened: OpenedTable, topic_id: str, inspector: TopicInspector, star
     )  # fmt: skip
 
 
-def alter_terms(settings: Settings, changes: Mapping[str, object], *, look_only: bool = False) -> Contract:
+def alter_terms(
+    settings: Settings,
+    changes: Mapping[str, object],
+    inspector: TopicInspector | None = None,
+    warn: Callable[[str], object] = no_warning,
+    *,
+    look_only: bool = False,
+) -> Contract:
     """Other terms of those that decide no row (``BESIDE_ROWS``), by their names in the contract: nothing need be merged, and
-    who goes on by the version before does no harm."""
+    who goes on by the version before does no harm.  ``warn`` is told of a dead-letter topic that is newly named, or newly
+    used, and does not exist."""
     assert changes.keys() <= BESIDE_ROWS
     settings.need("table.uri")
     address = Address.of(settings)
@@ -299,7 +307,27 @@ def alter_terms(settings: Settings, changes: Mapping[str, object], *, look_only:
             f"Change or remove these first. By the new contract: {error}",
             **error.where,
         ) from error
-    return new if look_only else put_next(store, old, new)
+    letters = None if _letters(new) <= _letters(old) else _missing_letters(settings, new, inspector)
+    altered = new if look_only else put_next(store, old, new)
+    if letters is not None:
+        warn(letters)
+    return altered
+
+
+def _letters(contract: Contract) -> set[tuple[str, str]]:
+    """What sends letters to a dead-letter topic, each with the topic: an operator who rejects a record always does."""
+    policies = {"by hand": "dead-letter", "bad-record": contract.on_bad_record, "misrouted": contract.on_misrouted}
+    return {(what, contract.dead_letters) for what, policy in policies.items() if policy == "dead-letter"}
+
+
+def _missing_letters(settings: Settings, contract: Contract, inspector: TopicInspector | None) -> str | None:
+    """A warning, as at create.  The change needs no broker, so one that cannot be asked holds nothing up."""
+    if inspector is None and not settings.kafka.bootstrap_servers:
+        return None
+    try:
+        return no_dead_letter_topic(inspector or brokers_of(settings), contract.dead_letters)
+    except KafkaUnavailable as error:
+        return f"whether the dead-letter topic {contract.dead_letters!r} exists is not known: {error}"
 
 
 @contextmanager

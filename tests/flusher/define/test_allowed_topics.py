@@ -33,7 +33,7 @@ from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.service import _prepare
 from lancewal_ingest.service.worker import IngestWorker
-from lancewal_kafka.topic import TopicInspector
+from lancewal_kafka.topic import TopicFacts, TopicInspector
 from tests.flusher.define.test_copies import ROWS, NoBroker
 from tests.flusher.table_settings import content, table_settings
 
@@ -179,3 +179,15 @@ def test_an_allowed_topic_leads_out_and_another_is_not_named(folder: Path) -> No
     assert alter_terms(settings, {"dead_letter_topic": "orders.rejected"}).dead_letters == "orders.rejected"
     for door in (ingest, flusher, repair):
         door(settings)
+
+
+class Silent(TopicInspector):
+    def identify(self, topic: str) -> TopicFacts:
+        raise KafkaUnavailable("no answer")
+
+
+def test_brokers_that_cannot_be_asked_hold_up_no_change(folder: Path) -> None:
+    settings, said = unsaid(allowing(folder, "orders*")), list[str]()
+    silent = Silent({"bootstrap.servers": "127.0.0.1:9"})
+    assert alter_terms(settings, {"dead_letter_topic": "orders.bad"}, silent, said.append).dead_letters == "orders.bad"
+    assert said == ["whether the dead-letter topic 'orders.bad' exists is not known: no answer"]

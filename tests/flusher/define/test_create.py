@@ -36,7 +36,7 @@ from lancewal_core.ids import TableVersion
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.settings.sections import KafkaSettings, StorageSettings
+from lancewal_core.settings.sections import KafkaSettings, StorageSettings, TableSettings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import contract as contracts
 from lancewal_core.table.checks import check_settings
@@ -46,6 +46,7 @@ from lancewal_core.table.watermarks import NOTHING_MERGED, Watermarks
 from lancewal_demo.stack.ports import free_ports
 from lancewal_flusher.commands.table import app
 from lancewal_flusher.define import register as register_module
+from lancewal_flusher.define.alter import alter_terms
 from lancewal_flusher.define.create import create_table
 from lancewal_flusher.define.topic import names_alike, unpacks_unseen
 from lancewal_kafka.topic import TopicInspector
@@ -263,6 +264,19 @@ def test_a_dead_letter_topic_that_is_missing(kafka: KafkaBroker, topic: str, tmp
     create_table(table_settings(tmp_path / "b", servers, topic, **terms), warn=said["there"].append)
     of_letters = {act: [text for text in texts if repr(letters) in text] for act, texts in said.items()}
     assert {act: len(texts) for act, texts in of_letters.items()} == {"looked": 1, "missing": 1, "there": 0}
+    at_create, altered = of_letters["missing"][0], list[str]()
+
+    def alter(settings: Settings, **changes: object) -> list[str]:
+        altered.clear()
+        alter_terms(settings, changes, warn=altered.append)
+        return altered
+
+    settings = table_settings(tmp_path / "b", servers, topic)
+    unsaid = settings.model_copy(update={"table": TableSettings(uri=settings.table.uri)})
+    assert alter(unsaid, dead_letter_topic=f"{letters}-2") == [at_create.replace(letters, f"{letters}-2")]
+    assert alter(unsaid, on_misrouted="dead-letter") == [at_create.replace(letters, f"{letters}-2")]
+    assert alter(unsaid, history_window_s=9 * 86400) == []
+    assert alter(unsaid, dead_letter_topic=letters) == []
     assert "--dead-letter-topic" in of_letters["missing"][0]
 
 
