@@ -73,8 +73,8 @@ def command(
 ) -> None:
     """Compare a table, and a read of it, with what its records make of each key; changes nothing.
 
-    Exit code 0 if everything that was compared is equal, 1 if something differs; if it could not be compared, 2 to 5 as of
-    every command.
+    Exit code 0 if everything that was compared is equal, 1 if something differs or no record of any row is left to compare
+    it with; if it could not be compared, 2 to 5 as of every command.
 
     Example: lancewal verify --from wal --sample 0.01
     """
@@ -109,7 +109,7 @@ def command(
         say_json(found.as_json())
     else:
         say(report_text(found))
-    if not found.equal:
+    if not found.equal or found.nothing_compared:
         raise typer.Exit(1)
 
 

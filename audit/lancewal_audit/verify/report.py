@@ -162,8 +162,13 @@ class Report:
     def equal(self) -> bool:
         return self.differences == 0
 
+    @property
+    def nothing_compared(self) -> bool:
+        """There are rows, and no record of any of them is left: what was equal says nothing of them."""
+        return self.rows_read > 0 and not self.keys
+
     def as_json(self) -> dict[str, Any]:
-        return {"equal": self.equal, **asdict(self)}
+        return {"equal": self.equal, "nothing_compared": self.nothing_compared, **asdict(self)}
 
 
 def report_text(report: Report) -> str:
@@ -198,9 +203,16 @@ def report_text(report: Report) -> str:
         lines += [f"  {finding_text(finding)}" for finding in shown]
         if count > len(shown):
             lines.append(f"  and {count - len(shown)} more")
-    equal = "equal, as far as it was compared" if report.keys_in_conflict else "equal"
-    lines.append(f"\n{equal if report.equal else f'{report.differences} differences'}")
+    lines.append(f"\n{_verdict(report)}")
     return "\n".join(lines)
+
+
+def _verdict(report: Report) -> str:
+    if not report.equal:
+        return f"{report.differences} differences"
+    if report.nothing_compared:
+        return "nothing was compared"
+    return "equal, as far as it was compared" if report.rows_unchecked or report.keys_in_conflict else "equal"
 
 
 def finding_text(finding: Finding) -> str:

@@ -5,7 +5,8 @@ Guarantees
  2. A record whose token it is and that became a dead letter is ``TokenRejected``, as long as the entry is kept that says so:
     while it is not merged, and for the history window afterwards.  Later it counts as reached.  A record that the contract
     passes over does too.
- 3. What is not reached in time is ``TokenTimeout``, which names the positions reached and those wanted.
+ 3. What is not reached in time is ``TokenTimeout``, which names the positions reached and those wanted, and says so where the
+    topic was made anew: offsets of the former one may never come.
 
 Steps
  1. Plan.  What it reaches is enough: step 3.
@@ -36,6 +37,7 @@ from lancewal_core.table.contract import Contract, read_contract_version
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Trailer
 from lancewal_core.wal.tail import LogTail, read_trailer
+from lancewal_reader.plan.breaks import contracts_up_to
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, looked_again, plan_strong, walk_from
 from lancewal_reader.point.receipt import Receipt
@@ -112,12 +114,12 @@ def _wait(
     """The next pause."""
     left = until - context.clock.monotonic()
     if left <= 0:
-        raise _timeout(goal, version, reached)
+        raise _timeout(context, goal, version, reached)
     context.clock.sleep(min(pause, left))
     return min(pause * _GROWTH, _PAUSE_MAX_S)
 
 
-def _timeout(goal: Goal, version: int, reached: Mapping[Region, Position]) -> TokenTimeout:
+def _timeout(context: PlanContext, goal: Goal, version: int, reached: Mapping[Region, Position]) -> TokenTimeout:
     missing = goal.missing(reached)
     named = [f"{r.topic}-{r.partition}: {reached.get(r, 0)} of {goal.positions[r]}" for r in missing]
     said = ", ".join(named[:_NAMED]) or "all"
@@ -125,9 +127,21 @@ def _timeout(goal: Goal, version: int, reached: Mapping[Region, Position]) -> To
     said += f"; table version {version} of {goal.version}" if version < goal.version else ""
     return TokenTimeout(
         f"what is asked for by at_least is not there yet; positions reached: {said}. "
-        "Wait longer (timeout_s, --timeout), or see what is behind (`lancewal status`)",
+        f"Wait longer (timeout_s, --timeout), or see what is behind (`lancewal status`){_of_former_topic(context, missing)}",
         reached={f"{r.topic}-{r.partition}": int(reached.get(r, 0)) for r in missing},
         wanted={f"{r.topic}-{r.partition}": int(goal.positions[r]) for r in missing},
+    )
+
+
+def _of_former_topic(context: PlanContext, missing: Seq[Region]) -> str:
+    """A token names no topic id, so nothing tells whether its records are the former topic's."""
+    contract = context.contract
+    former = {it.topic_id for it in contracts_up_to(context.store, contract)} - {contract.topic_id}
+    if not missing or not former:
+        return ""
+    return (
+        f". Topic {contract.topic} was made anew since: if the token is of before, the table has its records, and no read "
+        "reaches their offsets; read without at_least"
     )
 
 

@@ -26,6 +26,7 @@ from lancewal_reader.point.token import Token
 from lancewal_reader.spark.options import parse_options
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.table import Table, open_table, table_of
+from tests.reader.plan.test_points_across_breaks import Life, made_anew
 from tests.support.pipeline import NoDeadLetters, Pipeline, by_key
 
 
@@ -361,3 +362,24 @@ def test_spark_takes_the_same(pipeline: Pipeline) -> None:
     assert {(r.topic, r.partition): p for r, p in found.items() if p} == dict(token.positions)
     with pytest.raises(TokenTimeout):
         pin_read({"table": pipeline.uri, "at_least": "orders-0-9999", "timeout_s": "0"})
+
+
+def test_a_token_of_a_topic_that_was_made_anew_is_not_waited_for_without_a_word(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.go_on()
+    life.pipeline.merge_all()
+    receipt, rows = open_table(life.pipeline.uri).receipt(), dict(life.pipeline.oracle)
+    of_former = Token.of(*(("orders", partition, end - 1) for partition, end in life.topic.ends.items()))
+    wanted = {f"orders-{partition}": end for partition, end in life.topic.ends.items()}
+    with pytest.raises(TokenTimeout) as raised:
+        open_table(life.pipeline.uri).receipt(at_least=Token.of(("orders", 0, 900)), timeout_s=0)
+    assert "made anew" not in str(raised.value)
+    made_anew(life)
+    table = open_table(life.pipeline.uri)
+    with pytest.raises(
+        TokenTimeout, match=r"orders-0: 0 of .*Topic orders was made anew.*the table has its records"
+    ) as raised:
+        table.receipt(at_least=of_former, timeout_s=0)
+    assert raised.value.where["wanted"] == wanted
+    assert by_key(table.to_arrow(at_least=receipt, timeout_s=0)) == rows  # a receipt names the topic's id
+    life.pipeline.close()

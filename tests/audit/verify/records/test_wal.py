@@ -64,6 +64,11 @@ def test_what_is_trimmed_is_not_covered(pipeline: Pipeline) -> None:
     for _ in range(3):
         pipeline.collect()
         pipeline.clock.ahead_s += 60
+    nothing = verify(pipeline)
+    assert (nothing.keys, nothing.rows_unchecked, nothing.equal) == (0, len(pipeline.oracle), True)
+    assert nothing.as_json()["nothing_compared"] is True
+    assert report_text(nothing).endswith("\nnothing was compared")
+    assert run(["verify", "--table", pipeline.uri, "--from", "wal"]) == 1
     # Alone in what is left of its region's records: a patch, whose row comes from before.
     rows = lance.dataset(pipeline.uri).to_table().to_pylist()
     patched, other = rows[0], rows[1]
@@ -72,6 +77,8 @@ def test_what_is_trimmed_is_not_covered(pipeline: Pipeline) -> None:
     report = verify(pipeline)
     assert report.equal, report_text(report)
     assert (report.records, report.keys, report.keys_partly) == (1, 1, 1)
+    assert not report.nothing_compared
+    assert report_text(report).endswith("\nequal, as far as it was compared")
     assert report.rows_unchecked == len(pipeline.oracle) - 1
     assert all(region.why_not == "the WAL before it is trimmed" for region in report.regions)
     # Only what the patch set can be judged, and only its key.
