@@ -14,8 +14,9 @@ Steps
  1. The topic must be what the command says, and not what the contract says.
  2. Each region of the old contract: durable position = merged position.
  3. ``alter``: that is where Kafka or the drain ends, by the version of the drain read before step 2; then close it.
- 4. ``alter``: end what is OPEN, as a new owner would (``end_region``).  Then step 2 again: what Kafka has lost may have been
-    in flight, and become durable since.  It is merged first, for which ingest is not needed.
+ 4. End what is OPEN, as a new owner would (``end_region``).  Then step 2 again: what Kafka has lost may have been in flight,
+    and become durable since.  It is merged first, for which ingest is not needed.  ``rebind``: before step 2, since the
+    former topic has no owner any more who would seal.
  5. Put the next version of the contract.  Cut short between 3 and 5, the command goes on at 4 when it is run again.
 """
 
@@ -239,12 +240,12 @@ def rebind_topic(
     """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
     record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
     with _opened(settings) as opened:
-        new = _rebound(opened, topic_id, inspector or brokers_of(settings), start)
+        new = _rebound(opened, topic_id, inspector or brokers_of(settings), start, look_only)
         # Step 5
         return new if look_only else put_next(opened.store, opened.contract, new)
 
 
-def _rebound(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start: Start) -> Contract:
+def _rebound(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start: Start, look_only: bool) -> Contract:
     old = opened.contract
     # Step 1
     topic = inspector.describe(old.topic)
@@ -252,6 +253,9 @@ def _rebound(opened: OpenedTable, topic_id: str, inspector: TopicInspector, star
         raise _not_so(old, f"has id {topic.topic_id}, not {topic_id}")
     if topic_id == old.topic_id:
         raise InvalidSettings(f"the contract names topic id {topic_id} already")
+    # Step 4
+    for region in () if look_only else old.regions:
+        end_region(opened, lambda: uuid.uuid4().hex, _ALTER, region)
     # Step 2
     for at in _reached(opened):
         if at.durable is not None and at.durable > at.merged:
