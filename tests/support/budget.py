@@ -179,7 +179,6 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_damage_is_found",
         "test_damage_under_a_checksum_that_matches",
         "test_other_values_in_its_fields",
-        "test_sets_of_numbers",
     ],
     "fuzz/test_segments.py": [
         "test_a_damaged_table_under_checksums_that_match",
