@@ -61,7 +61,9 @@ class IndexSample:
         keys = plain_rows(rows, names)
         chosen = [i for i, key in enumerate(keys) if key in values or self._may_come(self._others, key)]
         taken = rows.take(pa.array(chosen, pa.int64()))
-        for i, row in zip(chosen, plain_rows(taken, list(self._columns)) if self._columns else (), strict=True):
+        # Without an index there is no column to ask by: pyarrow gives no row for no columns.
+        asked = plain_rows(taken, list(self._columns)) if self._columns else [()] * len(chosen)
+        for i, row in zip(chosen, asked, strict=True):
             known = values.setdefault(keys[i], {name: [] for name in self._columns})
             for name, value in zip(self._columns, row, strict=True):
                 _note(known[name], value)

@@ -36,7 +36,7 @@ def pause_s(text: str) -> float:
     """Seconds of ``90s``, ``10m``, ``2h`` or ``1d``."""
     seconds = duration_s(text)
     if seconds is None or not 0 < seconds <= _LONGEST_S:
-        raise InvalidInput(f"--for {text}: no duration above 0; {EXPECTED}")
+        raise InvalidInput(f"--for {text}: {EXPECTED}, above 0 and at most 3650d")
     return seconds
 
 

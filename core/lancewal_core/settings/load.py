@@ -193,6 +193,8 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
         known = setting_keys() if len(path) > 1 else list(Settings.model_fields)
         return Problem(where, key, "is not a setting" + closest(key, known))
     text = str(line["msg"]).removeprefix("Value error, ")
+    if line["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        text = "takes `name: value` pairs, each on a line of its own below it"
     if path == ("table", "columns") and len(line["loc"]) > 2:
         text = f"{line['loc'][2]!r} has no type that is a text: a type with a comma or brackets stands in quotes"
     given = line["input"]
@@ -205,5 +207,6 @@ def _error(problems: list[Problem], *, file_named: bool) -> InvalidSettings:
     lines = [": ".join(filter(None, (p.where, p.key, p.text))) for p in problems]
     message = lines[0] if len(lines) == 1 else f"{len(lines)} problems:" + "".join(f"\n  {line}" for line in lines)
     if not file_named:
-        message += (". " if len(lines) == 1 else "\n") + _NO_FILE
+        end = "" if message.endswith("?") else "."
+        message += (f"{end} " if len(lines) == 1 else "\n") + _NO_FILE
     return InvalidSettings(message, problems=tuple(lines))

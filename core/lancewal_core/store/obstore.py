@@ -216,7 +216,10 @@ def open_files(uri: str, options: Mapping[str, str] | None = None) -> ObstoreSto
 
 def _check_folder(path: Path) -> None:
     if not path.is_dir():
-        raise TableMissing(f"there is no table at {path}: the folder does not exist")
+        raise TableMissing(
+            f"there is no table at {path}: the folder does not exist. Correct the address (table.uri, --table), or make "
+            "the table by `lancewal table create`"
+        )
 
 
 def _opened(uri: str, parts: SplitResult, options: Mapping[str, str] | None) -> ObstoreStore:

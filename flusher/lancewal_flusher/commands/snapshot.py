@@ -170,5 +170,5 @@ def _duration_ms(text: str) -> int:
 
     seconds = duration_s(text)
     if seconds is None or seconds <= 0:
-        raise InvalidInput(f"--for {text}: no duration above 0; {EXPECTED}")
+        raise InvalidInput(f"--for {text}: {EXPECTED}, above 0")
     return int(seconds * 1000)

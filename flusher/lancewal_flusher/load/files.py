@@ -122,7 +122,7 @@ def _files_at(address: str, options: Mapping[str, str]) -> Sequence[LoadFile]:
         return [LoadFile(store, name, address, size)]
     path = local_folder(address)
     if path is not None and path.is_file():
-        raise InvalidInput(f"{address} is neither {_KINDS}", file=address)
+        raise InvalidInput(f"{address} is not {_KINDS}", file=address)
     store = _store(address, options, address)
     listed = sorted(
         (i for i in store.list("") if not any(p[:1] in "_." for p in i.key.split("/"))), key=lambda i: i.key
@@ -130,7 +130,7 @@ def _files_at(address: str, options: Mapping[str, str]) -> Sequence[LoadFile]:
     files = [LoadFile(store, i.key, f"{address}/{i.key}", i.size) for i in listed]
     strange = [f.shown for f in files if _suffix(f.key) not in PARQUET | ARROW]
     if strange or not files:
-        what = f"{strange[0]} is neither" if strange else f"{address} holds no file that is"
+        what = f"{strange[0]} is not" if strange else f"{address} holds no file that is"
         raise InvalidInput(f"{what} {_KINDS}")
     return files
 

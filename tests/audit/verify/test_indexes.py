@@ -237,6 +237,17 @@ def test_what_cannot_be_looked_at_is_named(table: AllIndexes) -> None:
         run(table, "other")
 
 
+def test_a_table_without_an_index_is_compared_all_the_same(table: AllIndexes) -> None:
+    for index in table.dataset.describe_indices():
+        table.dataset.drop_index(index.name)
+    report = verify(table.uri)
+    assert report.equal, report_text(report)
+    assert report.indexes == ()
+    assert report.counts == {}
+    write_in_place(table, table.some(1, 3), 50, ["num"])
+    assert verify(table.uri).counts["differs"] == 3
+
+
 def test_every_type_can_be_asked_for(tmp_path: Path) -> None:
     count = 40
     whole = pa.array([(i - 20) * 1_000_003 for i in range(count)], pa.int64())

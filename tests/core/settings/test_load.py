@@ -211,7 +211,10 @@ def test_variables_that_are_no_settings_are_known() -> None:
     [
         ("a: [", ":1: not YAML"),
         ("- a\n- b\n", "expected sections"),
-        ("table: 3", ":1: table: Input should be a valid dictionary"),
+        ("table: 3", ":1: table: takes `name: value` pairs, each on a line of its own below it; got 3"),
+        ("kafka: broker:9092", ":1: kafka: takes `name: value` pairs"),
+        ("kafka: {options: security.protocol}", ":1: kafka.options: takes `name: value` pairs"),
+        ("table: {columns: [id]}", ":1: table.columns: takes `name: value` pairs"),
         ("table:\n  columns:\n    on: int64\n", ":3: table.columns.on: a key must be a text"),
     ],
 )
@@ -461,3 +464,9 @@ def test_every_setting_has_its_variable(key: str) -> None:
     """One level deeper than any setting goes: the error must name the key, so the variable was read as this key."""
     found = problems(None, {f"{variable(key)}__A__B": "x"})
     assert key in found[0]
+
+
+def test_a_question_ends_its_sentence() -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        load_settings(None, {"LANCEWAL_TABLE_URI": "x"})
+    assert "did you mean LANCEWAL_TABLE__URI? No settings file was named" in str(raised.value)

@@ -72,7 +72,9 @@ def test_the_object_of_the_report(table: FlusherTable, said: Said) -> None:
 
 
 def test_what_is_refused(table: FlusherTable, said: Said) -> None:
-    assert "no duration above 0" in said("snapshot", "create", "eom", "--for", "0d", code=2)
+    assert "--for 0d: expected a whole number and ms, s, m, h or d, such as 10m, above 0" in said(
+        "snapshot", "create", "eom", "--for", "0d", code=2
+    )
     assert "no name of a snapshot" in said("snapshot", "create", "a/b", code=2)
     assert "is not a receipt, nor another point" in said("snapshot", "create", "eom", "--at", "yesterday", code=2)
     for again in (table.uri, f"{table.uri}/", f"file://{table.uri}"):

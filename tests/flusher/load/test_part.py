@@ -542,7 +542,7 @@ def test_folders_and_files_that_are_none(filled: World, tmp_path: Path) -> None:
         filled.load([str(folder), str(folder / "a.parquet")])
     (folder / "notes.txt").write_bytes(b"x")
     for named in (folder, folder / "notes.txt"):
-        with pytest.raises(InvalidInput, match=r"notes\.txt is neither Parquet"):
+        with pytest.raises(InvalidInput, match=r"notes\.txt is not Parquet"):
             filled.load([str(named)])
     assert find_files([], {}) == ()
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")

@@ -154,5 +154,5 @@ def _bytes(text: str) -> float:
 def _seconds(option: str, text: str) -> float:
     seconds = duration_s(text)
     if seconds is None:
-        raise InvalidInput(f"{option} {text}: no duration; {EXPECTED}")
+        raise InvalidInput(f"{option} {text}: {EXPECTED}")
     return seconds
