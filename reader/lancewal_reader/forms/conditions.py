@@ -14,8 +14,8 @@ Grammar, the weakest first: ``OR``, ``AND``, ``NOT``, one comparison (``= == <> 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import NoReturn
 
@@ -109,6 +109,7 @@ _TYPES: dict[str, pa.DataType | None] = {
     "NUMERIC": None,
 }
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
+_DIGITS = {unit: digits for digits, unit in _UNITS.items()}
 
 _CHOSEN = {"coalesce", "nvl", "ifnull"}
 _ALIKE = {*_CHOSEN, "nullif", "greatest", "least"}
@@ -372,9 +373,30 @@ class _Reader:
                 of_bool = given.sql in ("true", "false") and not _is(pa.types.is_boolean, beside)
                 if unquoted_day or (of_bool and beside.type is not None):
                     raise self._inexact(given, beside)
+            left, right = self._in_one_unit([left, right])
             return left, right, True
         aligned, known = self._aligned(right, left)
         return left, aligned, known
+
+    def _in_one_unit(self, parts: Sequence[_Part]) -> list[_Part]:
+        """Times of several units in the finest of these: Lance would cut them to the coarsest.  ``now()`` counts as
+        microseconds, so that years far away need not fit into nanoseconds."""
+        of_nows = [f"{name}()" for name in _NOW]
+        digits = {
+            at: min(_DIGITS[part.type.unit], 6 if part.sql in of_nows else 9)  # type: ignore[union-attr] # a timestamp
+            for at, part in enumerate(parts)
+            if _is(pa.types.is_timestamp, part)
+        }
+        if len(set(digits.values())) < 2:
+            return [*parts]
+        finest, found = max(digits.values()), [*parts]
+        for at, own in digits.items():
+            type_ = parts[at].type
+            if own != finest or parts[at].sql in of_nows:
+                assert isinstance(type_, pa.TimestampType)
+                name = f"TIMESTAMP({finest})"
+                found[at] = self._cast(parts[at], "CAST", name, pa.timestamp(_UNITS[finest], type_.tz))
+        return found
 
     def _aligned(self, given: _Part, beside: _Part) -> tuple[_Part, bool]:
         type_, value = beside.type, given.value
@@ -448,7 +470,11 @@ class _Reader:
             self._steps, self._all_steps = before
         else:
             self._term()
-        _, item, known = self._met(left, item)
+        same, item, known = self._met(left, item)
+        if same != left:
+            raise refused(
+                self._text, f"{left.sql[:80]} and {item.sql[:80]} have different units: compare them by =, not by IN"
+            )
         return item, known
 
     def _plain_items(self, left: _Part) -> list[str] | None:
@@ -729,7 +755,9 @@ class _Reader:
             self._fail(f"{name} takes a decimal's digits through a float; say CAST(... AS DOUBLE) where that is meant")
         type_: pa.DataType | None = pa.int64() if name in _WHOLE else _NOW.get(name)
         if name in _ALIKE:
-            arguments, type_ = self._alike(arguments)
+            arguments, type_ = self._alike(name, arguments)
+        elif name in _SINCE_1970:
+            type_ = pa.timestamp(_UNITS[9 - len(str(_SINCE_1970[name])) + 1])
         elif name in _OF_LISTS:
             arguments = self._of_list(arguments)
         elif name in ("abs", "date_trunc", "datetrunc") and arguments:
@@ -759,11 +787,25 @@ class _Reader:
         except Inexact:
             self._fail(f"{given.sql[:80]} is not a time from 1677 to 2262")
 
-    def _alike(self, arguments: list[_Part]) -> tuple[list[_Part], pa.DataType | None]:
-        typed = next((part for part in arguments if part.value is None and part.type is not None), None)
-        if typed is None:
+    def _alike(self, name: str, arguments: list[_Part]) -> tuple[list[_Part], pa.DataType | None]:
+        arguments = self._in_one_unit(arguments)
+        typed = [part for part in arguments if part.value is None and part.type is not None]
+        if not typed:
             return arguments, None
-        return [self._exactly(part, typed) for part in arguments], typed.type
+        types = list(dict.fromkeys(part.type for part in typed))
+        type_: pa.DataType | None = types[0]
+        if len(types) > 1 and name != "nullif":
+            if all(pa.types.is_integer(each) for each in types):
+                type_ = None if pa.uint64() in types else pa.int64()
+            elif all(pa.types.is_floating(each) for each in types):
+                type_ = pa.float64()
+            else:
+                shown = ", ".join(map(str, types))
+                raise refused(
+                    self._text, f"{name} has arguments of several types: {shown[:160]}. Cast them to one of these"
+                )
+        beside = replace(typed[0], type=type_)
+        return [self._exactly(part, beside) for part in arguments], type_
 
     def _of_list(self, arguments: list[_Part]) -> list[_Part]:
         if not arguments or not _is(pa.types.is_list, arguments[0]):

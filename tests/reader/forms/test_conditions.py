@@ -449,3 +449,69 @@ def test_a_time_has_an_offset_or_is_in_utc() -> None:
         "2026-01-02 04:00:00-0800",
     ):
         assert filter_rows(rows, check_filter(rows.schema, f"at = '{text}'"), ["n"]).num_rows == 1, text
+
+
+_MOMENTS = (-1, 0, 1, 1_000, 999_999, 1_000_000, 1_000_001, 253_402_300_799_000_000)
+"""Microseconds since 1970; the last one is in the year 9999."""
+_PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_SIGNS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize("units", [(a, b) for a in _PER_UNIT for b in _PER_UNIT])
+def test_times_of_two_units_compare_exactly(units: tuple[str, str], zone: str | None) -> None:
+    a, b = ([moment // _PER_UNIT[unit] for moment in _MOMENTS] for unit in units)
+    pairs = [(x, y) for x in a for y in b]
+    types = [pa.timestamp(unit, zone) for unit in units]
+    columns = {
+        name: pa.array(side, type_) for name, side, type_ in zip("ab", zip(*pairs, strict=True), types, strict=True)
+    }
+    rows = pa.table({"n": range(len(pairs)), **columns})
+    exact = [(x * _PER_UNIT[units[0]], y * _PER_UNIT[units[1]]) for x, y in pairs]
+    dataset = lance.write_dataset(rows, "memory://two-units")
+
+    def holds(condition: str) -> list[int]:
+        found: list[int] = dataset.to_table(["n"], filter=for_lance(rows.schema, condition))["n"].to_pylist()
+        return found
+
+    for sign, compare in _SIGNS.items():
+        assert holds(f"a {sign} b") == [n for n, (x, y) in enumerate(exact) if compare(x, y)], sign
+    alike = [n for n, (x, y) in enumerate(exact) if x == y]
+    assert holds("a BETWEEN b AND b") == holds("a IS NOT DISTINCT FROM b") == holds("nullif(a, b) IS NULL") == alike
+    assert holds("coalesce(a, b) = b") == alike
+    assert holds("greatest(a, b) = b") == [n for n, (x, y) in enumerate(exact) if y >= x]
+    assert holds("to_timestamp_micros(a) < b") == [n for n, (x, y) in enumerate(exact) if x < y]
+    assert holds("now() > a") == [n for n, (x, _) in enumerate(exact) if x < 10**15]
+    if _PER_UNIT[units[0]] > _PER_UNIT[units[1]]:
+        with pytest.raises(InvalidInput, match="different units"):
+            holds("a IN (b)")
+    else:
+        assert holds("a IN (b)") == alike
+
+
+def test_choices_between_types_are_exact_or_refused() -> None:
+    wide = pa.table(
+        {
+            "i8": pa.array([1, None, 7], pa.int8()),
+            "i64": pa.array([300, 300, -5], pa.int64()),
+            "u8": pa.array([None, 3, 200], pa.uint8()),
+            "d2": pa.array([Decimal("1.00"), None, None], pa.decimal128(10, 2)),
+            "d4": pa.array([Decimal("1.0050"), Decimal("1.0050"), Decimal("1.0049")], pa.decimal128(12, 4)),
+            "n": range(3),
+        }
+    )
+    dataset = lance.write_dataset(wide, "memory://choices")
+
+    def holds(condition: str) -> list[int]:
+        found: list[int] = dataset.to_table(["n"], filter=for_lance(wide.schema, condition))["n"].to_pylist()
+        return found
+
+    assert holds("coalesce(i8, i64) = 300") == [1]
+    assert holds("greatest(i8, i64) > 200") == [0, 1]
+    assert holds("coalesce(u8, i64) = 300") == [0]
+    assert holds("least(u8, i64) < 0") == [2]
+    for choice in ("coalesce(d2, d4)", "greatest(d4, d2)", "coalesce(i8, d4)"):
+        with pytest.raises(InvalidInput, match="has arguments of several types"):
+            holds(f"{choice} = 1.005")
+    assert holds("coalesce(CAST(d2 AS DECIMAL(12, 4)), d4) = 1.005") == [1]
+    assert holds("coalesce(CAST(d2 AS DECIMAL(12, 4)), d4) < 1.005") == [0, 2]
