@@ -9,6 +9,7 @@ from lancewal_audit.verify.compare import Tally
 from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.report import Findings, IndexReport, RegionReport, Report
 from lancewal_audit.verify.scope import Scope
+from lancewal_core.errors import InvalidInput
 from lancewal_core.ids import Region
 from lancewal_reader.point.receipt import Receipt
 
@@ -78,7 +79,7 @@ def _region(scope: Scope, evidence: Evidence, region: Region) -> RegionReport:
 
 def _notes(scope: Scope, tally: Tally, run: Run) -> list[str]:
     notes = []
-    if run.asked_at is not None and Receipt.from_json(run.asked_at).version != scope.receipt.version:
+    if _receipt_version(run.asked_at) not in (None, scope.receipt.version):
         notes.append(f"the receipt's table version is gone; version {scope.receipt.version} shows the same rows")
     if scope.eras.rebound:
         notes.append("rows of an earlier topic of this name may be in the table: no record of it is left")
@@ -90,6 +91,14 @@ def _notes(scope: Scope, tally: Tally, run: Run) -> list[str]:
             "known to have begun without rows"
         )
     return notes
+
+
+def _receipt_version(at: str | None) -> int | None:
+    """None for a point that is no receipt: a read was made at it, so it is one of another form."""
+    try:
+        return None if at is None else Receipt.parse(at).version
+    except InvalidInput:
+        return None
 
 
 def _index_notes(scope: Scope, indexes: tuple[IndexReport, ...] | None) -> list[str]:

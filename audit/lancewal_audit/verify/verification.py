@@ -62,7 +62,7 @@ class Asked:
 
     sources: Sources = "both"
     at: str | None = None
-    """A receipt; None: a strong read now."""
+    """A point as text, such as a receipt or ``version:412``; None: a strong read now."""
     fraction: float = 1.0
     """Of the keys, unless ``keys`` says about how many."""
     keys: int | None = None

@@ -193,3 +193,17 @@ def test_what_is_merged_again_after_a_restore_is_judged(tmp_path: Path) -> None:
     report = verify(pipeline)
     assert (report.equal, report.records, report.rows_unchecked) == (True, 200, 0), report_text(report)
     pipeline.close()
+
+
+@pytest.mark.parametrize("form", ["receipt", "JSON", "version"])
+def test_each_form_of_a_point(pipeline: Pipeline, form: str) -> None:
+    at = open_table(pipeline.uri).receipt()
+    rows = len(pipeline.oracle)
+    merged = lance.dataset(pipeline.uri)
+    pipeline.produce(100)
+    pipeline.merge_all()
+    text = {"receipt": str(at), "JSON": at.to_json(), "version": f"version:{at.version}"}[form]
+    report = verify(pipeline, at=text)
+    assert report.equal, report_text(report)
+    assert report.rows_read == (merged.count_rows() if form == "version" else rows)
+    assert run(["verify", "--table", pipeline.uri, "--from", "wal", "--at", text]) == 0
