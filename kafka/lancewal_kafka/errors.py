@@ -71,8 +71,14 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
         )
     if code in _NOT_ALLOWED:
         return forbidden(act, topic, f": {_text(error)}", f"the rights on topic {topic!r} and its consumer group")
-    silent = f"Kafka at {servers} does not answer: " if servers else ""
     more = f" ({heard})" if heard else ""
+    if code is not None and code > 0:  # the brokers' own, such as the coordinator of a group that is being chosen
+        answer = f"Kafka at {servers} answers with an error: " if servers else ""
+        return KafkaUnavailable(
+            f"{answer}{act}: {_text(error)}{more}; it may pass by itself: try again, else look at the brokers' logs",
+            topic=topic,
+        )
+    silent = f"Kafka at {servers} does not answer: " if servers else ""
     return KafkaUnavailable(
         f"{silent}{act}: {_text(error)}{more}; check kafka.bootstrap_servers, kafka.options and the network",
         topic=topic,
@@ -113,5 +119,6 @@ def _text(error: BaseException) -> str:
 
 
 def text_of(error: KafkaError) -> str:
-    """What librdkafka says."""
-    return without_secrets(error.str())
+    """What librdkafka says; what the code means where that says nothing but the request's name."""
+    said = without_secrets(error.str())
+    return said + KafkaError(error.code()).str() if said.rstrip().endswith(":") or not said else said

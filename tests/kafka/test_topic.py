@@ -139,7 +139,7 @@ def test_who_knows_no_controller_asks_the_cluster_again() -> None:
             for code in NOT_ALLOWED
         ),
         (KafkaError._TIMED_OUT, KafkaUnavailable, ["127.0.0.1:1", "Timed out", "check kafka.bootstrap_servers"]),
-        (KafkaError.NOT_CONTROLLER, KafkaUnavailable, ["check kafka.bootstrap_servers"]),
+        (KafkaError.NOT_CONTROLLER, KafkaUnavailable, ["127.0.0.1:1 answers with an error", "try again"]),
     ],
 )
 def test_an_error_is_the_same_whatever_was_asked(code: int, kind: type[LancewalError], texts: list[str]) -> None:
@@ -160,6 +160,15 @@ def test_an_error_is_the_same_whatever_was_asked(code: int, kind: type[LancewalE
         assert [text for text in texts if text not in str(found.value)] == []
         assert found.value.where["topic"] == "t"
         assert "topic t topic t" not in str(found.value)
+
+
+def test_an_error_without_a_text_is_told_by_its_code() -> None:
+    inspector, admin = scripted(election_s=0)
+    admin.described = failed(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "ConsumerGroupDescribe: ")
+    with pytest.raises(
+        KafkaUnavailable, match="ConsumerGroupDescribe: Broker: Coordinator load in progress; it may pass"
+    ):
+        inspector.members("t", "g")
 
 
 def test_who_gets_no_answer_says_what_the_client_heard_meanwhile() -> None:

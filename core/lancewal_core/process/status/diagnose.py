@@ -248,8 +248,8 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         causes.ALL_REJECTED,
         State.PROBLEM,
         f"{seen}. Older ones are not counted: what is produced now becomes no row",
-        "The dead-letter topic has them, each with its reason in __connect.errors.exception.message. Correct the producer, "
-        "or the table's columns and format, and send them again: it is no problem any more once a newer record becomes a row",
+        "`lancewal dead-letter list` counts them by reason and column. Correct the producer, or the table's columns and "
+        "format, and send them again: it is no problem any more once a newer record becomes a row",
     )
 
 
