@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lance
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from lancewal_audit.verify.verification import Asked, verify_table
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.schema import RowSchema, check_row_schema
-from lancewal_core.settings.load import load_settings
+from lancewal_core.settings.load import Settings, load_settings
+from lancewal_core.settings.sections import TableSettings
+from lancewal_flusher.load.whole import load_files
+from lancewal_flusher.upkeep.compact_all import compact_to_the_end
+from lancewal_flusher.upkeep.compaction import CompactionLimits
 from lancewal_reader.table import open_table
 from tests.security.test_object_keys import HOSTILE
 from tests.support.pipeline import KEY, Pipeline, by_key
@@ -53,6 +60,41 @@ def test_half_a_surrogate_is_refused_where_it_is_read() -> None:
     with pytest.raises(InvalidSettings, match="no Unicode text") as caught:
         load_settings(None, {"LANCEWAL_TABLE__COLUMNS": '{"\\ud800": "int64"}'})
     str(caught.value).encode()
+
+
+def all_columns() -> pa.Schema:
+    names = [name for name in dict.fromkeys(NAMES) if name not in REFUSED]
+    return pa.schema([*KEY, *(pa.field(name, pa.string()) for name in names)])
+
+
+def test_all_others_are_loaded_compacted_verified_and_searched(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, all_columns(), partitions=2)
+    names = pipeline.contract.rows.columns.names[2:]
+    pipeline.produce(150)
+    pipeline.merge_all()
+    pipeline.produce(50)
+    pipeline.merge_all()
+    file, loaded = (
+        tmp_path / "rows.parquet",
+        {"region": "loaded", "id": 1, **{name: f"loaded {name}" for name in names}},
+    )
+    pq.write_table(pa.Table.from_pylist([loaded], all_columns()), file)
+    settings = Settings(table=TableSettings(uri=pipeline.uri))
+    load_files(settings, [str(file)])
+    done = compact_to_the_end(pipeline.flusher(), CompactionLimits(), with_sentinel=True)
+    assert done.fragments_after < done.fragments_before
+    pipeline.produce(50)
+    pipeline.ingest()
+    table = open_table(pipeline.uri)
+    assert by_key(table.to_arrow()) == {**pipeline.oracle, ("loaded", 1): loaded}
+    found = verify_table(settings, pipeline.uri, Asked(sources="wal"))
+    assert found.equal, found.findings
+    assert sorted(table.to_pandas().columns) == sorted(["region", "id", *names])
+    for name in names:
+        lance.dataset(pipeline.uri).create_scalar_index(name, "INVERTED", name=f"words{names.index(name)}")
+        shown = table.search(text="loaded", text_columns=[name], columns=["region", name]).to_arrow().to_pylist()
+        assert [(row["region"], row[name]) for row in shown] == [("loaded", f"loaded {name}")], name
+    pipeline.close()
 
 
 def test_all_others_are_data(tmp_path: Path) -> None:

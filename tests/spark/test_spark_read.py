@@ -19,6 +19,7 @@ from lancewal_flusher.snapshots.drop import drop_snapshot
 from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.spark.source import receipt_of_dataframe
 from lancewal_reader.table import open_table, reads_of
+from tests.security.test_column_names import all_columns
 from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Pipeline, Row, by_key
 from tests.support.spark import LocalSpark
 
@@ -139,6 +140,40 @@ def test_a_frame_used_again_has_all_its_rows(
         kept = {key: row for key, row in rows.items() if row["ok"]}
         assert both.filter(sql).count() == sum(map(passes, kept.values()))
         assert by_key(both.select("region", "id").toArrow()).keys() == kept.keys()
+
+
+def test_columns_of_any_name(spark: LocalSpark, tmp_path: Path) -> None:
+    """Names that differ in case alone need Spark to tell them apart."""
+    made = Pipeline(tmp_path, all_columns(), partitions=2)
+    names = made.contract.rows.columns.names[2:]
+    made.produce(60)
+    made.merge_all()
+    made.produce(40)
+    made.ingest()
+    spark.session.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        df = spark.read(made.uri)
+        assert df.columns == ["region", "id", *names]
+        assert by_key(df.toArrow()) == made.oracle
+        nulls = df.selectExpr("region", "id", *(f"`{name}` IS NULL AS n{number}" for number, name in enumerate(names)))
+        assert by_key(nulls.toArrow()) == {
+            key: {
+                "region": key[0],
+                "id": key[1],
+                **{f"n{number}": row[name] is None for number, name in enumerate(names)},
+            }
+            for key, row in made.oracle.items()
+        }
+        plain = ["region", "id", *(name for name in names if "," not in name and name == name.strip())]
+        narrow = spark.read(made.uri, columns=",".join(plain), filter=f"`{names[-1]}` IS NULL")
+        assert narrow.columns == plain
+        assert set(by_key(narrow.toArrow())) == {key for key, row in made.oracle.items() if row[names[-1]] is None}
+        others = spark.session.read.format("lancewal").schema(df.drop(*plain[2:]).schema).load(made.uri)
+        assert {*others.columns} == {*df.columns} - {*plain[2:]}
+        assert by_key(others.toArrow()) == by_key(df.select(*(f"`{name}`" for name in others.columns)).toArrow())
+    finally:
+        spark.session.conf.unset("spark.sql.caseSensitive")
+    made.close()
 
 
 def test_nanoseconds_before_1970_are_floored_and_filtered_as_seen(spark: LocalSpark, tmp_path: Path) -> None:
