@@ -48,6 +48,9 @@ MISSED = """
   2.5 M 1.6 s, where that of 23 November took 67 ms and 1.2 s; the code of then, measured beside it on the later machine,
   takes 112 to 115 ms and 1.7 s. So the aims of 2 from the MemTable are kept on the one and missed on the other. So it is
   with ingest: 0.65 of the floor there, 0.60 here, for the code of then as well.
+* **Memory of ingest** (ingest). It took 829 to 871 MiB until it had one heap. Rates are those of a quiet machine before that:
+  on 28 November it had a load of 10 to 40, and floor and ingest differed twofold from run to run. Processor time of 3 M rows,
+  in turns: 19.2 s with one heap and 19.7 without (mixed), 13.4 and 14.6 (upserts); peaks 570 and 769 MiB, 576 and 731.
 * **Patches, against `merge_insert` that rewrites columns** (merge-strategies). Both write the patched column of all rows anew,
   and neither anything else of size, so there is little to be had: 0.97 to 1.16. `merge_insert` chooses `rewrite_rows` here by
   itself, which takes 2.4 to 2.9 times as long as ours. The machine of 27 November took 1.9 to 2.8 times as long as that of
