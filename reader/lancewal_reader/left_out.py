@@ -8,8 +8,8 @@ Of a table keyed by bytes (``keys.origin``, ``conflicts``)
 All of a job's tasks leave out the same: it follows from the plan alone.
 
 A read that has left something out says how much, in the schema's metadata under ``lancewal.conflicts`` and in the log: keys
-are counted, never named.  Where more than ``KEYS_MAX`` keys would be left out of a delta, or where the reader wants none to
-be, ``RegionConflict``.
+are counted, never named.  However many they are, all other keys are read.  Where the reader wants none to be left out,
+``RegionConflict``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, RegionConflict
 from lancewal_core.ids import Region
-from lancewal_core.keys.conflicts import KEYS_MAX, ConflictKeys, Conflicts, read_conflicts
+from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, read_conflicts
 from lancewal_core.keys.origin import Meeting, conflict, counting
 from lancewal_core.rows.fold import Folded, divide, key_codes
 from lancewal_core.rows.key_set import KeySet, distinct
@@ -145,7 +145,7 @@ def leave_out(
                 partitions.add(region.partition)
         gone.append(met)
     unmerged = distinct(pa.concat_tables([schema.key.empty_table(), *gone]), schema).num_rows
-    if unmerged > KEYS_MAX or (unmerged and on_conflict == "fail"):
+    if unmerged and on_conflict == "fail":
         first, *more = sorted(partitions)
         raise _refusal(contract, Meeting(unmerged, (first, more[0] if more else first)), "is not merged yet")
     return Sides(tuple(kept), met, unmerged, tuple(sorted(partitions)))
@@ -189,6 +189,6 @@ def _refusal(contract: Contract, met: Meeting, what: str) -> RegionConflict:
         contract.topic,
         met,
         what,
-        "The flusher sets aside what conflicts, if it is few keys, and a person decides: `lancewal conflict list`. Until "
+        "The flusher sets aside what conflicts, and a person decides: `lancewal conflict list`. Until "
         'then the merged table can be read (consistency="eventual")',
     )

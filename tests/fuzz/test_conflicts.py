@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lancewal_core import paths
 from lancewal_core.ids import Position, Region, TopicId
-from lancewal_core.keys.conflicts import KEYS_MAX, ConflictKeys, Conflicts, encode_conflicts, read_conflicts
+from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, encode_conflicts, read_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op, RowSchema
@@ -112,8 +112,8 @@ def test_rows_that_no_merge_writes_are_refused(part: str, column: str, value: ob
 
 
 def test_what_unpacks_to_too_much_is_not_unpacked() -> None:
-    rows = 2 * CONFLICTS_ROWS_BYTES_MAX // (KEYS_MAX * 8)
-    table = pa.table({f"c{n}": pa.array(np.zeros(KEYS_MAX, np.int64)) for n in range(rows)})
+    column = pa.array(np.zeros(1 << 20, np.int64))
+    table = pa.table({f"c{n}": column for n in range(CONFLICTS_ROWS_BYTES_MAX // column.nbytes + 1)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)

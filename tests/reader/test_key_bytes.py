@@ -186,14 +186,6 @@ def test_no_version_stands_in_for_one_that_set_nothing_aside(pipeline: Pipeline)
         open_table(pipeline.uri).to_arrow(at=receipt)
 
 
-def test_more_keys_than_a_few_are_no_accident(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lancewal_reader.left_out.KEYS_MAX", 0)
-    through_two(pipeline, between="nothing")
-    pipeline.ingest()
-    with pytest.raises(RegionConflict, match="is not merged yet"):
-        open_table(pipeline.uri).to_arrow()
-
-
 def test_a_reader_that_has_folded_the_first_of_them(pipeline: Pipeline) -> None:
     """What it remembers must not hide that the next entry is of another region."""
     kept = open_table(pipeline.uri)

@@ -120,7 +120,7 @@ def test_a_snapshot_leads_to_no_other_prefix_of_a_bucket(
 def test_the_flusher_leaves_that_region_and_merges_the_others(table: FlusherTable, other: Any) -> None:
     key = led_elsewhere(table, other)
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0.0)
-    (damage,) = report.damaged.values()
+    (damage,) = report.held.values()
     assert key in str(damage)
     assert {row["id"] for row in table.dataset.to_table().to_pylist()} == {0, 1, 2, 20, 21, 22}
 
@@ -173,7 +173,7 @@ def test_a_data_file_with_other_columns_is_damage_of_its_region(table: FlusherTa
     (path,) = (Path(made.uri) / "data").iterdir()
     shutil.copy(path, Path(table.uri) / "data" / name["path"])
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0.0)
-    assert [type(error) for error in report.damaged.values()] == [ObjectCorrupt]
+    assert [type(error) for error in report.held.values()] == [ObjectCorrupt]
     assert table.dataset.count_rows() == 6
 
 

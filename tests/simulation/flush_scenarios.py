@@ -60,7 +60,7 @@ def one_part_waits_and_the_other_does_not_yet() -> None:
 
     def meanwhile() -> None:
         seen.append(flush_of(stage, 0))
-        run_round(f, MergeLimits(), RoundState(), sealed_grace_s=_NEVER_S).raise_damaged()
+        run_round(f, MergeLimits(), RoundState(), sealed_grace_s=_NEVER_S).raise_held()
         stage.check_table()
         require_adopted(stage, seen[0], False)
 
@@ -133,7 +133,7 @@ def one_part_is_merged_before_the_other() -> None:
         flush = flush_of(stage, 0)
         for name in list(stage.dataset.files):
             stage.dataset.files.pop(name)
-        run_round(f, MergeLimits(), RoundState(), sealed_grace_s=_NEVER_S).raise_damaged()
+        run_round(f, MergeLimits(), RoundState(), sealed_grace_s=_NEVER_S).raise_held()
         require(flush_of(stage, 0) != flush, "it was not made anew:", flush)
         state = GarbageState()
         for _ in range(2):

@@ -26,6 +26,7 @@ import lancewal_flusher.merge.finish
 import lancewal_flusher.merge.look
 import lancewal_flusher.merge.merge
 import lancewal_flusher.merge.plan
+import lancewal_flusher.merge.set_aside
 import lancewal_flusher.service.round
 import lancewal_ingest.regions.flush_queue
 import lancewal_ingest.regions.open
@@ -41,7 +42,7 @@ import lancewal_reader.plan.strong
 import lancewal_reader.reads
 import tests.simulation.world
 from lancewal_core import paths
-from lancewal_core.errors import OwnershipLost
+from lancewal_core.errors import OwnershipLost, RegionConflict
 from lancewal_core.ids import Position, Region, Sequence, TableVersion
 from lancewal_core.region.flush import Flushing, flush_generations
 from lancewal_core.region.flushes.manifest import FlushedGeneration
@@ -331,6 +332,17 @@ def _next_without_position(patch: pytest.MonkeyPatch) -> None:
         take(worker, Polled(polled.records, {p: Position(r.offsets[-1] + 1) for p, r in polled.records.items()}))
 
     patch.setattr(IngestWorker, "_take", take_records_only)
+
+
+def _too_many_keys_end_the_merge(patch: pytest.MonkeyPatch) -> None:
+    def raise_it(context: Any, found: Any, many: RegionConflict) -> Any:
+        raise many
+
+    patch.setattr(lancewal_flusher.merge.set_aside, "_held_back", raise_it)
+
+
+def _ingest_goes_on_beside_keys_in_conflict(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IngestWorker, "stop_conflicting", lambda worker, conflicting: None)
 
 
 def _position_asked_too_late(patch: pytest.MonkeyPatch) -> None:
@@ -653,6 +665,8 @@ MUTATIONS: dict[str, Patch] = {
     "a dropped table is not noticed": _a_dropped_table_is_not_noticed,
     "a claim of another group is not noticed": _a_claim_of_another_group_is_not_noticed,
     "groups are not compared": _groups_are_not_compared,
+    "too many keys in conflict end the merge": _too_many_keys_end_the_merge,
+    "ingest goes on beside keys in conflict": _ingest_goes_on_beside_keys_in_conflict,
 }
 
 KINDS_TO_SEARCH: dict[str, str] = {
@@ -701,10 +715,12 @@ NOT_IN_SCHEDULES = {
     "a dropped table is not noticed",
     "a claim of another group is not noticed",
     "groups are not compared",
+    "too many keys in conflict end the merge",
+    "ingest goes on beside keys in conflict",
 }
 """Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one,
 makes another version of the contract, damages a page or the name of a branch, tags a version, takes the name of a
 snapshot again, has a person decide about a restore, leaves a flush for a week, flushes a generation again while one
-that wrote it before stands still, drops the table and makes it again, has two consumer groups, or removes a version
-that a user made from between two others and then asks for its time.  One of a listing can be shown, but 216
-schedules did not: a listing must hide the very segment of a dead letter whose token is used then."""
+that wrote it before stands still, drops the table and makes it again, has two consumer groups, keys by bytes, or
+removes a version that a user made from between two others and then asks for its time.  One of a listing can be shown,
+but 216 schedules did not: a listing must hide the very segment of a dead letter whose token is used then."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tests.simulation import (
     bundle_accidents,
+    conflict_scenarios,
     drain_accidents,
     expiry_scenarios,
     flush_scenarios,
@@ -30,6 +31,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
     **bundle_accidents.SCENARIOS,
     **drain_accidents.SCENARIOS,
     **expiry_scenarios.SCENARIOS,
+    **conflict_scenarios.SCENARIOS,
     **point_scenarios.SCENARIOS,
 }
 """What each finds: the mutation, and what then is said."""

@@ -170,9 +170,9 @@ def flusher(world: World, process: Process) -> None:
                 if merge.version > merge.read_version + 1:
                     world.note("merge rebased")
             world.counts["refused"] = world.counts.get("refused", 0) + len(report.refused)
-            if report.damaged:
+            if report.held:
                 world.note("region left where it is damaged")
-                world.log(f"{process.name} round: left {report.damaged}")
+                world.log(f"{process.name} round: left {report.held}")
             for done in report.finished:
                 if done.rows_hidden or done.fragments_rebuilt:
                     world.note("follow-up")

@@ -60,6 +60,7 @@ class Settings:
     """See the module docstring.  ``swarm``: the numbers are bounds, and each seed draws its own below them."""
 
     making: str = "making-1"
+    keyed_by_bytes: bool = False
     """Of the table."""
     partitions: int = 3
     keys: int = 12

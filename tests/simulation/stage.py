@@ -79,6 +79,7 @@ class Stage(World):
         on_misrouted: Policy = "stop",
         on_bad_record: Policy = "dead-letter",
         making: str = "making-1",
+        keyed_by_bytes: bool = False,
     ) -> None:
         self.scripts: dict[str, Script] = {}
         self.tasks: dict[str, AtOnce] = {}
@@ -86,6 +87,7 @@ class Stage(World):
         settings = Settings(
             partitions=partitions, history_window_s=history_window_s, stay=0.0, on_misrouted=on_misrouted,
             on_bad_record=on_bad_record, bundle_segments=4, making=making,
+            keyed_by_bytes=keyed_by_bytes,
         )  # fmt: skip
         super().__init__(0, settings, Alone("stage"))
         self.dataset.clock_error_ms = lambda version: 0
@@ -243,7 +245,7 @@ class Stage(World):
         self, context: FlusherContext, limits: MergeLimits | None = None, state: RoundState | None = None
     ) -> RoundReport:
         report = run_round(context, limits or MergeLimits(), state or RoundState(), sealed_grace_s=0.0)
-        report.raise_damaged()
+        report.raise_held()
         return report
 
     def collect(self, context: FlusherContext, state: GarbageState | None = None) -> GarbageReport:

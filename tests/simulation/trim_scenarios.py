@@ -68,7 +68,7 @@ def record_is_damaged_while_others_go_on() -> None:
     state = GarbageState()
     for _ in range(2):
         report = run_round(f, MergeLimits(), RoundState(), sealed_grace_s=0.0)
-        require(set(report.damaged) <= {region}, "damaged are", report.damaged)
+        require(set(report.held) <= {region}, "held are", report.held)
         with suppress(LancewalError):  # it names what it finds
             stage.collect(f, state)
         with stops(ObjectCorrupt):

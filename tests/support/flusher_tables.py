@@ -334,7 +334,7 @@ class FlusherTable:
     ) -> RoundReport:
         """One round of a flusher, by default of one that has just started.  Raises what of a region is damaged."""
         report = run_round(context or self.context(), limits, RoundState(), grace_s)
-        report.raise_damaged()
+        report.raise_held()
         return report
 
     def take_away(self, prefix: str) -> dict[str, bytes]:

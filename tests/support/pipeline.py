@@ -376,7 +376,7 @@ class Pipeline:
     def merge(self, limits: MergeLimits | None = None, sealed_grace_s: float = 0.0) -> RoundReport:
         """One round of a flusher.  Raises what of a region is damaged."""
         report = run_round(self.flusher(), limits or MergeLimits(), self._rounds, sealed_grace_s)
-        report.raise_damaged()
+        report.raise_held()
         return report
 
     def collect(self) -> GarbageReport:

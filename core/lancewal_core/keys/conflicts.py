@@ -56,10 +56,13 @@ REGION = "_region"
 FIRST = "_first"
 NEXT = "_next"
 MERGED = "_merged"
-KEYS_MAX = 10_000
-"""Keys that wait at a time.  More are no accident of a few: producers key by something else than the primary key."""
-DECIDED_MAX = 100_000
-"""Keys that are decided at a time."""
+KEYS_FEW = 10_000
+"""More keys that wait are no accident: producers key by something else than the primary key.  Ingest stops partitions then."""
+KEYS_MAX = 4_000_000
+"""Keys that wait at a time.  Beyond ``KEYS_FEW`` there is room for what is durable before ingest has stopped: sealed
+generations of two partitions and more, a million rows each."""
+_BYTES_FEW = CONFLICTS_ROWS_BYTES_MAX // 4
+"""As ``KEYS_FEW``, for wide rows."""
 _REGIONS_MAX = 100_000
 _LENGTH_BYTES = 8
 
@@ -105,6 +108,22 @@ class Conflicts:
         """Those of which something waits, or that own a key."""
         names = {name for part in (self.waiting, self.owners) for name in pc.unique(part[REGION]).to_pylist()}
         return tuple(sorted(map(region_named, names)))
+
+    @property
+    def stopped(self) -> tuple[Region, ...]:
+        """Regions of which ingest takes no further records: those with the most keys that wait, until the others have few."""
+        counted = pc.value_counts(self.waiting[REGION]).to_pylist()
+        counts = sorted(((one["counts"], one["values"]) for one in counted), key=lambda one: (-one[0], one[1]))
+        left, few = self.waiting.num_rows, KEYS_FEW
+        if self.waiting.nbytes > _BYTES_FEW:
+            few = min(few, left * _BYTES_FEW // self.waiting.nbytes)
+        found: list[Region] = []
+        for keys, name in counts:
+            if left <= few:
+                break
+            left -= keys
+            found.append(region_named(name))
+        return tuple(sorted(found))
 
     def waiting_of(self, region: Region) -> pa.Table:
         """What waits of one region."""
@@ -190,7 +209,7 @@ class ConflictKeys:
         names = list(conflicts.schema.primary_key)
         self._waiting = KeySet(found.waiting_keys)
         self._owned = KeySet(found.owners.select(names))
-        self._owners: list[str] = found.owners[REGION].to_pylist()
+        self._owners = found.owners[REGION].to_numpy()
 
     def __len__(self) -> int:
         """Keys that wait."""
@@ -200,7 +219,7 @@ class ConflictKeys:
         """Of operations of this region with these keys."""
         columns = [keys[name] for name in self._owned.names]
         places = self._owned.places(columns)
-        others = np.array([name != region.name for name in self._owners] + [False], np.bool_)
+        others = np.append(self._owners != region.name, False)
         unowned = (places < 0) & self._waiting.contains(columns)
         return np.asarray(others[places] | unowned)
 
@@ -220,7 +239,8 @@ def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, Conflicts
     key = paths.conflicts_object(merge)
     check_written(key, len(data))
     check_unpacked(key, sum(declared_stream(pa.py_buffer(stream)).raw_bytes for stream in streams))
-    return data, ConflictsRef(merge, len(data), hashlib.sha256(data).hexdigest(), conflicts.waiting_keys.num_rows)
+    sha256, keys = hashlib.sha256(data).hexdigest(), conflicts.waiting_keys.num_rows
+    return data, ConflictsRef(merge, len(data), sha256, keys, conflicts.stopped)
 
 
 def _stream(rows: pa.Table) -> bytes:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.store.json_object import JsonFault, JsonObject
+from lancewal_core.ids import Region
+from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
 from lancewal_core.store.object_kinds import CONFLICTS_BYTES_MAX
 
 PROPERTY_CONFLICTS = "lancewal.conflicts"
@@ -22,12 +23,14 @@ PROPERTY_SETTLED = "lancewal.settled"
 
 @dataclass(frozen=True, slots=True)
 class ConflictsRef:
-    """``keys``: how many wait for a person's decision."""
+    """``keys``: how many wait for a person's decision.  ``stopped``: regions of which ingest takes no further records until a
+    person has decided."""
 
     merge: str
     size: int
     sha256: str
     keys: int
+    stopped: tuple[Region, ...] = ()
 
     @property
     def key(self) -> str:
@@ -35,7 +38,8 @@ class ConflictsRef:
 
     def members(self) -> dict[str, object]:
         """As JSON has it."""
-        return {"merge": self.merge, "size": self.size, "sha256": self.sha256, "keys": self.keys}
+        found: dict[str, object] = {"merge": self.merge, "size": self.size, "sha256": self.sha256, "keys": self.keys}
+        return {**found, "stopped": [region.name for region in self.stopped]} if self.stopped else found
 
     def to_json(self) -> str:
         return json.dumps(self.members(), separators=(",", ":"))
@@ -56,4 +60,6 @@ def parse_ref(content: JsonObject) -> ConflictsRef:
         raise JsonFault("its 'merge' is not the uuid of a merge")
     if not re.fullmatch("[0-9a-f]{64}", sha256):
         raise JsonFault("its 'sha256' is not one")
-    return ConflictsRef(merge, content.whole("size", high=CONFLICTS_BYTES_MAX), sha256, content.whole("keys"))
+    size = content.whole("size", high=CONFLICTS_BYTES_MAX)
+    stopped = content.values("stopped") if "stopped" in content.members else []
+    return ConflictsRef(merge, size, sha256, content.whole("keys"), tuple(region_named(str(name)) for name in stopped))

@@ -182,5 +182,5 @@ def _sum(
         ),
         seconds if region_inputs else 0.0,
         (seconds if region_inputs else 0.0) + sum(cost.seconds_behind for _, cost in found),
-        {region.name: f"{error.kind}: {error}" for region, error in sorted(inputs.damaged.items())},
+        {region.name: f"{error.kind}: {error}" for region, error in sorted(inputs.left.items())},
     )

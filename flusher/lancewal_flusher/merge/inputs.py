@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core.errors import Corrupt, ObjectMissing
+from lancewal_core.errors import Corrupt, ObjectMissing, RegionConflict
 from lancewal_core.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
@@ -45,8 +45,8 @@ class MergeInputs:
     indexes: Mapping[Region, RegionIndex]
     region_inputs: Sequence[RegionInput]
     waited_s: float
-    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
-    """Regions of which something that the merge needs is damaged or lost."""
+    left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
+    """Regions of which something that the merge needs is damaged or lost, or too many keys are in conflict (``set_aside``)."""
 
     @property
     def nbytes(self) -> int:

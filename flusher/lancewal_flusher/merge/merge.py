@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, VersionGone
+from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, RegionConflict, VersionGone
 from lancewal_core.ids import Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
@@ -106,22 +106,22 @@ class Merged:
     """Keys of which a region's records were not merged, but wait for a decision (``set_aside``)."""
     set_aside_of: tuple[int, ...] = ()
     """The partitions through which these records came."""
-    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
-    """Regions that it has left where something they need is damaged or lost (``inputs``)."""
+    left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
+    """Regions that it has left, and why (``MergeInputs.left``)."""
     proven: Proven | None = None
     """For ``finish``; None where the version is not at hand, and in reports, which would hold on to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToMerge:
-    """No region but ``damaged`` has a FLUSHED generation above its watermark, or a merge of them is put off: what was seen at
+    """No region but ``left`` has a FLUSHED generation above its watermark, or a merge of them is put off: what was seen at
     ``version``."""
 
     version: TableVersion
     in_force: InForce
     indexes: Mapping[Region, RegionIndex]
     deferred: bool = False
-    damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
+    left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
     """As of ``Merged``."""
 
 
@@ -217,7 +217,7 @@ def merge_next(
         regions_not_known=found.regions_not_known,
         set_aside=found.set_aside,
         set_aside_of=found.set_aside_of,
-        damaged=inputs.damaged,
+        left=inputs.left,
         proven=proven,
     )
 
@@ -231,7 +231,7 @@ def _plan(
     if isinstance(inputs, Refused):
         return inputs
     if not inputs.region_inputs:
-        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, damaged=inputs.damaged)
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, left=inputs.left)
     # Step 3
     held = read_conflicts(context.store, inputs.in_force.conflicts, context.contract.rows)
     try:
@@ -242,9 +242,9 @@ def _plan(
         )  # the next look says what that means
     inputs, region_inputs = found.inputs, found.inputs.region_inputs
     if not region_inputs:
-        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, damaged=inputs.damaged)
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, left=inputs.left)
     if not found.set_aside and shall_defer(pinned, found.lookup, inputs, limits):
-        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, deferred=True, damaged=inputs.damaged)
+        return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, deferred=True, left=inputs.left)
     changes = write_changes(context, pinned, found, limits)
     merge = context.new_id()
     conflicts = inputs.in_force.conflicts

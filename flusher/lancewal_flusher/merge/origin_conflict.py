@@ -99,7 +99,7 @@ def too_many_in_force(context: FlusherContext, region_inputs: Sequence[RegionInp
         context,
         met,
         f"waits for a decision, and comes again ({_generations(region_inputs, met.partitions)})",
-        "Decide about keys that wait: `lancewal conflict list`, `lancewal conflict settle`; the merge then goes on",
+        "Decide about keys that wait: `lancewal conflict list`, `lancewal conflict settle`; then they are merged",
     )
 
 
@@ -154,7 +154,7 @@ def _generations(region_inputs: Sequence[RegionInput], partitions: Sequence[int]
 def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
     """``ContractMismatch`` where a newer contract may let it pass."""
     check_contract(context)
-    return conflict(context.contract.topic, met, what, f"Nothing was merged. {way_on}", **where)
+    return conflict(context.contract.topic, met, what, f"Other partitions are merged. {way_on}", **where)
 
 
 def regions_of_merge(

@@ -62,7 +62,7 @@ class MergeLimits:
     rewrite_bytes: int = 1 << 20
     """A smaller fragment is not worth a table version of its own, however worn: compaction takes it in its time."""
     conflict_keys_max: int = KEYS_MAX
-    """Keys of two regions that wait for a person's decision (``set_aside``); more stop the merge."""
+    """Keys of two regions that wait for a person's decision; merges leave regions that would bring more (``set_aside``)."""
     deleted_share: float = 0.2
     """Of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_ratio``)."""
 

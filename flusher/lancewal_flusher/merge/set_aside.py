@@ -6,8 +6,9 @@ Guarantees
     None is lost and none counts twice: the watermarks move in that commit too.
  2. No merge takes a key through two regions, in one commit or one after the other, as far as the region of the row that lives
     is known and counts (``keys.origin``).
- 3. Where more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have:
-    ``RegionConflict``; the table, the object and the generations stay as they are.
+ 3. Where more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have, the merge
+    leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  One region
+    alone fits in whatever others do, once a person has decided about what waits.
  4. Of a table with ``canonical`` nothing is asked: its keys of different regions differ.
 
 Steps of ``sort_out``
@@ -82,7 +83,7 @@ def sort_out(
 ) -> SortedOut:
     """Steps 1 to 4; ``held`` is what is in force.
 
-    ``RegionConflict``; ``ObjectMissing`` where a snapshot's files are gone since it was looked at.
+    ``ObjectMissing`` where a snapshot's files are gone since it was looked at.
     """
     if not context.contract.keyed_by_bytes:
         keys = inputs.keys()
@@ -94,7 +95,10 @@ def sort_out(
         if not found.any:
             return SortedOut(inputs, found.keys, found.lookup, regions_not_known=found.not_known)
         check_contract(context)
-        _check_few(context, found, limits)
+        many = _too_many_keys(context, found, limits)
+        if many is not None:
+            inputs = _held_back(context, found, many)
+            continue
         # Step 3
         shared = _shared(inputs.region_inputs, found.masks)
         if shared:
@@ -111,14 +115,13 @@ def sort_out(
                 damaged[region] = error
             else:
                 region_inputs.append(left)
-        if not damaged:
+        if damaged:
+            inputs = _without(inputs, damaged)
+            continue
+        conflicts = _next(context, found, aside)
+        if isinstance(conflicts, Conflicts):
             break
-        inputs = replace(
-            inputs,
-            region_inputs=[taken for taken in inputs.region_inputs if taken.merge.region not in damaged],
-            damaged={**inputs.damaged, **damaged},
-        )
-    conflicts = _next(context, found, aside)
+        inputs = _held_back(context, found, conflicts)
     # Step 4
     left_over = replace(inputs, region_inputs=region_inputs)
     keys = left_over.keys()
@@ -212,7 +215,7 @@ def _partitions(region_inputs: Sequence[RegionInput]) -> npt.NDArray[np.int32]:
     return np.concatenate([np.repeat(of_inputs, partials), np.repeat(of_inputs, others)])
 
 
-def _check_few(context: FlusherContext, found: _Decision, limits: MergeLimits) -> None:
+def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimits) -> RegionConflict | None:
     before = KeySet(found.held.waiting_keys)
     parts = [
         taken.keys.filter(pa.array(mask)) for taken, mask in zip(found.inputs.region_inputs, found.masks, strict=True)
@@ -220,7 +223,22 @@ def _check_few(context: FlusherContext, found: _Decision, limits: MergeLimits) -
     set_aside = distinct(pa.concat_tables(parts), context.contract.rows)
     new = int((~before.contains(set_aside.columns)).sum())
     if len(before) + new > limits.conflict_keys_max:
-        raise _too_many(context, found, len(before) + new, decisions_help=new <= limits.conflict_keys_max)
+        return _too_many(context, found, len(before) + new, decisions_help=new <= limits.conflict_keys_max)
+    return None
+
+
+def _held_back(context: FlusherContext, found: _Decision, many: RegionConflict) -> MergeInputs:
+    """What is left without the region of which most keys would be set aside.  ``ObjectMissing``."""
+    counts = [int(mask.sum()) for mask in found.masks]
+    taken = found.inputs.region_inputs[counts.index(max(counts))]
+    inputs = _without(found.inputs, {taken.merge.region: many})
+    # Files that it shares with others are adopted by all, or by none.
+    return inputs if taken.shared is None else _without_adopting(context, inputs, {taken.shared})
+
+
+def _without(inputs: MergeInputs, left: Mapping[Region, Corrupt | RegionConflict]) -> MergeInputs:
+    others = [taken for taken in inputs.region_inputs if taken.merge.region not in left]
+    return replace(inputs, region_inputs=others, left={**inputs.left, **left})
 
 
 def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> RegionConflict:
@@ -234,7 +252,7 @@ def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions
     return too_many_in_force(context, region_inputs, Meeting(waiting, (min(others, default=here), here)))
 
 
-def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts:
+def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts | RegionConflict:
     inputs, conflicts = found.inputs, found.held.that_counts(counting(context.contract))
     for taken in inputs.region_inputs:
         first, last = taken.merge.snapshots[0], taken.merge.snapshots[-1]
@@ -246,9 +264,9 @@ def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Fold
         conflicts = conflicts.with_owner(MergedFrom(region, at), keys)
     try:
         encode_conflicts(conflicts, "0" * 8)
-    except ObjectCorrupt as error:
+    except ObjectCorrupt:
         waiting = conflicts.waiting_keys.num_rows
-        raise _too_many(context, found, waiting, decisions_help=bool(found.held.waiting.num_rows)) from error
+        return _too_many(context, found, waiting, decisions_help=bool(found.held.waiting.num_rows))
     return conflicts
 
 
@@ -276,7 +294,7 @@ def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Col
                 raise error
             case error:
                 damaged[taken.merge.region] = error
-    return replace(inputs, region_inputs=region_inputs, damaged={**inputs.damaged, **damaged})
+    return replace(inputs, region_inputs=region_inputs, left={**inputs.left, **damaged})
 
 
 def _split(context: FlusherContext, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:

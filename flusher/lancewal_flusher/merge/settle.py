@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_core import paths
-from lancewal_core.errors import ATTACH_A_COPY, InvalidInput, PlanRetriesExhausted, VersionGone
+from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
 from lancewal_core.ids import Position, Region, TableVersion
-from lancewal_core.keys.conflicts import DECIDED_MAX, MERGED, NEXT, Conflicts, decode_conflicts, read_conflicts
+from lancewal_core.keys.conflicts import MERGED, NEXT, Conflicts, decode_conflicts, read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import MergedFrom, counting
 from lancewal_core.rows.key_set import KeySet
@@ -83,8 +83,8 @@ class SettlePlan:
 def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
     """Steps 1 and 2; changes nothing but that a merge under way is finished.
 
-    ``seen``: the object's name (``ConflictsRef.merge``).  ``InvalidInput`` where the region has no say, where something else
-    waits than was seen, or where too many keys would be decided.
+    ``seen``: the object's name (``ConflictsRef.merge``).  ``InvalidInput`` where the region has no say, or where something
+    else waits than was seen.  An owner takes less room than what waited of its key, so any number may be decided.
     """
     # Step 1
     check_contract(context)
@@ -111,11 +111,6 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
     ends = held.waiting_of(region)[NEXT].to_pylist() + held.owned_by(region)[MERGED].to_pylist()
     position = in_force.position(region) or Position(max(ends, default=0))
     next_ = held.decided(MergedFrom(region, position), keys).that_counts(counting(context.contract))
-    if next_.owners.num_rows > max(DECIDED_MAX, held.owners.num_rows):
-        raise InvalidInput(
-            f"{held.owners.num_rows} keys have an owner already, and {DECIDED_MAX} may. So many come of a topic that is keyed "
-            f"by something else than the primary key: mend the producers, and {ATTACH_A_COPY}. Nothing was changed"
-        )
     dropped = {other: keys for other, keys in waits.items() if keys}
     return SettlePlan(pinned, in_force, held, next_, region, position, keys, applied, dropped)
 

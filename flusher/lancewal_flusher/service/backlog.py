@@ -48,7 +48,7 @@ class BacklogReader:
         if report.left is None:
             return self.now()
         left = report.left
-        unknown = [region for region in left.damaged if region not in left.indexes]
+        unknown = [region for region in left.left if region not in left.indexes]
         return self._backlog(left.version, left.in_force, left.indexes, unknown)
 
     def now(self) -> Backlog:

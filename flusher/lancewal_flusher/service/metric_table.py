@@ -30,6 +30,9 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     keys_in_conflict = gauge(
         "Primary keys that came through two partitions and wait for a person's decision: only of tables keyed by bytes."
     )
+    conflicting_partitions = gauge(
+        "Partitions that ingest has stopped, or merges leave, since too many of their keys are in conflict."
+    )
     key_entries_written = counter("Entries of key runs written, for new files and again by merging runs.", "reason")
     generations_merged = counter("Generations that merges took.", "partition")
     conflicts = counter(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import assert_never
 
-from lancewal_core.errors import LancewalError
+from lancewal_core.errors import LancewalError, RegionConflict
 from lancewal_core.ids import Generation, Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.metric_table import show_only
@@ -49,6 +49,8 @@ class FlusherMetrics(ServiceMetrics):
         self._waiting: dict[Region, tuple[GenerationRecord, ...]] = {}
         self._far: dict[str, FarRows] = {}
         """By index, as it last met some."""
+        self._conflicting: frozenset[Region] = frozenset()
+        """Regions that the last round left since too many of their keys are in conflict."""
 
     @property
     def index_problems(self) -> Sequence[str]:
@@ -64,8 +66,9 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.round_seconds.observe(seconds)
         self._shown.last_round_timestamp_seconds.set(self._clock.now_ms() / 1000)
         self._shown.generations_flushed.inc(report.flushed)
-        self._shown.damaged_partitions.set(len(report.damaged))
-        for region, error in sorted(report.damaged.items()):
+        self._conflicting = frozenset(r for r, error in report.held.items() if isinstance(error, RegionConflict))
+        self._shown.damaged_partitions.set(len(report.held) - len(self._conflicting))
+        for region, error in sorted(report.held.items()):
             self.failed("merge", error, region=region)
         if report.flushed:
             self.events.generations_recovered(generations=report.flushed)
@@ -86,6 +89,8 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.table_version.set(backlog.version)
         conflicts = backlog.in_force.conflicts
         self._shown.keys_in_conflict.set(0 if conflicts is None else conflicts.keys)
+        stopped = frozenset(() if conflicts is None else conflicts.stopped)
+        self._shown.conflicting_partitions.set(len(stopped | self._conflicting))
         for region, watermark in backlog.in_force.regions.items():
             if region in backlog.waiting:  # a topic that the table had before had partitions of the same numbers
                 self._shown.merged_generation.labels(str(region.partition)).set(watermark.generation)

@@ -2,7 +2,8 @@
 
 Guarantee: rounds of any number of flushers may run at the same time and stop anywhere; each step is decided by a
 compare-and-swap or by the table commit.  A region whose state, log or snapshot is damaged, or whose log or snapshot is lost,
-holds up no other: the report names it, and every round tries it again.  Where its state is damaged, nothing of it is flushed,
+or of which too many keys are in conflict, holds up no other: the report names it, and every round tries it again.
+Where its state is damaged, nothing of it is flushed,
 merged or marked, and its watermark stands in the commits as it was.  Only to finish a merge that took generations of that very
 region its state may be needed: that ends the round.
 
@@ -27,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
 
-from lancewal_core.errors import Corrupt, or_raised
+from lancewal_core.errors import Corrupt, RegionConflict, or_raised
 from lancewal_core.ids import Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
@@ -62,12 +63,13 @@ class RoundReport:
     """Of the key index."""
     left: NothingToMerge | None
     """What the last look found where nothing more was to be merged now; None if the round ended before that."""
-    damaged: Mapping[Region, Corrupt]
-    """Regions that wait for a repair: their state, or what their generations need, is damaged or lost."""
+    held: Mapping[Region, Corrupt | RegionConflict]
+    """Regions that wait for a person: their state, or what their generations need, is damaged or lost, or too many of their
+    keys are in conflict."""
 
-    def raise_damaged(self) -> None:
-        """Raise what the first of ``damaged`` waits for, if there is one."""
-        for _, error in sorted(self.damaged.items()):
+    def raise_held(self) -> None:
+        """Raise what the first of ``held`` waits for, if there is one."""
+        for _, error in sorted(self.held.items()):
             raise error
 
 
@@ -141,8 +143,8 @@ def run_round(
     if left is None or left.version != state.upkeep.done_for:
         kept_up.append(keep_up(context, state.upkeep))
     last = left or next(reversed(merges), None)
-    damaged |= first.damaged if last is None else last.damaged
-    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, damaged)
+    held = {**damaged, **(first.damaged if last is None else last.left)}
+    return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, held)
 
 
 def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> Settled:

@@ -319,7 +319,7 @@ def run_once(settings: Settings, stopping: Callable[[], bool] = lambda: False) -
             report = loop.round(0.0)
             merges += report.merges
             if report.left is not None:
-                report.raise_damaged()
+                report.raise_held()
                 finished = True
                 continue
             in_vain = 0 if report.merges else in_vain + 1
@@ -460,7 +460,7 @@ def turns_of(loop: _Loop, settings: Settings) -> Turns:
         retry_s=PAUSE_S,
         retry_max_s=PAUSE_MAX_S,
         problems_of=lambda report: [
-            Problem.of(error, f"region {region.name}") for region, error in sorted(report.damaged.items())
+            Problem.of(error, f"region {region.name}") for region, error in sorted(report.held.items())
         ],
         faults_are_problems=True,
         problems=(NO_ROUND_YET,),

@@ -44,7 +44,7 @@ class FlusherStatus:
         self._merge_after_s = merge_after_s
         self._clock = clock
         self._backlog: Backlog | None = None
-        self._damaged: Mapping[Region, Failure] = {}
+        self._held: Mapping[Region, Failure] = {}
         self._failed: Failure | None = None
         self._first_seen: dict[tuple[Region, Generation, State], int] = {}
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
@@ -54,7 +54,7 @@ class FlusherStatus:
     def round(self, report: RoundReport, backlog: Backlog) -> None:
         """A round ended without an error, but for the regions that it left."""
         self._failed = None
-        self._damaged = {region: _failure(error) for region, error in report.damaged.items()}
+        self._held = {region: _failure(error) for region, error in report.held.items()}
         self.looked(backlog)
         now_ms = self._clock.now_ms()
         for merge in report.merges:
@@ -129,7 +129,7 @@ class FlusherStatus:
         facts = PartitionFacts(
             region.topic,
             region.partition,
-            claimed=index is not None or (None if region in self._damaged else False),
+            claimed=index is not None or (None if region in self._held else False),
             owner=None if newest is None else newest.owner,
             durable=None if newest is None else newest.next,
             flushed=_flushed(index, merged),
@@ -137,7 +137,7 @@ class FlusherStatus:
             read=merged,
             sealed=self._oldest(backlog, region, State.SEALED),
             unmerged=self._oldest(backlog, region, State.FLUSHED),
-            held=self._damaged.get(region),
+            held=self._held.get(region),
         )
         return Figures(
             facts,

@@ -213,10 +213,10 @@ class Partitions:
             self._source.stop(partition)
         self._observer.stopped(self.regions[partition], error)
 
-    def go_on(self, stopped_by: tuple[type[LancewalError], ...]) -> None:
+    def go_on(self, stopped_by: tuple[type[LancewalError], ...], but: Collection[int] = ()) -> None:
         """Those that stopped so are opened again, from what is durable: Kafka may have lost what comes next meanwhile.
         Nothing may be in flight, or it would stop them once more."""
-        for partition in [p for p, error in self.stopped.items() if isinstance(error, stopped_by)]:
+        for partition in [p for p, error in self.stopped.items() if isinstance(error, stopped_by) and p not in but]:
             del self.stopped[partition]
             self.open.pop(partition, None)  # what its MemTable held is read from our log
             self._waits(partition, self._now())

@@ -67,6 +67,7 @@ from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
 from lancewal_ingest.service.admission import Admission
 from lancewal_ingest.service.batch_check import BatchCheck
+from lancewal_ingest.service.conflict_watch import ConflictWatch
 from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.freshness import Freshness, Progress
 from lancewal_ingest.service.metrics import IngestMetrics
@@ -86,10 +87,10 @@ SEGMENTS_IN_BUDGET = 8
 for MemTables and flushes."""
 LINGER_PUTS = 3.0
 """Segments follow one another no sooner than so many times what their PUTs take."""
-_TASK_THREADS = 7 + 64
+_TASK_THREADS = 8 + 64
 """One for the segment in flight, two for flushes (from memory, and from logs), and one each for the bundle, the question
-about the topic, the control and the contract; the rest is for pages of states, a seal or a hand-over, and the swap of a flush,
-of each: a silent one holds up no other.  Threads begin as they are needed."""
+about the topic, the control, the contract and keys in conflict; the rest is for pages of states, a seal or a hand-over, and
+the swap of a flush, of each: a silent one holds up no other.  Threads begin as they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,8 @@ def _work(
     refresh_at, freshness = clock.monotonic(), Freshness()
     while not stopping():
         worker.hold(control.look() is not None)
+        begun.conflicts.look()
+        worker.stop_conflicting(begun.conflicts.stopped)
         worker.step()
         health.beat()
         watch.look(worker)
@@ -206,6 +209,7 @@ class _Begun:
     watch: TopicWatch
     control: ControlWatch
     admission: Admission
+    conflicts: ConflictWatch
     shown: Shown
     status: IngestStatus
     leaving: _Leaving
@@ -295,7 +299,7 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
     worker.subscribe()
     for silence in silences:
         stack.enter_context(silence)
-    return _Begun(worker, owner, watch, control, admission, shown, status, leaving, clock)
+    return _Begun(worker, owner, watch, control, admission, ConflictWatch(context), shown, status, leaving, clock)
 
 
 class _Leaving:

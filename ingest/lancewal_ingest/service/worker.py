@@ -17,16 +17,17 @@ Guarantees
  4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
  5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.  What a
     record has stopped is tried again by each other version of the contract (``take_up``), and judged as at any opening.
+    One whose keys are in conflict goes on by itself once a person has decided (``stop_conflicting``).
 
 Which partitions wait to be opened, are open or have stopped, and how they come to be so, is in ``partitions``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted
+from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted, RegionConflict
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point, points
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
@@ -172,6 +173,8 @@ class IngestWorker:
         """When the group told us first which partitions are ours."""
         self._handed_over: list[int] = []
         """In ``drain``."""
+        self._conflicting: Mapping[int, RegionConflict] = {}
+        """Partitions that consume nothing since too many of their keys are in conflict."""
         self._altered = False
         """Policies were, and what they had stopped was not opened again yet."""
         self._seen: tuple[dict[int, Position], int] | None = None
@@ -288,6 +291,11 @@ class IngestWorker:
         self._preparer, self._dead_letters = preparer, dead_letters
         self._altered = True
 
+    def stop_conflicting(self, conflicting: Mapping[int, RegionConflict]) -> None:
+        """Of these partitions nothing more is consumed, until they are no more among those told.  What was consumed before
+        becomes durable, and is sealed and flushed as ever."""
+        self._conflicting = conflicting
+
     def admit(self, admitting: bool) -> None:
         """Whether partitions may be opened from now on; those that are open stay so."""
         self._admitting = admitting
@@ -302,6 +310,7 @@ class IngestWorker:
         if not self._flight.busy:
             self._go_on_if_altered()
             self._open_due()
+            self._stop_and_go_on()
             self._sealing.advance(self._writer)
             self._start_job()
         self._own_shared()
@@ -606,6 +615,12 @@ class IngestWorker:
         if self._altered and not self._sealing.busy:
             self._altered = False
             self._partitions.go_on(STOPPED_BY_POLICY)
+
+    def _stop_and_go_on(self) -> None:
+        for partition in [p for p in self._partitions.consuming if p in self._conflicting]:
+            self._partitions.stop(partition, self._conflicting[partition])
+        if not self._sealing.busy:
+            self._partitions.go_on((RegionConflict,), but=self._conflicting)
 
     def _open_due(self) -> None:
         if not self._admitting or self._fenced:

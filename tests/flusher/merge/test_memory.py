@@ -97,7 +97,7 @@ def test_one_that_is_damaged_holds_no_memory_for_the_others(table: FlusherTable)
     path.write_bytes(bytes(len(whole)))
     report = run_round(context, limits(40), state, sealed_grace_s=60)
     assert [[region.name for region in merge.generations] for merge in report.merges] == [[table.regions[1].name]]
-    assert [region.name for region in report.damaged] == [table.regions[0].name]
+    assert [region.name for region in report.held] == [table.regions[0].name]
     path.write_bytes(whole)
     assert len(run_round(table.context(), limits(40), state, sealed_grace_s=60).merges) == 1
     table.check()
@@ -116,7 +116,7 @@ def test_a_region_with_a_damaged_snapshot_behind_a_sound_one_has_its_turn(table:
     state.waiting.seen[table.regions[0], Generation(1)] = 0.0
     report = run_round(table.context(), limits(40), state, sealed_grace_s=60)
     assert [merge.generations for merge in report.merges] == [{table.regions[1]: (1,)}]
-    assert set(report.damaged) == set(table.regions)
+    assert set(report.held) == set(table.regions)
 
 
 def test_one_that_needs_too_much_is_named_when_all_others_are_merged(table: FlusherTable) -> None:

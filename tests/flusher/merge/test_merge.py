@@ -911,7 +911,7 @@ def test_a_region_that_waits_for_a_repair_makes_no_other_hurry(table: FlusherTab
     left = merge()
     assert isinstance(left, NothingToMerge)
     assert left.deferred
-    assert list(left.damaged) == [table.regions[1]]
+    assert list(left.left) == [table.regions[1]]
     clock.seconds = 1_030
     assert isinstance(merge(), Merged)
 

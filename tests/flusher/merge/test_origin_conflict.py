@@ -20,7 +20,7 @@ from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_flusher.merge.finish import finish_newest
-from lancewal_flusher.merge.merge import Merged, merge_next
+from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
 from lancewal_flusher.service.round import RoundState, run_round
 from lancewal_flusher.upkeep import key_runs as key_upkeep
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
@@ -88,13 +88,16 @@ def finish(table: FlusherTable) -> None:
 
 
 def conflict(table: FlusherTable, partition: int) -> RegionConflict:
-    """The merge that waits must stop where it may set nothing aside, and change nothing."""
+    """The merge must leave the partition where it may set nothing aside, and change nothing."""
     before, states = table.dataset.version, table.states(partition)
-    with pytest.raises(RegionConflict) as raised:
-        merge_next(table.context(), NONE_ASIDE)
+    done = merge_next(table.context(), NONE_ASIDE)
+    assert isinstance(done, NothingToMerge)
     assert (table.dataset.version, table.states(partition)) == (before, states)
     assert states[-1] == "FLUSHED"
-    return raised.value
+    ((region, error),) = done.left.items()
+    assert region == table.regions[partition]
+    assert isinstance(error, RegionConflict)
+    return error
 
 
 def two_regions(table: FlusherTable, way: Callable[[FlusherTable], None]) -> None:
@@ -163,10 +166,13 @@ def test_two_regions_in_one_merge(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.generation(1, upserts(range(3)))
     table.generation(1, [delete(5), delete(6)], of=0)
-    with pytest.raises(RegionConflict, match="generations 1 to 2 of partition 1") as raised:
-        merge_next(table.context(), replace(COMBINE, conflict_keys_max=0))
-    assert raised.value.where["keys"] == 2
-    assert table.rows() == []
+    done = merge_next(table.context(), replace(COMBINE, conflict_keys_max=0))
+    assert isinstance(done, Merged)
+    ((region, error),) = done.left.items()
+    assert (region, error.where["keys"]) == (table.regions[0], 2)
+    assert "generations 1 to 2 of partition 1" in str(error)
+    assert list(done.generations) == [table.regions[1]]
+    assert {row["id"] for row in table.rows()} == {0, 1, 2}
 
 
 def test_a_hidden_row_of_another_region_is_no_conflict(table: FlusherTable) -> None:

@@ -30,11 +30,10 @@ from lancewal_core.errors import (
     LancewalError,
     ObjectCorrupt,
     ObjectMissing,
-    RegionConflict,
     VersionGone,
 )
 from lancewal_core.ids import Position, Region, TableVersion, TopicId
-from lancewal_core.keys.conflicts import DECIDED_MAX, Conflicts, decode_conflicts, encode_conflicts, read_conflicts
+from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts, read_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.load import Settings
@@ -325,7 +324,7 @@ def test_what_is_found_damaged_while_it_is_set_aside_is_left(
     with monkeypatch.context() as patched:
         patched.setattr(set_aside_module, "to_be_written", damaged)
         done = world.merge()
-    assert ([r.partition for r in done.damaged], done.rows_adopted, done.rows_written) == ([2], 0, 1)
+    assert ([r.partition for r in done.left], done.rows_adopted, done.rows_written) == ([2], 0, 1)
     world.check()
     done = world.merge()
     assert (done.rows_adopted, done.rows_written) == (0, 2)
@@ -356,7 +355,7 @@ def objects(world: Conflicted) -> set[str]:
     return {info.key for info in world.table.store.list(paths.conflicts_prefix())}
 
 
-def test_more_keys_than_a_few_stop_the_merge(world: Conflicted) -> None:
+def test_more_keys_than_there_is_room_for_hold_their_partitions_alone(world: Conflicted) -> None:
     few = replace(OPEN_ROWS, conflict_keys_max=3)
     world.send(0, *upserts(range(9)))
     world.merge_all(few)
@@ -364,17 +363,89 @@ def test_more_keys_than_a_few_stop_the_merge(world: Conflicted) -> None:
     world.merge_all(few)
     version = world.table.dataset.version
     world.send(1, *upserts(range(4), a=2))
-    with pytest.raises(RegionConflict, match="partitions 0 and 1") as raised:
-        world.merge(few)
-    assert "`lancewal conflict list`" in str(raised.value)
-    assert (raised.value.where["keys"], world.table.dataset.version) == (4, version)
+    ((region, error),) = world.merge(few).left.items()
+    assert region == world.table.regions[1]
+    assert "partitions 0 and 1" in str(error)
+    assert "`lancewal conflict list`" in str(error)
+    assert (error.where["keys"], world.table.dataset.version) == (4, version)
     world.send(2, *upserts(range(4, 8), a=3))
-    with pytest.raises(RegionConflict, match="copy the table's rows") as raised:
-        world.merge(few)
-    assert (raised.value.where["keys"], world.table.dataset.version) == (5, version)
-    world.send(0, upsert(8, a=5))
-    world.settle(0, [0])
+    left = world.merge(few).left
+    assert set(left) == {world.table.regions[1], world.table.regions[2]}
+    assert any("copy the table's rows" in str(error) for error in left.values())
+    assert world.table.dataset.version == version
+    world.send(0, upsert(8, a=5), upsert(9, a=5))
+    world.merge_all(few)
+    assert {row["id"]: row["a"] for row in world.table.rows()}[9] == 5
+    world.settle(0, [0, 1, 2])
     world.merge_all(replace(few, conflict_keys_max=9))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_partition_with_most_keys_is_held_first(world: Conflicted, together: bool) -> None:
+    """Also where its rows lie in files that others adopt."""
+    world.send(0, *upserts(range(9)))
+    world.merge_all()
+    operations = {1: [*upserts(range(5), a=1), upsert(21, a=1)], 2: [upsert(8, a=2), upsert(22, a=2)]}
+    if together:
+        world.send_together(operations)
+    else:
+        for partition, some in operations.items():
+            world.send(partition, *some)
+    few = replace(OPEN_ROWS, adopt_rows=1, conflict_keys_max=4)
+    done = world.merge(few)
+    assert set(done.left) == {world.table.regions[1]}
+    assert done.set_aside_of == (2,)
+    world.check()
+    assert {row["id"] for row in world.table.rows()} == {*range(9), 22}
+    world.merge_all(replace(few, conflict_keys_max=6))
+
+
+def test_owners_that_a_decision_adds_take_no_more_room(world: Conflicted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a person always gets out, in turns: an object that is full takes every decision."""
+    for round_ in range(3):
+        ids = range(20 * round_, 20 * round_ + 20)
+        world.send(0, *upserts(ids, a=1))
+        world.send(1, *upserts(ids, a=2))
+        world.merge_all()
+        held = world.in_force()
+        raw = sum(part.nbytes for part in (held.waiting, held.owners))
+        world.settle(1, ids)
+        held = world.in_force()
+        assert sum(part.nbytes for part in (held.waiting, held.owners)) < raw
+        assert held.owners.num_rows == 20 * (round_ + 1)
+    world.check()
+
+
+def test_the_partitions_of_too_many_keys_are_named_in_the_commit(
+    world: Conflicted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those with the most keys, until the others have few; a decision takes the name away."""
+    monkeypatch.setattr("lancewal_core.keys.conflicts.KEYS_FEW", 3)
+
+    def stopped() -> tuple[int, ...]:
+        ref = Watermarks(world.table.store, LanceTable(world.table.uri)).newest()[1].conflicts
+        assert ref is not None
+        return tuple(region.partition for region in ref.stopped)
+
+    world.send(0, *upserts(range(9)))
+    world.merge_all()
+    world.send(1, *upserts(range(3), a=1))
+    world.merge_all()
+    assert stopped() == ()
+    world.send(2, upsert(8, a=1))
+    world.merge_all()
+    assert stopped() == (1,)
+    world.send(2, *upserts(range(4, 8), a=1))
+    world.merge_all()
+    assert stopped() == (2,)
+    world.send(1, *upserts(range(5), a=1))
+    world.merge_all()
+    assert stopped() == (1, 2)
+    world.settle(0, [4, 5, 6, 7, 8])
+    assert stopped() == (1,)
+    world.settle(1, [0, 1, 2, 3])
+    assert stopped() == ()
+    world.check()
 
 
 def test_rows_that_users_append_meanwhile(world: Conflicted) -> None:
@@ -658,21 +729,9 @@ def test_keys_that_are_decided_take_little_room() -> None:
         pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 1536))]), ("id",), ()
     )
     region = Region("orders", TopicId("t"), 0)
-    keys = pa.table({"id": np.arange(DECIDED_MAX)}, schema.key)
+    keys = pa.table({"id": np.arange(100_000)}, schema.key)
     found = Conflicts.none(schema).with_owner(MergedFrom(region, Position(1)), keys)
     assert decode_conflicts(encode_conflicts(found, "0badcafe")[0], "here", schema) == found
-
-
-def test_more_decisions_than_a_few_are_refused(world: Conflicted, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.send(0, *upserts(range(4), a=1))
-    world.send(1, *upserts(range(4), a=2))
-    world.merge_all()
-    monkeypatch.setattr(settle_module, "DECIDED_MAX", 3)
-    world.settle(1, [0, 1, 2])
-    with pytest.raises(InvalidInput, match="3 keys have an owner already"):
-        world.settle(0, [3])
-    world.settle(1, [0, 1, 2])
-    world.check()
 
 
 def run(world: Conflicted, *arguments: str) -> str:
@@ -784,7 +843,7 @@ def test_a_damaged_generation_is_left_where_it_is_all_that_waits(
         patched.setattr(set_aside_module, "_split", damaged)
         result = world.merge()
     assert isinstance(result, NothingToMerge)
-    assert [region.partition for region in result.damaged] == [1]
+    assert [region.partition for region in result.left] == [1]
     world.merge_all()
     world.check()
 

@@ -252,7 +252,7 @@ def test_a_file_is_not_adopted_where_something_of_a_part_is_damaged(
     key, data = damage(table, flush, at)
     before = replaced(table, key, data)
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0.0)
-    assert list(report.damaged) == [table.regions[at]]
+    assert list(report.held) == [table.regions[at]]
     assert sum(m.rows_adopted for m in report.merges) == 0
     assert not is_adopted(table, flush)
     replaced(table, key, before)
@@ -394,7 +394,7 @@ def test_any_history(tmp_path: Path, seed: int) -> None:
             report = run_round(context, limits, state, 0.0)
         except InvalidSettings:
             report = run_round(context, replace(limits, memory_bytes=1 << 30), state, 0.0)
-        report.raise_damaged()
+        report.raise_held()
         adopted += sum(merge.rows_adopted for merge in report.merges)
         written += sum(merge.rows_written for merge in report.merges)
         table.check()

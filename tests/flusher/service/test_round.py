@@ -112,12 +112,12 @@ def test_a_region_that_has_lost_its_log_holds_up_no_other(table: FlusherTable, l
     table.generation(1 - lost, upserts(range(5)))
     held = table.take_away(wal_prefix())
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
-    assert list(report.damaged) == [table.regions[lost]]
+    assert list(report.held) == [table.regions[lost]]
     assert [list(merge.generations) for merge in report.merges] == [[table.regions[1 - lost]]]
     with pytest.raises(ObjectMissing, match="repair segment"):
-        report.raise_damaged()
+        report.raise_held()
     table.put_back(held)
-    assert run_round(table.context(), OPEN_ROWS, RoundState(), 0).damaged == {}
+    assert run_round(table.context(), OPEN_ROWS, RoundState(), 0).held == {}
     table.check()
 
 
@@ -135,13 +135,13 @@ def test_a_region_whose_snapshot_is_damaged_holds_up_no_other(table: FlusherTabl
     if not lost:
         table.store.put_if_absent(key, data[:-3])
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
-    assert list(report.damaged) == [table.regions[0]]
+    assert list(report.held) == [table.regions[0]]
     assert [list(merge.generations) for merge in report.merges] == [[table.regions[1]]]
     with pytest.raises(ObjectMissing if lost else ObjectCorrupt, match=key):
-        report.raise_damaged()
+        report.raise_held()
     table.store.delete([key])
     table.put_back({**held, key: data})
-    assert run_round(table.context(), OPEN_ROWS, RoundState(), 0).damaged == {}
+    assert run_round(table.context(), OPEN_ROWS, RoundState(), 0).held == {}
     table.check()
 
 
@@ -154,7 +154,7 @@ def test_damage_behind_what_the_same_round_flushes_is_named(table: FlusherTable)
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
     assert report.flushed == 1
     assert table.states(0) == ["MERGED", "SEALED"]
-    assert list(report.damaged) == [table.regions[0]]
+    assert list(report.held) == [table.regions[0]]
 
 
 def test_what_vanishes_while_a_merge_is_planned_is_no_damage(
@@ -171,7 +171,7 @@ def test_what_vanishes_while_a_merge_is_planned_is_no_damage(
 
     monkeypatch.setattr(merge_inputs, "choose", late)
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
-    assert report.damaged == {}
+    assert report.held == {}
     assert table.states(0) == ["MERGED"]
     table.check()
 
@@ -190,7 +190,7 @@ def test_a_damaged_log_of_what_another_has_rebuilt_is_no_damage(
 
     with monkeypatch.context() as patched:
         patched.setattr(merge_inputs, "rebuild_snapshot", late)
-        assert merge_next(table.context(), OPEN_ROWS).damaged == {}  # type: ignore[union-attr] # refused: no such field
+        assert merge_next(table.context(), OPEN_ROWS).left == {}  # type: ignore[union-attr] # refused: no such field
     table.round()
     table.check()
 
@@ -210,7 +210,7 @@ def test_an_orphan_that_another_flushes_from_memory_is_no_damage(
 
     monkeypatch.setattr(generation_entries, "entries_of", late)
     report = run_round(table.context(), OPEN_ROWS, RoundState(), 0)
-    assert report.damaged == {}
+    assert report.held == {}
     assert table.states(0) == ["MERGED"]
     table.check()
 
@@ -449,10 +449,10 @@ def test_a_region_whose_state_is_damaged_holds_up_no_other(tmp_path: Path, harm:
     left = {damaged, neighbour} if harm == "the whole page" else {damaged}
     context, state = table.context(), RoundState()
     report = run_round(context, OPEN_ROWS, state, 0)
-    assert {region.partition for region in report.damaged} == left
-    assert all(isinstance(error, ObjectCorrupt) for error in report.damaged.values())
+    assert {region.partition for region in report.held} == left
+    assert all(isinstance(error, ObjectCorrupt) for error in report.held.values())
     assert harm == "the whole page" or f"region {table.regions[damaged].name}" in str(
-        report.damaged[table.regions[damaged]]
+        report.held[table.regions[damaged]]
     )
     backlog = BacklogReader(context).after(report)
     assert {region.partition for region in backlog.waiting} == {0, 1, 2} - left
@@ -461,7 +461,7 @@ def test_a_region_whose_state_is_damaged_holds_up_no_other(tmp_path: Path, harm:
         assert table.states(partition)[-1] == "MERGED"
         table.generation(partition, [upsert(7, a=70)])
     report = run_round(context, OPEN_ROWS, state, 0)
-    assert {region.partition for region in report.damaged} == left
+    assert {region.partition for region in report.held} == left
     assert [sorted(r.partition for r in merge.generations) for merge in report.merges] == [sorted(going_on)]
     in_force = context.watermarks.newest()[1]
     assert [in_force.generation(region) for region in table.regions] == [1 if p in left else 3 for p in range(3)]
@@ -472,7 +472,7 @@ def test_a_region_whose_state_is_damaged_holds_up_no_other(tmp_path: Path, harm:
     else:
         kept = decode_page(newest.read_bytes(), newest.name)
         newest.write_bytes(encode_page(kept.with_records({damaged: page.records[damaged]})))
-    assert run_round(context, OPEN_ROWS, state, 0).damaged == {}
+    assert run_round(context, OPEN_ROWS, state, 0).held == {}
     table.check()
     assert all(table.states(partition)[-1] == "MERGED" for partition in range(3))
 
@@ -489,7 +489,7 @@ def test_a_merge_of_other_regions_is_finished_without_the_damaged_one(table: Flu
     context = table.context(merging)
     result = merge_next(context, OPEN_ROWS)
     assert isinstance(result, Merged)
-    assert set(result.damaged) == {table.regions[0]}
+    assert set(result.left) == {table.regions[0]}
     settled = finish_newest(table.context())
     assert settled.finished is not None
     assert settled.finished.rows_hidden == 1

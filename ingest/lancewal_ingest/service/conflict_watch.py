@@ -1,0 +1,68 @@
+"""Which partitions stop since too many of their keys are in conflict: as the table's newest version names them.
+
+Guarantees
+ 1. The flusher alone decides it, in the commit of a merge (``Conflicts.stopped``), and a person's decision ends it; whoever
+    ingests a partition learns of both within ``POLL_S`` and a few requests.
+ 2. While the store does not answer, or nobody knows what the table has merged, what was known last holds.
+ 3. The loop never waits for the store.
+
+Only tables with ``format.key: bytes`` have keys in conflict; for others nothing is asked.
+Each look costs what ``Watermarks.newest_known`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lancewal_core.errors import LancewalError, RegionConflict
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.tasks import Task
+from lancewal_ingest.context import IngestContext
+
+POLL_S = 5.0
+
+
+class ConflictWatch:
+    """Called by the loop's thread."""
+
+    def __init__(self, context: IngestContext) -> None:
+        self.stopped: Mapping[int, RegionConflict] = {}
+        """The partitions of the contract's topic that stop, and why."""
+        self._context = context
+        self._clock: Clock = context.clock
+        self._again_at = context.clock.monotonic()
+        self._asked: Task[Mapping[int, RegionConflict]] | None = None
+
+    def look(self) -> None:
+        if not self._context.contract.keyed_by_bytes:
+            return
+        now = self._clock.monotonic()
+        if self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            self._again_at = now + POLL_S
+            self.stopped = asked.result()
+        elif self._asked is None and now >= self._again_at:
+            self._asked = self._context.tasks.start(self._look)
+
+    def _look(self) -> Mapping[int, RegionConflict]:
+        try:
+            in_force = self._context.watermarks.newest_known()[1]
+        except LancewalError:
+            return self.stopped
+        if in_force is None:
+            return self.stopped
+        conflicts, contract = in_force.conflicts, self._context.contract
+        if conflicts is None:
+            return {}
+        return {
+            region.partition: RegionConflict(
+                f"topic {contract.topic} partition {region.partition} takes no further records: {conflicts.keys} primary keys "
+                "came through several partitions and wait for a decision, many of them through this one. Mend the producers; "
+                "then decide: `lancewal conflict list`, `lancewal conflict settle`",
+                topic=contract.topic,
+                partition=region.partition,
+                keys=conflicts.keys,
+            )
+            for region in conflicts.stopped
+            if region in contract.regions
+        }
