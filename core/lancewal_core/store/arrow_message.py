@@ -9,6 +9,7 @@ not one whole message raise ``ObjectCorrupt``; the caller adds the object's name
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +21,13 @@ _FILE_MAGIC = b"ARROW1"
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _RECORD_BATCH = 3
 """``MessageHeader.RecordBatch``."""
+_DICTIONARY_BATCH = 2
+"""``MessageHeader.DictionaryBatch``, whose second field is a record batch."""
+_DICTIONARIES, _RECORD_BATCHES = 2, 3
+"""Slots of ``Footer`` (``File.fbs``): vectors of ``Block``."""
+_PAIR = struct.Struct("<qq")
+_BLOCK = struct.Struct("<qi4xq")
+"""Where a message lies, and how long its metadata and its body are."""
 LZ4_RATIO_MAX = 256
 """An lz4 block cannot expand by more: one byte of a length field adds at most 255."""
 _NOT_COMPRESSED = -1
@@ -51,10 +59,43 @@ def declared_batch(message: pa.Buffer) -> DeclaredBatch:
     if body_start > message.size:
         raise ObjectCorrupt("an Arrow message is shorter than its metadata")
     metadata = message.slice(8, body_start - 8).to_pybytes()
+    body = memoryview(message)[body_start:]
     try:
-        return _read(metadata, message, body_start)
+        return _read(metadata, len(body), lambda at: body[at : at + 8])
     except struct.error as error:
         raise ObjectCorrupt("an Arrow message's metadata points outside itself") from error
+
+
+def declared_in_file(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[int, DeclaredBatch]]:
+    """The bytes of each batch's body in an Arrow file of ``size`` bytes, and what the batch declares; dictionaries too.
+
+    ``read(start, end)`` gives bytes of the file; of the bodies, 8 bytes a buffer are read.
+    """
+    end = read(max(size - 10, 0), size)
+    if len(end) < 10 or end[4:] != _FILE_MAGIC:
+        raise ObjectCorrupt("it is no Arrow file")
+    try:
+        footer = read(max(size - 10 - struct.unpack_from("<i", end)[0], 0), size - 10)
+        table = _Table(footer, _unsigned(footer, 0))
+        for slot in (_DICTIONARIES, _RECORD_BATCHES):
+            for at, length, body in table.structs(slot, _BLOCK):
+                if min(at, length - 8, body) < 0 or at + length + body > size:
+                    raise ObjectCorrupt("a record batch lies outside the file")
+                metadata = read(at, at + length)[8:]
+                yield body, _read(metadata, body, _Heads(read, at + length), dictionary=slot == _DICTIONARIES)
+    except struct.error as error:
+        raise ObjectCorrupt("an Arrow file's footer points outside itself") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """The first bytes of the buffers of a body that begins at ``start`` of a file."""
+
+    read: Callable[[int, int], bytes]
+    start: int
+
+    def __call__(self, place: int) -> bytes:
+        return self.read(self.start + place, self.start + place + 8)
 
 
 def stream_of_file(file: pa.Buffer) -> pa.Buffer:
@@ -90,29 +131,34 @@ def declared_stream(stream: pa.Buffer) -> DeclaredBatch:
     return DeclaredBatch(rows, raw_bytes)
 
 
-def _read(metadata: bytes, message: pa.Buffer, body_start: int) -> DeclaredBatch:
+def _read(
+    metadata: bytes, body: int, head: Callable[[int], bytes | memoryview], *, dictionary: bool = False
+) -> DeclaredBatch:
+    """``body``: its length; ``head``: 8 bytes of it, from a place on."""
     table = _Table(metadata, _unsigned(metadata, 0))
-    if table.scalar(1, "<B") != _RECORD_BATCH:
+    kind = table.scalar(1, "<B")
+    if kind != _RECORD_BATCH and not (dictionary and kind == _DICTIONARY_BATCH):
         raise ObjectCorrupt("an Arrow message is not a record batch")
-    if table.scalar(3, "<q") != message.size - body_start:
-        raise ObjectCorrupt(f"an Arrow message declares another body than the {message.size - body_start} bytes")
+    if table.scalar(3, "<q") != body:
+        raise ObjectCorrupt(f"an Arrow message declares another body than the {body} bytes")
     batch = table.table(2)
+    if batch is not None and kind == _DICTIONARY_BATCH:
+        batch = batch.table(1)
     if batch is None:
         raise ObjectCorrupt("an Arrow record batch message has no header")
     compressed = batch.table(3) is not None
-    body = memoryview(message)[body_start:]
     raw_bytes = 0
     for offset, length in batch.pairs(2):
-        if offset < 0 or length < 0 or offset + length > len(body):
+        if offset < 0 or length < 0 or offset + length > body:
             raise ObjectCorrupt(f"an Arrow buffer at {offset} of {length} bytes lies outside the message's body")
-        raw_bytes += _raw_length(body, offset, length) if compressed else length
+        raw_bytes += _raw_length(head, offset, length) if compressed else length
     return DeclaredBatch(batch.scalar(0, "<q"), raw_bytes)
 
 
-def _raw_length(body: memoryview, offset: int, length: int) -> int:
+def _raw_length(head: Callable[[int], bytes | memoryview], offset: int, length: int) -> int:
     if length == 0:
         return 0
-    stated: int = struct.unpack_from("<q", body[offset : offset + length])[0]
+    stated: int = struct.unpack("<q", head(offset)[: min(length, 8)])[0]
     if stated == _NOT_COMPRESSED:
         return length - 8
     if stated < 0:
@@ -157,12 +203,15 @@ class _Table:
 
     def pairs(self, slot: int) -> list[tuple[int, int]]:
         """A vector of structs of two int64."""
+        return [(first, second) for first, second in self.structs(slot, _PAIR)]
+
+    def structs(self, slot: int, form: struct.Struct) -> list[tuple[int, ...]]:
+        """A vector of structs."""
         field = self._field(slot)
         if field is None:
             return []
         at = field + _unsigned(self._data, field)
-        count = _unsigned(self._data, at)
-        if at + 4 + 16 * count > len(self._data):
+        end = at + 4 + form.size * _unsigned(self._data, at)
+        if end > len(self._data):
             raise ObjectCorrupt("an Arrow message's metadata points outside itself")
-        flat = struct.unpack_from(f"<{2 * count}q", self._data, at + 4)
-        return list(zip(flat[::2], flat[1::2], strict=True))
+        return list(form.iter_unpack(self._data[at + 4 : end]))

@@ -20,6 +20,7 @@ import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
     GenericError,
+    InvalidPathError,
     JoinError,
     NotFoundError,
     PermissionDeniedError,
@@ -29,7 +30,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, S3Store
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidSettings, StoreUnavailable, TableMissing
+from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
@@ -148,6 +149,12 @@ class ObstoreStore:
                     break  # S3 lists in key order, a local folder in none
         except (NotFoundError, FileNotFoundError):
             return []
+        except InvalidPathError as error:
+            raise ObjectCorrupt(
+                f"could not list {prefix!r} at {self._name}: a name there cannot be the key of an object. "
+                f"Remove or rename it: {first_line(error)}",
+                object=prefix,
+            ) from error
         except _NO_ANSWER as error:
             raise self._unavailable("list", prefix, error) from error
         return found

@@ -20,9 +20,12 @@ from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.schema import RowSchema
 
+_SHOWN = 10
+_TYPE_SHOWN = 200
+
 
 def check_columns(found: pa.Schema, rows: RowSchema, where: str, int96: frozenset[str] = frozenset()) -> None:
-    """``InvalidSchema`` names every column of the file ``where`` that is missing, not the table's, twice, or does not fit.
+    """``InvalidSchema`` names columns of the file ``where`` that are missing, not the table's, twice, or do not fit.
 
     ``int96``: names of columns with such a time of Parquet, which Arrow shows as nanoseconds without a zone.
     """
@@ -35,10 +38,12 @@ def check_columns(found: pa.Schema, rows: RowSchema, where: str, int96: frozense
         else:
             have, want = found.field(name).type, rows.table.field(name).type
             if not fits(have, want):
-                shown = f"type {have}, of INT96," if name in int96 else f"type {have},"
+                type_ = str(have) if len(str(have)) <= _TYPE_SHOWN else f"{str(have)[:_TYPE_SHOWN]}..."
+                shown = f"type {type_}, of INT96," if name in int96 else f"type {type_},"
                 problems.append(f"column {name!r} has {shown} the table has {format_type(want)}: convert it first")
     if problems:
-        raise InvalidSchema(f"{where} cannot be loaded: {'; '.join(problems)}", file=where)
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise InvalidSchema(f"{where} cannot be loaded: {'; '.join(problems[:_SHOWN])}{more}", file=where)
 
 
 def fits(have: pa.DataType, want: pa.DataType) -> bool:
