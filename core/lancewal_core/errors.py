@@ -316,7 +316,7 @@ class SnapshotMissing(ActionNeeded):
 
 
 class RecordsGivenUp(ActionNeeded):
-    """A receipt covers records of a lost segment that a person has given up since, or had just given up."""
+    """A token's record was given up; or a receipt covers records of a lost segment that were given up since, or just then."""
 
 
 class SearchUnsupported(ActionNeeded):

@@ -5,7 +5,8 @@ Guarantees
  2. A record whose token it is and that became a dead letter is ``TokenRejected``, as long as the entry is kept that says so:
     while it is not merged, and for the history window afterwards.  Later it counts as reached.  A record that the contract
     passes over does too.
- 3. What is not reached in time is ``TokenTimeout``, which names the positions reached and those wanted, and says so where the
+ 3. A record whose token it is and whose offset a person has given up is ``RecordsGivenUp``, however long ago.
+ 4. What is not reached in time is ``TokenTimeout``, which names the positions reached and those wanted, and says so where the
     topic was made anew: offsets of the former one may never come.
 
 Steps
@@ -25,12 +26,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from functools import partial
 
 from lancewal_core import paths
-from lancewal_core.errors import InvalidInput, PlanStale, TokenRejected, TokenTimeout
+from lancewal_core.errors import InvalidInput, PlanStale, RecordsGivenUp, TokenRejected, TokenTimeout
 from lancewal_core.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.loss_record import read_losses
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.store.place import same_place
 from lancewal_core.table.contract import Contract, read_contract_version
@@ -178,9 +181,10 @@ class _Tails:
 
 
 def check_rejected(context: PlanContext, goal: Goal) -> None:
-    """Steps 3 and 4."""
+    """Steps 3 and 4, and guarantee 3."""
     what = "whether records of at_least became dead letters is not found out"
     looked_again(context, lambda: _check_rejected_once(context, goal), what)
+    _check_given_up(context, goal)
 
 
 def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
@@ -203,6 +207,22 @@ def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
                     partition=region.partition,
                     offset=offset,
                 )
+
+
+def _check_given_up(context: PlanContext, goal: Goal) -> None:
+    regions = sorted(goal.records)
+    read = partial(read_losses, context.store, making=context.contract.making)
+    for region, losses in zip(regions, context.tasks.map(read, regions) if regions else (), strict=True):
+        offset = goal.positions[region] - 1
+        if any(loss.kind == "offsets" and loss.first <= offset < loss.next for loss in losses):
+            raise RecordsGivenUp(
+                f"record {region.topic}-{region.partition}-{offset} is no row, and will be none: Kafka deleted it before it "
+                "was durable, or its segment is lost, and its offset was given up (`lancewal offset accept-loss PARTITION` or "
+                "--accept-loss of a repair). Produce it again",
+                topic=region.topic,
+                partition=region.partition,
+                offset=offset,
+            )
 
 
 def _contract_of(context: PlanContext, entry: Held) -> Contract:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.errors import InvalidInput, KafkaBehind, TopicTruncated
+from lancewal_core.errors import InvalidInput, KafkaBehind, RecordsGivenUp, TokenTimeout, TopicTruncated
 from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below, write_loss
 from lancewal_core.wal.writer import LogWriter
@@ -17,7 +17,9 @@ from lancewal_ingest.operator.accept_loss import Accepted, accept_loss, plan_los
 from lancewal_ingest.regions.open import open_region
 from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_kafka.retention import Compaction
-from tests.support.pipeline import Pipeline
+from lancewal_reader.point.token import Token
+from lancewal_reader.table import open_table
+from tests.support.pipeline import Pipeline, by_key
 from tests.support.repairs import content
 
 DAY_S = 24 * 3600.0
@@ -143,3 +145,23 @@ def test_a_lost_tail_is_waited_out_only_as_far_as_it_was_accepted(pipeline: Pipe
     assert recorded(pipeline) == [("replaced", 3, 5)]
     assert replaced_below(read_losses(context.store, region)) == 5
     opened(5)
+
+
+def test_a_read_that_must_see_a_record_that_was_given_up_says_so(pipeline: Pipeline) -> None:
+    """As long as the table is there: while its entry is kept, and once all is trimmed."""
+    with pytest.raises(TokenTimeout):
+        open_table(pipeline.uri).receipt(at_least="orders-0-7", timeout_s=0)
+    accept(pipeline, kafka(10, 24))
+    for collected in (False, True):
+        if collected:
+            pipeline.merge()
+            pipeline.clock.ahead_s += pipeline.contract.history_window_s + 3600
+            pipeline.collect()
+            pipeline.collect()
+        table = open_table(pipeline.uri)
+        for offset in (5, 9):
+            with pytest.raises(RecordsGivenUp, match=f"record orders-0-{offset} is no row.*Produce it again") as found:
+                table.receipt(at_least=f"orders-0-{offset}", timeout_s=0)
+            assert found.value.where == {"topic": "orders", "partition": 0, "offset": offset}
+        assert by_key(table.to_arrow(at_least="orders-0-4", timeout_s=0)) == pipeline.oracle
+        table.receipt(at_least=Token({("orders", 0): Position(10)}), timeout_s=0)  # nobody's own record
