@@ -8,7 +8,8 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
@@ -36,7 +37,8 @@ class OneCommand(TyperCommand):
             option = text.partition("=")[0]
             if option in forms and option not in spellings:
                 ctx.fail(f"No such option: {option}. The form of the output is -o {option.removeprefix('--')}.")
-        return super().parse_args(ctx, args)  # which names the likely one of an option that there is not
+        with _plain_errors():
+            return super().parse_args(ctx, args)  # which names the likely one of an option that there is not
 
 
 class CommandGroup(TyperGroup):
@@ -45,6 +47,10 @@ class CommandGroup(TyperGroup):
     def names(self, ctx: Any) -> Sequence[str]:
         """Of the commands that there are."""
         return self.list_commands(ctx)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _plain_errors():
+            return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
@@ -79,6 +85,16 @@ def command_of(name: str, function: Callable[..., Any]) -> Any:
 
 
 def _nothing() -> None: ...
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors of values without the words that pydantic puts before a text of its caller."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        error.message = error.message.removeprefix("Value error, ")
+        raise
 
 
 def _words(ctx: Any) -> str:

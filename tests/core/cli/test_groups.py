@@ -110,3 +110,21 @@ def test_a_duration_that_is_none_is_named_with_its_option(wrong: str, capsys: py
     assert f"--for {wrong}: expected a whole number and ms, s, m, h or d" in refused(
         capsys, "pause", "flusher", "--for", wrong
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["table", "show", "-o", "yaml"],
+        ["--log-level", "loud", "status"],
+        ["pause", "ingset"],
+        ["inspect", "-o", "yaml"],
+        ["estimate", "--rows-per-s", "many"],
+    ],
+)
+def test_a_value_that_is_none_of_those_is_told_plainly(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(capsys, *arguments)
+    assert "Invalid value for" in said
+    assert "Value error" not in said
