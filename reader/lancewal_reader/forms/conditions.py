@@ -539,6 +539,8 @@ class _Reader:
                 )  # type: ignore[assignment] # two of them
             except Inexact:
                 self._fail(f"a number beside {sign!r} has more digits than a decimal has")
+        elif all(_is(pa.types.is_integer, side) for side in sides):
+            sides = (_widened(left), _widened(right))
         return _Part(
             f"{sides[0].within(rank)} {sign} {sides[1].within(rank + 1)}", rank, _type_of_arithmetic(sign, left, right)
         )
@@ -554,6 +556,7 @@ class _Reader:
                     part.value.copy_negate(),
                 )
             self._step()
+            part = _widened(part)
             return _Part(f"-({part.sql})", _MINUS, part.type)
         return self._with_what_follows(self._primary())
 
@@ -829,6 +832,13 @@ class _Reader:
 
 def _is(of: Callable[[pa.DataType], bool], part: _Part) -> bool:
     return part.type is not None and part.value is None and of(part.type)
+
+
+def _widened(part: _Part) -> _Part:
+    """Integers in 64 bits: with 8 Lance adds 100 and 100 to -56."""
+    if not _is(pa.types.is_integer, part) or part.type in (pa.int64(), pa.uint64()):
+        return part
+    return _Part(f"CAST({part.sql} AS BIGINT)", type=pa.int64())
 
 
 def _type_of_arithmetic(sign: str, left: _Part, right: _Part) -> pa.DataType | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import subprocess
@@ -515,3 +516,28 @@ def test_choices_between_types_are_exact_or_refused() -> None:
             holds(f"{choice} = 1.005")
     assert holds("coalesce(CAST(d2 AS DECIMAL(12, 4)), d4) = 1.005") == [1]
     assert holds("coalesce(CAST(d2 AS DECIMAL(12, 4)), d4) < 1.005") == [0, 2]
+
+
+@pytest.mark.parametrize("type_", [pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32()])
+def test_integers_of_few_bits_are_computed_in_64(type_: pa.DataType) -> None:
+    least = 0 if pa.types.is_unsigned_integer(type_) else -(2 ** (type_.bit_width - 1))
+    most = least + 2**type_.bit_width - 1
+    sides = [x for x in (least, -1, 0, 3, most) if x >= least]
+    pairs = [(x, y) for x in sides for y in (least, 2, most) if x * y < 2**63]
+    a, b = (pa.array(side, type_) for side in zip(*pairs, strict=True))
+    rows = pa.table({"n": range(len(pairs)), "a": a, "b": b})
+    dataset = lance.write_dataset(rows, "memory://few-bits")
+    conditions: dict[str, list[bool]] = {
+        "a * b - a * b = 0": [True for _ in pairs],
+        f"a + b + a + b = {4 * most}": [x == y == most for x, y in pairs],
+        "(a % 100) * (b % 100) > 5": [math.fmod(x, 100) * math.fmod(y, 100) > 5 for x, y in pairs],
+    }
+    for limit in (-1, 0, most):
+        conditions[f"a + b > {limit}"] = [x + y > limit for x, y in pairs]
+        conditions[f"a - b > {limit}"] = [x - y > limit for x, y in pairs]
+        conditions[f"a * b > {limit}"] = [x * y > limit for x, y in pairs]
+    if least:
+        conditions[f"-a = {most + 1}"] = [x == least for x, _ in pairs]
+    for condition, holds in conditions.items():
+        found = dataset.to_table(["n"], filter=for_lance(rows.schema, condition))["n"].to_pylist()
+        assert found == [n for n, held in enumerate(holds) if held], condition
