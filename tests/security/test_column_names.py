@@ -16,7 +16,7 @@ from lancewal_core.settings.load import Settings, load_settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_flusher.load.whole import load_files
 from lancewal_flusher.upkeep.compact_all import compact_to_the_end
-from lancewal_flusher.upkeep.compaction import CompactionLimits
+from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_reader.table import open_table
 from tests.security.test_object_keys import HOSTILE
 from tests.support.pipeline import KEY, Pipeline, by_key
