@@ -2,7 +2,8 @@
 
 Guarantees
  1. The last paragraph of a command's docstring is ``Example: lancewal ...``; ``--help`` ends with it.
- 2. An unknown command or option is an error that names the likely one, of a group below too.  ``--json`` is an error
+ 2. An option with an empty value is an error.
+ 3. An unknown command or option is an error that names the likely one, of a group below too.  ``--json`` is an error
     that names ``-o json``.
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -33,8 +35,19 @@ class OneCommand(TyperCommand):
         spellings = {spelling for parameter in self.params for spelling in parameter.opts}
         form = next((parameter.default for parameter in self.params if parameter.name == "output"), None)
         forms = {f"--{other}" for other in type(form)} if isinstance(form, StrEnum) else ()
-        for text in args[: args.index("--")] if "--" in args else args:
-            option = text.partition("=")[0]
+        valued = {
+            spelling
+            for parameter in self.params
+            if not getattr(parameter, "is_flag", True)
+            for spelling in parameter.opts
+        }
+        given = args[: args.index("--")] if "--" in args else args
+        for text, following in pairwise([*given, None]):
+            assert text is not None
+            option, has_value, value = text.partition("=")
+            if option in valued and (not value if has_value else following == ""):
+                # Without this, `--at "$RECEIPT"` of a variable that is not set would read the newest rows.
+                ctx.fail(f"Option {option} has an empty value. Is a variable not set?")
             if option in forms and option not in spellings:
                 ctx.fail(f"No such option: {option}. The form of the output is -o {option.removeprefix('--')}.")
         with _plain_errors():

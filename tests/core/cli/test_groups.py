@@ -128,3 +128,17 @@ def test_a_value_that_is_none_of_those_is_told_plainly(
     said = refused(capsys, *arguments)
     assert "Invalid value for" in said
     assert "Value error" not in said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["table", "show", "-t", ""],
+        ["table", "show", "--table="],
+        ["table", "alter", "--group", "", "--dry-run"],
+        ["inspect", "--partition", ""],
+        ["pause", "flusher", "--for", ""],
+    ],
+)
+def test_an_option_with_an_empty_value_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "has an empty value. Is a variable not set?" in refused(capsys, *arguments)
