@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.store.obstore import ObstoreStore, open_files, open_store
+from lancewal_core.store.obstore import TableStore, open_files, open_store
 from tests.support.small_s3.server import SmallS3
 
 
@@ -19,7 +19,7 @@ def s3() -> Iterator[SmallS3]:
         yield server
 
 
-def stored(server: SmallS3, key: str) -> ObstoreStore:
+def stored(server: SmallS3, key: str) -> TableStore:
     store = open_store("s3://lake/t", server.options)
     store.put_if_absent("wal/a/1.arrow", b"x")
     server.buckets.put(f"lake/t/wal/{key}", b"x")
