@@ -3,6 +3,6 @@
 From the bottom up: ``ids``, ``words``, ``errors`` and ``paths`` (names of stored objects), ``process`` (clock, tasks,
 signals), ``rows`` (what a row is), ``store`` (objects), ``table`` (the Lance table and its contract), ``region`` and ``wal``
 (what is durable and not merged), ``keys`` (where the rows of a key lie), ``settings``, ``open`` (a table, by its address
-or by settings), ``cli``. ``testing`` holds the twins that simulation and tests run on, ``proto`` the generated messages of
+or by settings), ``cli``.  ``proto`` holds the generated messages of
 stored formats.
 """

@@ -18,8 +18,8 @@ from lancewal_core.store.object_store import Done, Lost, ObjectStore, Stored, Ta
 from lancewal_core.store.observed import ObservedStore
 from lancewal_core.store.obstore import open_store
 from lancewal_core.store.request_metrics import StoreMetricTable
-from lancewal_core.testing.memory_store import MemoryStore
 from tests.support.small_s3.server import SmallS3
+from tests.twins.memory_store import MemoryStore
 
 MakeStore = Callable[[], ObjectStore]
 
@@ -68,8 +68,9 @@ def test_what_is_larger_than_any_of_its_kind_is_neither_written_nor_read(
         store.put_if_absent(key, large)
     assert key in str(caught.value)
     assert store.get(key) is None
-    for module in ("store.obstore", "store.folder", "testing.memory_store"):  # as others would put it
-        monkeypatch.setattr(f"lancewal_core.{module}.check_written", lambda key, size: None)
+    stores = ("lancewal_core.store.obstore", "lancewal_core.store.folder", "tests.twins.memory_store")
+    for module in stores:  # as others would put it
+        monkeypatch.setattr(f"{module}.check_written", lambda key, size: None)
     for put in (key, "_lancewal/a/b"):
         assert store.put_if_absent(put, large) == Stored()
     assert store.get("_lancewal/a/b") == large

@@ -33,7 +33,7 @@ from lancewal_core.table.protocol import (
     fragment_rows,
     key_file,
 )
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())])
 

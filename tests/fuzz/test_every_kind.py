@@ -27,12 +27,12 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_kinds import KINDS, ObjectKind
 from lancewal_core.store.obstore import open_store
-from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_flusher.tasks import parcel as task_parcel
 from lancewal_flusher.tasks.parcel import OpenParcel, send
 from tests.fuzz.test_bounds import MEMORY, MEMORY_A_BYTE, STEPS_A_BYTE, steps_of
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 from tests.support.stored_objects import SOUND
+from tests.twins.memory_store import MemoryStore
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 

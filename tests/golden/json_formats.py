@@ -21,10 +21,10 @@ from lancewal_core.table.drain import Drain, encode_drain
 from lancewal_core.table.load_record import LoadRecord, encode_load
 from lancewal_core.table.store_proof import StoreWay, encode_way
 from lancewal_core.table.watermarks import InForce, Watermark, Watermarks, encode_merge_record
-from lancewal_core.testing.memory_store import MemoryStore
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_reader.point.receipt import Receipt
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
+from tests.twins.memory_store import MemoryStore
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 FOLDER = Path(__file__).parent
 

@@ -19,11 +19,11 @@ from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.store_proof import decode_way
 from lancewal_core.table.watermarks import InForce, Watermarks
-from lancewal_core.testing.memory_store import MemoryStore
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_reader.point.receipt import Receipt
 from tests.golden import json_formats as golden
 from tests.golden.core_formats import NORTH, ROWS, SOUTH
+from tests.twins.memory_store import MemoryStore
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 
 def stored(name: str) -> bytes:

@@ -17,7 +17,6 @@ LEFT = {
     "lancewal_reader.table.open_table",
     # One field of what is stored each, all of them of single callers.
     "lancewal_core.region.transitions.seal",
-    "lancewal_core.testing.memory_table.MemoryDataset.add",
     # Logs lie below the open table.
     "lancewal_core.wal.log_end.end_log",
 }

@@ -8,12 +8,12 @@ from dataclasses import replace
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
 from lancewal_core.ids import Sequence
-from lancewal_core.testing.faults import PutFault
 from lancewal_core.wal.bundle import decode_bundle, encode_bundle
 from lancewal_core.wal.segment import Segment, decode_segment, encode_segment
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import Member, Stage
+from tests.twins.faults import PutFault
 
 
 def _bundled(stage: Stage) -> tuple[Member, str]:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lancewal_core.ids import Region
-from lancewal_core.testing.memory_table import MemoryDataset
 from tests.simulation import oracle
 from tests.simulation.checker import require, rows_of
 from tests.simulation.memory_kafka import MemoryTopic
 from tests.simulation.settings import USER_KEYS
+from tests.twins.memory_table import MemoryDataset
 
 _MARK = "by hand"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation.draws import drawn_s
 from tests.simulation.services import serve
 from tests.simulation.world import World
+from tests.twins.sim_clock import EPOCH_MS
 
 _WARPS_S = (60.0, 4_000.0, 8 * 24 * 3_600.0)
 """A minute, more than an index is trusted, more than fences and old index versions are kept."""

@@ -32,12 +32,12 @@ from lancewal_core.region.snapshot import read_folded
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT, TIMESTAMP
 from lancewal_core.table.contract import Contract
-from lancewal_core.testing.memory_table import MemoryTable
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, decode_segment
 from lancewal_core.wal.walk import walk
 from tests.simulation import oracle
 from tests.simulation.memory_kafka import MemoryTopic
+from tests.twins.memory_table import MemoryTable
 
 
 class Violation(AssertionError):

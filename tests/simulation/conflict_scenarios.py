@@ -9,7 +9,6 @@ import pytest
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.settle import settle
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
@@ -17,6 +16,7 @@ from lancewal_ingest.service.conflict_watch import POLL_S, ConflictWatch
 from tests.simulation import oracle
 from tests.simulation.checker import require
 from tests.simulation.stage import Member, Stage
+from tests.twins.sim_clock import EPOCH_MS
 
 _FEW = 2
 _ROOM = MergeLimits(conflict_keys_max=6)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from lancewal_core.testing.faults import CommitFault, Faults, ListFault, PutFault
 from tests.simulation.draws import drawn_s
 from tests.simulation.settings import Delay
+from tests.twins.faults import CommitFault, Faults, ListFault, PutFault
 
 T = TypeVar("T")
 

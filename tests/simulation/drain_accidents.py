@@ -20,7 +20,6 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.policy import POLICIES
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Contract, read_contract
-from lancewal_core.testing.faults import PutFault
 from lancewal_flusher.define.alter import add_partitions
 from lancewal_ingest.operator.accept_loss import accept_loss
 from lancewal_kafka.topic import TopicState
@@ -30,6 +29,7 @@ from tests.simulation.checker import require, rows_of
 from tests.simulation.memory_kafka import MemoryTopic, Partition
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Member, Stage
+from tests.twins.faults import PutFault
 
 OLD, NEW = 2, 3
 

@@ -10,7 +10,6 @@ from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import State
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import InForce
-from lancewal_core.testing.faults import PutFault
 from lancewal_flusher.context import FlusherContext
 from tests.simulation.checker import require
 from tests.simulation.keeping import Keeping, check_kept
@@ -19,6 +18,7 @@ from tests.simulation.script import Crashed, crash
 from tests.simulation.stage import Member, Stage
 from tests.simulation.trim_scenarios import damaged_record
 from tests.simulation.user import clean_up
+from tests.twins.faults import PutFault
 
 _WINDOW_S = 3600
 _DAY = 1.0

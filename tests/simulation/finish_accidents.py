@@ -11,11 +11,11 @@ from lancewal_core.errors import (
     ObjectMissing,
     StoreUnavailable,
 )
-from lancewal_core.testing.faults import CommitFault, PutFault
 from tests.simulation.checker import require
 from tests.simulation.merge_accidents import snapshot_files
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Stage
+from tests.twins.faults import CommitFault, PutFault
 
 
 def _unfinished(stage: Stage, *appended: int) -> None:

@@ -8,11 +8,11 @@ from functools import partial
 from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, RetentionLost
 from lancewal_core.ids import Sequence
-from lancewal_core.testing.faults import PutFault
-from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, ONLY_EMPTY, Stage
+from tests.twins.faults import PutFault
+from tests.twins.sim_clock import EPOCH_MS
 
 
 def successor_claims_before_a_late_put() -> None:

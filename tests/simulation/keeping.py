@@ -13,7 +13,6 @@ from lancewal_core.errors import (
     TableRestored,
     VersionGone,
 )
-from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_flusher.snapshots.drop import drop_snapshot
 from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.point.receipt import Receipt
@@ -22,6 +21,7 @@ from tests.simulation.checker import require
 from tests.simulation.reading import SimTable
 from tests.simulation.services import flusher_context
 from tests.simulation.world import MAX_SKEW_MS, PASSING, Process, World
+from tests.twins.sim_clock import EPOCH_MS
 
 _NO_MORE = (VersionGone, OutsideHistoryWindow, MergedPositionUnknown, TableRestored, ObjectMissing)
 """What a read at a point may end with, and so a snapshot of it."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lancewal_core.testing.faults import Rates
 from lancewal_ingest.regions.policy import SealPolicy
 from tests.simulation.settings import ACTS, BRISK, CHAOS, Delay, Limits, Settings
 from tests.simulation.swarm import CALM
+from tests.twins.faults import Rates
 
 _SMALL = Settings(partitions=2, keys=8, records=12, members=2, flushers=1, readers=1)
 

@@ -12,9 +12,9 @@ from lancewal_core import paths
 from lancewal_core.errors import LancewalError
 from lancewal_core.ids import LogId, Sequence
 from lancewal_core.process.clock import Clock
-from lancewal_core.testing.faults import Faultless
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
 from lancewal_core.wal.segment import Segment, decode_segment
+from tests.twins.faults import Faultless
+from tests.twins.memory_store import MemoryBucket, MemoryStore
 
 _MOST_IN_A_ROW = 4
 

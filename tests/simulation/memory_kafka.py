@@ -15,11 +15,11 @@ from random import Random
 
 from lancewal_core.errors import KafkaUnavailable, LancewalError
 from lancewal_core.ids import Position
-from lancewal_core.testing.scheduler import Scheduler
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
 from tests.simulation.oracle import Record
+from tests.twins.scheduler import Scheduler
 
 
 @dataclass(slots=True)

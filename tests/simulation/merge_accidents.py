@@ -20,7 +20,6 @@ from lancewal_core.errors import (
 from lancewal_core.keys.catalog import RECENT_S
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
-from lancewal_core.testing.faults import CommitFault
 from lancewal_flusher.commit.send import checkpoint
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
@@ -33,6 +32,7 @@ from tests.simulation.oracle import Record
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Stage
 from tests.support.flushes import flush_objects
+from tests.twins.faults import CommitFault
 
 
 def version_is_cleaned_up_under_a_plan() -> None:

@@ -53,7 +53,6 @@ from lancewal_core.region.transitions import Claimant, claim, trim
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
 from lancewal_core.table.watermarks import InForce, Watermarks
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.bundle import Copy
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Fence
@@ -75,6 +74,7 @@ from lancewal_reader.plan.log_entries import LogEntries, Run
 from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.plan.strong import OnBranch, plan_strong
 from tests.simulation.memory_kafka import MemorySource
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

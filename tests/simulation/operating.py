@@ -6,9 +6,9 @@ from random import Random
 
 from lancewal_core.errors import Refresh, Retry
 from lancewal_core.table.control import Service, pause, resume
-from lancewal_core.testing.sim_clock import SimClock
 from tests.simulation.draws import drawn_s
 from tests.simulation.world import Process, World
+from tests.twins.sim_clock import SimClock
 
 
 def operator(world: World, process: Process) -> None:

@@ -12,11 +12,11 @@ from lancewal_core.region.end_region import end_region
 from lancewal_core.region.index import State
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page, encode_page
-from lancewal_core.testing.faults import PutFault
 from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPolicy
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, ONLY_EMPTY, Member, Stage
+from tests.twins.faults import PutFault
 
 
 def _handed_over() -> tuple[Stage, Member, Member]:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from lancewal_core import paths
 from lancewal_core.ids import Page
 from lancewal_core.region.index import State
-from lancewal_core.testing.faults import PutFault
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from tests.simulation.checker import require
 from tests.simulation.run import limits_of
 from tests.simulation.settings import Limits
 from tests.simulation.stage import ALWAYS, NEVER, Stage
+from tests.twins.faults import PutFault
 
 
 def _generations(stage: Stage, *partitions: int) -> list[list[tuple[int, State]]]:

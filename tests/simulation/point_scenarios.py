@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lancewal_core.testing.faults import ListFault
-from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation.checker import require
 from tests.simulation.settings import USER_KEYS
 from tests.simulation.stage import Member, Stage
 from tests.simulation.travelling import Travelling
+from tests.twins.faults import ListFault
+from tests.twins.sim_clock import EPOCH_MS
 
 _APART_S = 10.0
 """More than any clock is wrong."""

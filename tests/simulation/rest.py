@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from lancewal_core import paths
 from lancewal_core.errors import TableRestored
 from lancewal_core.ids import Region, TableVersion
-from lancewal_core.testing.sim_clock import EPOCH_MS
 from tests.simulation import operating, reading
 from tests.simulation.checker import require
 from tests.simulation.keeping import check_kept
 from tests.simulation.world import World
+from tests.twins.sim_clock import EPOCH_MS
 
 
 def come_to_rest(world: World, switches_max: int) -> None:

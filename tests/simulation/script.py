@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
-from lancewal_core.testing.faults import CommitFault, Faultless, ListFault, PutFault
+from tests.twins.faults import CommitFault, Faultless, ListFault, PutFault
 
 S = TypeVar("S")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lancewal_core.rows.policy import Policy
-from lancewal_core.testing.faults import Rates
 from lancewal_ingest.regions.policy import SealPolicy
+from tests.twins.faults import Rates
 
 USER_KEYS = 1_000
 """Keys from here on are a user's, who appends them to the table by hand."""

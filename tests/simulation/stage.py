@@ -19,7 +19,6 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Contract, encode_contract
-from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
 from lancewal_flusher.garbage.table_versions import VersionsSeen
@@ -40,6 +39,7 @@ from tests.simulation.services import flusher_context
 from tests.simulation.settings import Settings
 from tests.simulation.user import append
 from tests.simulation.world import Process, World
+from tests.twins.sim_clock import EPOCH_MS
 
 NEVER = SealPolicy(nbytes=1 << 60, rows=1 << 60, age_s=1e12, log_distance=1 << 60)
 ALWAYS = SealPolicy(rows=1, log_distance=1)

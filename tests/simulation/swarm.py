@@ -12,8 +12,8 @@ from dataclasses import replace
 from random import Random
 
 from lancewal_core.process.failpoints import POINTS
-from lancewal_core.testing.faults import Rates
 from tests.simulation.settings import BRISK, Delay, Limits, Mishap, Settings, Slow
+from tests.twins.faults import Rates
 
 PLACES = tuple(f"{name} {when}" for name in sorted(POINTS - {"spark.task"}) for when in ("before", "after"))
 """Where a process may die or stand still: every named point but that of a Spark executor, which only reads."""

@@ -14,11 +14,11 @@ import pytest
 from lancewal_core.errors import ActionNeeded, ContractMismatch, Misrouted, PartitionCountChanged
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_core.testing.faults import PutFault
 from tests.simulation.checker import require
 from tests.simulation.drain_accidents import OLD, add_to_topic, alter, check_old_then_new
 from tests.simulation.script import Crashed, crash
 from tests.simulation.stage import Member, Stage
+from tests.twins.faults import PutFault
 
 KEYS = 12
 ACTS = (

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from lancewal_core.testing.scheduler import Crash, Deadlock, Scheduler, TooLong
-from lancewal_core.testing.sim_clock import SimClock
-from lancewal_core.testing.sim_tasks import SimTasks
+from tests.twins.scheduler import Crash, Deadlock, Scheduler, TooLong
+from tests.twins.sim_clock import SimClock
+from tests.twins.sim_tasks import SimTasks
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from lancewal_core.testing.faults import Rates
 from tests.simulation.kinds import KINDS
 from tests.simulation.many import run_many
 from tests.simulation.run import run
 from tests.simulation.settings import Settings
 from tests.simulation.swarm import PLACES
 from tests.support.budget import QUICK_SCHEDULES
+from tests.twins.faults import Rates
 
 SCHEDULES = 1_100
 SWITCHES = 300

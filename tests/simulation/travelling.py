@@ -31,7 +31,6 @@ from lancewal_core.errors import (
     VersionGone,
 )
 from lancewal_core.ids import Region, TableVersion
-from lancewal_core.testing.sim_clock import EPOCH_MS
 from lancewal_reader.point.at import At, AtPositions, AtRecordTime, AtTimestamp, AtVersion
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.point.token import Token
@@ -39,6 +38,7 @@ from tests.simulation.checker import require
 from tests.simulation.oracle import Record
 from tests.simulation.reading import Reading
 from tests.simulation.world import MAX_SKEW_MS, PASSING, Process, World
+from tests.twins.sim_clock import EPOCH_MS
 
 _Point = AtPositions | AtTimestamp | AtRecordTime | AtVersion
 _GONE = (VersionGone, OutsideHistoryWindow, MergedPositionUnknown)

@@ -22,12 +22,12 @@ from lancewal_core.process.tasks import Task
 from lancewal_core.region.history import KnownPages, generations_behind, read_histories
 from lancewal_core.region.index import State, decode_history, encode_history
 from lancewal_core.table.contract import encode_contract
-from lancewal_core.testing.faults import ListFault, PutFault
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_reader.plan.strong import plan_strong
 from tests.simulation.checker import require
 from tests.simulation.script import Script, stops
 from tests.simulation.stage import ALWAYS, Member, Stage
+from tests.twins.faults import ListFault, PutFault
 
 T = TypeVar("T")
 A = TypeVar("A")

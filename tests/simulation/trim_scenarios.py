@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from lancewal_core import paths
 from lancewal_core.errors import LancewalError, ObjectCorrupt
 from lancewal_core.region.pages.state_page import decode_page, encode_page
-from lancewal_core.testing.faults import ListFault
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
@@ -16,6 +15,7 @@ from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import Stage
 from tests.support.indexes import with_flipped_record
+from tests.twins.faults import ListFault
 
 
 def history_ends_while_it_is_kept() -> None:

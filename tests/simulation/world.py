@@ -25,12 +25,6 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
-from lancewal_core.testing.faults import Faults, RandomFaults
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
-from lancewal_core.testing.scheduler import Scheduler
-from lancewal_core.testing.sim_clock import EPOCH_MS, SimClock
-from lancewal_core.testing.sim_tasks import SimTasks
 from lancewal_reader.point.receipt import Receipt
 from tests.simulation import oracle, swarm
 from tests.simulation.by_hand import ByHand
@@ -39,6 +33,12 @@ from tests.simulation.delays import Delayed
 from tests.simulation.losses import Losses, WithWhatIsLost
 from tests.simulation.memory_kafka import MemoryGroup, MemoryTopic
 from tests.simulation.settings import Settings
+from tests.twins.faults import Faults, RandomFaults
+from tests.twins.memory_store import MemoryBucket, MemoryStore
+from tests.twins.memory_table import MemoryDataset, MemoryTable
+from tests.twins.scheduler import Scheduler
+from tests.twins.sim_clock import EPOCH_MS, SimClock
+from tests.twins.sim_tasks import SimTasks
 
 if TYPE_CHECKING:
     from tests.simulation.keeping import Kept

@@ -41,7 +41,7 @@ IMPORTED = (
     "lancewal_reader",
     "lancewal_audit",
 )
-NOT_IMPORTED = ("lancewal_core.testing", "lancewal_reader.spark")
+NOT_IMPORTED = ("tests.twins", "lancewal_reader.spark")
 """What no service imports."""
 MESSAGE_BYTES_MAX = 1 << 20
 _POLL_S = 0.02

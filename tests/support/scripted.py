@@ -14,8 +14,8 @@ from typing import Generic, Literal, TypeVar
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.process.tasks import Task
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome
-from lancewal_core.testing.faults import Faultless, ListFault, PutFault
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
+from tests.twins.faults import Faultless, ListFault, PutFault
+from tests.twins.memory_store import MemoryBucket, MemoryStore
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -18,13 +18,13 @@ from lancewal_core.ids import Page, Position, TableVersion
 from lancewal_core.paths import FlushFile
 from lancewal_core.process.clock import SystemClock, utc_text
 from lancewal_core.store.obstore import open_store
-from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_demo.stack import S3Server
 from lancewal_flusher.service.service import run_once
 from tests.flusher.service.test_service import settings_of
 from tests.golden import core_formats, json_formats
 from tests.golden.core_formats import NORTH
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
+from tests.twins.memory_store import MemoryStore
 
 RECORD = paths.merge_record(TableVersion(11))
 GOLDEN = {

@@ -6,7 +6,7 @@ from lancewal_core import paths
 from lancewal_core.errors import Corrupt, StoreInconsistent
 from lancewal_core.keys.catalog import EMPTY, KeyCatalogs
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.testing.memory_store import MemoryStore
+from tests.twins.memory_store import MemoryStore
 
 
 class BesideAnother(KeyCatalogs):

@@ -9,7 +9,7 @@ import pytest
 from lancewal_core.keys.index import KeyRows, RowsOfKeys
 from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

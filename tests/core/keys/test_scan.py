@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.keys.scan import FoundRows, find_keys, groups
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 SCHEMA = pa.schema([("v", pa.int64()), ("id", pa.int64()), ("r", pa.string())])
 

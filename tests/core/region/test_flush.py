@@ -28,7 +28,6 @@ from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.watermarks import Watermarks
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.entry import Entry, kept_bytes
 from lancewal_core.wal.segment import Segment
 from lancewal_core.wal.walk import Walk, walk
@@ -38,6 +37,7 @@ from tests.support.flushes import flush_from_log
 from tests.support.fuzzing import memory_bound
 from tests.support.indexes import newest_index
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 CONTRACT = Contract(
     table_uuid="uuid-1",

@@ -14,7 +14,7 @@ from lancewal_core.region.history import check_reaches, pages_of
 from lancewal_core.region.index import RegionIndex, encode_history
 from lancewal_core.region.transitions import Claimant, first_claim, flushed, merged, seal
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark
-from lancewal_core.testing.memory_store import MemoryStore
+from tests.twins.memory_store import MemoryStore
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)
 OWNER = Claimant(OwnerId("a"), LogId("log-a"), Sequence(0))

@@ -24,8 +24,8 @@ from lancewal_core.region.pages.page_chain import SLOW_S, Known, Moment
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor, seal
 from lancewal_core.store.versioned import Version
-from lancewal_core.testing.faults import ListFault, PutFault
 from tests.support.scripted import Act, ManualClock, ScriptedStore
+from tests.twins.faults import ListFault, PutFault
 
 PER_PAGE = 4
 REGION = Region("orders", TopicId("topic-id-1"), 1)

@@ -33,9 +33,9 @@ from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.protocol import fragment_files
-from lancewal_core.testing.faults import PutFault
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+from tests.twins.faults import PutFault
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 REGION = Region("orders", TopicId("topic-id-1"), 2)
 SCHEMA = RowSchema(pa.schema([("v", pa.string()), ("k", pa.int64()), ("tags", pa.list_(pa.string()))]), ("k",), ("k",))

@@ -33,12 +33,12 @@ from lancewal_core.store.object_kinds import KINDS, PAGE_BYTES_MAX, ObjectKind, 
 from lancewal_core.store.object_limits import OTHER_BYTES_MAX
 from lancewal_core.store.object_store import ObjectStore, put_once
 from lancewal_core.store.obstore import open_store
-from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.wal import bundle, segment
 from lancewal_flusher.garbage import collect as gc
 from tests.golden import core_formats as golden
 from tests.golden import json_formats as texts
 from tests.support.stored_objects import SOUND, stream
+from tests.twins.memory_store import MemoryStore
 
 BY_NAME = {kind.name: kind for kind in KINDS}
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -6,8 +6,8 @@ from lancewal_core.ids import Position
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.contract import PARTITIONS_MAX
 from lancewal_core.table.drain import begin, read_drain
-from lancewal_core.testing.memory_store import MemoryStore
 from tests.golden.json_formats import CONTRACT
+from tests.twins.memory_store import MemoryStore
 
 
 def test_a_drain_of_as_many_partitions_as_a_contract_may_have_is_read_again() -> None:

@@ -16,7 +16,7 @@ from lancewal_core.store.object_kinds import KINDS
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored
 from lancewal_core.store.observed import ObservedStore
 from lancewal_core.store.request_metrics import OBJECTS, StoreMetricTable, object_of
-from lancewal_core.testing.memory_store import MemoryStore
+from tests.twins.memory_store import MemoryStore
 
 LOG = LogId("host-1-0a")
 SEGMENT, NEXT = paths.wal_segment(LOG, Number(1)), paths.wal_segment(LOG, Number(2))

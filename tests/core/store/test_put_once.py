@@ -6,8 +6,8 @@ import pytest
 
 from lancewal_core.errors import StoreUnavailable
 from lancewal_core.store.object_store import Done, Lost, Unknown, put_new, put_once, put_own
-from lancewal_core.testing.faults import PutFault
 from tests.support.scripted import ManualClock, ScriptedStore
+from tests.twins.faults import PutFault
 
 KEY = "_lancewal/x"
 

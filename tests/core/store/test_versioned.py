@@ -10,11 +10,11 @@ import pytest
 from lancewal_core.errors import StoreInconsistent, StoreUnavailable
 from lancewal_core.paths import inverted_version
 from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
-from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rates
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
-from lancewal_core.testing.scheduler import Scheduler
-from lancewal_core.testing.sim_clock import SimClock
 from tests.support.scripted import ManualClock, ScriptedStore
+from tests.twins.faults import ListFault, PutFault, RandomFaults, Rates
+from tests.twins.memory_store import MemoryBucket, MemoryStore
+from tests.twins.scheduler import Scheduler
+from tests.twins.sim_clock import SimClock
 
 PREFIX = "_lancewal/thing/"
 

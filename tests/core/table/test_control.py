@@ -28,8 +28,8 @@ from lancewal_core.table.control import (
     read_control,
     resume,
 )
-from lancewal_core.testing.faults import PutFault
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+from tests.twins.faults import PutFault
 
 INGEST, FLUSHER = Service.INGEST, Service.FLUSHER
 

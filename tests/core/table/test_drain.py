@@ -10,8 +10,8 @@ from lancewal_core.ids import Position
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.table.drain import Drain, begin, check_open, close, drained_since, encode_drain, note_new, read_drain
-from lancewal_core.testing.memory_store import MemoryStore
 from tests.golden.json_formats import CONTRACT
+from tests.twins.memory_store import MemoryStore
 
 CONTRACT_OF_TWO = CONTRACT.model_copy(update={"version": 1, "partitions": 2, "start": (0, 0), "altered_at": ()})
 

@@ -10,8 +10,8 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, contract_family, encode_contract, read_contract
 from lancewal_core.table.group import check_group, take_group
-from lancewal_core.testing.memory_store import MemoryStore
 from tests.golden.json_formats import CONTRACT
+from tests.twins.memory_store import MemoryStore
 
 CLOCK = SystemClock()
 

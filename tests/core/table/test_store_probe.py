@@ -20,9 +20,9 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown, Stored, Taken
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.store_probe import WRITERS, check_store
-from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_demo.stack import S3Server
 from tests.support.http_fault_proxy import HttpFaultProxy
+from tests.twins.memory_store import MemoryStore
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from lancewal_core.store.object_store import ObjectStore, PutOutcome, PutUnknown
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.store_probe import ROUNDS, WRITERS
 from lancewal_core.table.store_proof import StoreWay, prove_store
-from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_demo.stack import S3Server
+from tests.twins.memory_store import MemoryStore
 
 WAY = StoreWay(endpoint="https://store", bucket="bucket", addressing="path")
 

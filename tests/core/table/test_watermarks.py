@@ -24,9 +24,9 @@ from lancewal_core.table.watermarks import (
     encode_watermarks,
     merge_properties,
 )
-from lancewal_core.testing.faults import ListFault, PutFault
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from tests.support.scripted import ManualClock, ScriptedStore
+from tests.twins.faults import ListFault, PutFault
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 NORTH, SOUTH = (Region("orders", TopicId("topic-id-1"), p) for p in (0, 1))
 SCHEMA = pa.schema([("k", pa.int64())])

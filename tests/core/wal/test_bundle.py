@@ -18,7 +18,6 @@ from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectInfo
-from lancewal_core.testing.faults import ListFault
 from lancewal_core.wal.bundle import SEGMENTS_MAX, Bundle, Copy, decode_bundle, encode_bundle
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Segment, Trailer, decode_segment, encode_segment
@@ -26,6 +25,7 @@ from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_core.wal.walk import Walk, walk, walk_cached
 from lancewal_core.wal.writer import Durable, LogWriter
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+from tests.twins.faults import ListFault
 
 LOG, OTHER = LogId("log-a"), LogId("log-b")
 SCHEMA = RowSchema(pa.schema([("k", pa.int64()), ("v", pa.string())]), ("k",), ("k",))

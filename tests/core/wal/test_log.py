@@ -18,10 +18,6 @@ from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicI
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
-from lancewal_core.testing.faults import ListFault, PutFault, RandomFaults, Rates
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
-from lancewal_core.testing.scheduler import Scheduler
-from lancewal_core.testing.sim_clock import SimClock
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.log_end import WalkOn, confirm_end, end_log
 from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, encode_fence
@@ -29,6 +25,10 @@ from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_core.wal.walk import Walk, walk, walk_cached, walk_trailers
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+from tests.twins.faults import ListFault, PutFault, RandomFaults, Rates
+from tests.twins.memory_store import MemoryBucket, MemoryStore
+from tests.twins.scheduler import Scheduler
+from tests.twins.sim_clock import SimClock
 
 LOG = LogId("log-a")
 SCHEMA = RowSchema(pa.schema([("k", pa.int64()), ("v", pa.string())]), ("k",), ("k",))

@@ -6,12 +6,12 @@ import pytest
 
 from lancewal_core import paths
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.testing.memory_store import MemoryStore
 from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_core.wal.tail import LogTail
 from lancewal_core.wal.writer import Durable, LogWriter
 from tests.core.wal.test_log import LOG, NORTH, SCHEMA, SOUTH, entry
 from tests.support.scripted import ManualClock
+from tests.twins.memory_store import MemoryStore
 
 
 class Counting(MemoryStore):

@@ -43,8 +43,6 @@ from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.protocol import Committed, TableCommit
 from lancewal_core.table.watermarks import TABLE_UUID, Watermark, merge_properties
-from lancewal_core.testing.faults import ListFault, PutFault
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Fence, encode_fence
@@ -73,6 +71,8 @@ from tests.support.flushes import flush_from_log
 from tests.support.indexes import newest_index, with_flipped_record
 from tests.support.scripted import DAY_S, Act, InlineTasks, ManualClock, ScriptedStore
 from tests.support.stored_parts import StoredParts
+from tests.twins.faults import ListFault, PutFault
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 HOUR_S = 3600.0
 WINDOW_S, GRACE_S = 24 * 3600, 600

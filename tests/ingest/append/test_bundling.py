@@ -12,7 +12,6 @@ from lancewal_core import paths
 from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import Task
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.testing.faults import PutFault
 from lancewal_core.wal.bundle import Bundle, decode_bundle
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import decode_segment
@@ -20,6 +19,7 @@ from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_ingest.append import bundling
 from lancewal_ingest.append.bundling import LEAST, Bundling
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
+from tests.twins.faults import PutFault
 
 SCHEMA = RowSchema(pa.schema([("k", pa.int64()), ("v", pa.string())]), ("k",), ("k",))
 REGION = Region("orders", TopicId("topic-id-1"), 0)

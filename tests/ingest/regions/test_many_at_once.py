@@ -28,7 +28,6 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.region.snapshot import Flushable, write_flush
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
-from lancewal_core.testing.memory_store import MemoryBucket
 from lancewal_core.wal.segment import Segment, Trailer, decode_trailer
 from lancewal_core.wal.walk import Walk, walk
 from lancewal_ingest.context import IngestContext
@@ -39,6 +38,7 @@ from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from tests.ingest.service.test_worker import Place, Store
 from tests.support.silent_observer import SilentObserver
+from tests.twins.memory_store import MemoryBucket
 
 NOT_YET = SealPolicy(rows=10**9, age_s=1e9, log_distance=10**9)
 AT_ONCE = SealPolicy(rows=1, log_distance=1)

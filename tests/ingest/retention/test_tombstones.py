@@ -16,12 +16,12 @@ from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
-from lancewal_core.testing.memory_store import MemoryStore
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, encode_segment
 from lancewal_ingest.retention.tombstones import lost_tombstones
 from lancewal_kafka.retention import Compaction
+from tests.twins.memory_store import MemoryStore
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_800_000_000_000

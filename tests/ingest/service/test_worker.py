@@ -36,8 +36,6 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import PutOutcome, PutUnknown
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.watermarks import TABLE_UUID
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
@@ -53,6 +51,8 @@ from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
 from tests.support.silent_observer import SilentObserver
+from tests.twins.memory_store import MemoryBucket, MemoryStore
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -9,9 +9,9 @@ from lancewal_core.ids import Position, Region, TableVersion, TopicId
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_reader.plan.hidden import Addresses, HiddenRows
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 _REGION = Region("orders", TopicId("id"), 0)
 

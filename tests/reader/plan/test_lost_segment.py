@@ -12,10 +12,10 @@ from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Claimant, first_claim, seal
 from lancewal_core.table.contract import Column, Contract
-from lancewal_core.testing.memory_store import MemoryStore
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from tests.ingest.service.test_worker import Clock
 from tests.support.flushes import flush_from_log
+from tests.twins.memory_store import MemoryStore
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 CONTRACT = Contract(
     table_uuid="table", topic="orders", topic_id="topic-id-1", partitions=1, primary_key=("k",), region_key=("k",),

@@ -16,11 +16,11 @@ from lancewal_core.table.watermarks import (
     Watermarks,
     merge_properties,
 )
-from lancewal_core.testing.faults import Faultless
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
-from lancewal_core.testing.memory_table import MemoryDataset, MemoryTable
 from lancewal_reader.plan.stand_in import Lineage
 from tests.support.scripted import ManualClock
+from tests.twins.faults import Faultless
+from tests.twins.memory_store import MemoryBucket, MemoryStore
+from tests.twins.memory_table import MemoryDataset, MemoryTable
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)
 

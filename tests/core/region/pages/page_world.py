@@ -25,10 +25,10 @@ from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page
 from lancewal_core.region.transitions import Claimant, first_claim
-from lancewal_core.testing.faults import RandomFaults, Rates
-from lancewal_core.testing.memory_store import MemoryBucket, MemoryStore
-from lancewal_core.testing.scheduler import Scheduler
 from lancewal_flusher.garbage import find
+from tests.twins.faults import RandomFaults, Rates
+from tests.twins.memory_store import MemoryBucket, MemoryStore
+from tests.twins.scheduler import Scheduler
 
 T = TypeVar("T")
 A = TypeVar("A")

@@ -27,11 +27,11 @@ from lancewal_core.region.transitions import (
     trim,
 )
 from lancewal_core.rows.record_times import RecordTimes
-from lancewal_core.testing.faults import PutFault
-from lancewal_core.testing.memory_store import MemoryStore
 from tests.core.region.pages.single_indexes import SingleIndexes
 from tests.support.fuzzing import fuzz
 from tests.support.scripted import ManualClock, ScriptedStore
+from tests.twins.faults import PutFault
+from tests.twins.memory_store import MemoryStore
 
 REGIONS = tuple(Region("orders", TopicId("topic-id-1"), p) for p in range(5))
 PER_PAGE = 2

@@ -16,8 +16,8 @@ from lancewal_core.errors import StoreUnavailable
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.object_limits import check_size, check_written
 from lancewal_core.store.object_store import ObjectInfo, PutOutcome, PutUnknown, Stored, Taken
-from lancewal_core.testing.faults import Faultless, Faults, ListFault, PutFault
-from lancewal_core.testing.scheduler import Switch, no_switch
+from tests.twins.faults import Faultless, Faults, ListFault, PutFault
+from tests.twins.scheduler import Switch, no_switch
 
 _STALE_OBJECTS = 20
 """How far a stale listing may lie behind, in puts and in deletes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lancewal_core.testing.scheduler import Scheduler
+from tests.twins.scheduler import Scheduler
 
 EPOCH_MS = 1_700_000_000_000
 """Wall clock when a simulation begins."""

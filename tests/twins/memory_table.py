@@ -61,8 +61,8 @@ from lancewal_core.table.protocol import (
     fragment_files,
     rows_of_fragments,
 )
-from lancewal_core.testing.faults import CommitFault, Faultless, Faults
-from lancewal_core.testing.scheduler import Switch, no_switch
+from tests.twins.faults import CommitFault, Faultless, Faults
+from tests.twins.scheduler import Switch, no_switch
 
 _RESERVE = "BaseOperation"
 """What the binding calls the version by which a compaction reserves fragment ids."""

@@ -8,7 +8,7 @@ from random import Random
 from typing import Generic, TypeVar
 
 from lancewal_core.process.tasks import Task
-from lancewal_core.testing.scheduler import Scheduler
+from tests.twins.scheduler import Scheduler
 
 T = TypeVar("T")
 A = TypeVar("A")
