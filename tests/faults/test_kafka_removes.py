@@ -142,6 +142,8 @@ def test_a_compacted_topic(kafka: KafkaBroker, topic_name: str, tmp_path: Path, 
                         [("lancewal.op", b"patch")])  # fmt: skip
     heir = world.lancewal.start("ingest", "run")
     world.wait_caught_up()
+    # The log says so once the segment is durable, which a reader may see before.
+    until(lambda: bool(heir.logged("dead_letters_written")), lambda: heir.tail)
     assert not heir.logged("partition_stopped")
     assert [line["records"] for line in heir.logged("dead_letters_written")] == [1]
     world.feed.produce(100)
