@@ -14,14 +14,17 @@ _NOT_TRUSTED = (
 _S3_ANSWER = re.compile(r"<\?xml.*?</Error>|<Error>.*?</Error>", re.DOTALL)
 """The body of S3's answer, which tells in code and text what the status does not."""
 _S3_PART = re.compile(r"<(?P<name>Code|Message)>(?P<text>.*?)</(?P=name)>", re.DOTALL)
-_URL_USER = re.compile(r"(\w+://)[^/@\s]+@")
-_URL_QUERY = re.compile(r"(\w+://[^\s?'\"]*\?)[^\s)'\"]+")
+_URL_USER = re.compile(r"(?<!\w)(\w+://)[^/@\s]+@")
+_URL_QUERY = re.compile(r"(?<!\w)(\w+://[^\s?'\"]*)(\?[^\s)'\"]+)?")
+"""Both look at each character a fixed number of times: a text may hold a value of a row, of a megabyte without a space."""
 _TOKEN_CONFIG = re.compile(r'(sasl\.oauthbearer\.config beginning at: )[^"\n]+')
 """librdkafka shows the rest of the property from where it does not understand it."""
 _UNSENT = "error sending request"
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
 """Lance ends its line there."""
 _LENGTH_MAX = 400
+_READ_MAX = 20_000
+"""Of a text.  What follows is no longer about the error, but a value that it shows."""
 _NO_SPACE = re.compile(
     r"no space left|quota|storage ?full|insufficient ?storage|file too large|\b507\b|os error (27|28|122)\b",
     re.IGNORECASE,
@@ -30,13 +33,17 @@ _NO_SPACE = re.compile(
 
 def without_secrets(text: str) -> str:
     """A library's ``text``, with ``***`` for the user information and the query of each address in it, and for a property."""
-    return _TOKEN_CONFIG.sub(r"\g<1>***", _URL_QUERY.sub(r"\g<1>***", _URL_USER.sub(r"\g<1>***@", text)))
+    text = _URL_USER.sub(r"\g<1>***@", text)
+    text = _URL_QUERY.sub(lambda found: f"{found[1]}?***" if found[2] else found[1], text)
+    return _TOKEN_CONFIG.sub(r"\g<1>***", text)
 
 
 def first_line(error: BaseException) -> str:
     """The first line without the library's source place, cut at a bearable length, and the cause where the library tells it
     further below, without secrets in addresses; of S3's answer its code and text; the type's name if there is no text."""
-    first, _, rest = _S3_ANSWER.sub(_s3_answer, without_secrets(str(error)).strip(), count=1).partition("\n")
+    first, _, rest = _S3_ANSWER.sub(_s3_answer, without_secrets(str(error)).strip()[:_READ_MAX], count=1).partition(
+        "\n"
+    )
     if not first:
         return type(error).__name__
     line = _SOURCE_PLACE.sub("", first.rstrip())[:_LENGTH_MAX]

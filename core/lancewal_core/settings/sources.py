@@ -103,16 +103,24 @@ def read_yaml(path: Path) -> Source:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         return Source({}, problems=(Problem(str(path), "", f"the settings file cannot be read: {error}"),))
-    loader = _Loader(text)
+    loader: _Loader | None = None
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         values = {} if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = str(path) if mark is None else f"{path}:{mark.line + 1}"
         return Source({}, problems=(Problem(where, "", f"not YAML: {getattr(error, 'problem', None) or error}"),))
+    except (
+        RecursionError,
+        ValueError,
+    ) as error:  # PyYAML lets these through: depth, and a number of thousands of digits
+        what = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        return Source({}, problems=(Problem(str(path), "", f"not YAML: {what}"),))
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     if not isinstance(values, dict):
         return Source({}, problems=(Problem(str(path), "", "expected sections: table, kafka, storage, ..."),))
     places: dict[tuple[str, ...], str] = {(): str(path)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core.process.library_errors import first_line
+from lancewal_core.process.library_errors import first_line, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,17 @@ def test_a_request_that_could_not_be_sent_says_where_to_look() -> None:
     assert "SSL_CERT_FILE" in first_line(
         OSError("LanceError(IO): HTTP error: error sending request, rust/src/a.rs:1:2")
     )
+
+
+MEGABYTE = 1 << 20
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "word", ["x", "a://", "a://b?", "u@", "<Error>", "<?xml ", ", a.rs:1", "InvalidCertificate(", 'error: "']
+)
+def test_a_value_of_a_megabyte_in_a_text_is_read_at_once(word: str) -> None:
+    """A cast that fails shows the row's value.  Quadratic work on it takes an hour."""
+    text = word * (MEGABYTE // len(word))
+    assert len(first_line(ValueError(f"cannot cast {text}\n{text}"))) < 1000
+    assert without_secrets(f"{text} s3://u:hush@b?token=hush").endswith("://***@b?***")

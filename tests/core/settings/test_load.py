@@ -210,6 +210,11 @@ def test_variables_that_are_no_settings_are_known() -> None:
     ("content", "expected"),
     [
         ("a: [", ":1: not YAML"),
+        ("a: \0", ": not YAML: unacceptable character"),
+        ('table: {uri: "s3://b/\x07"}', ": not YAML: unacceptable character"),
+        ("a: " + "[" * 20_000, ": not YAML: it is nested too deeply"),
+        ("{a: " * 20_000, ": not YAML: it is nested too deeply"),
+        ("ingest: {linger_ms: " + "9" * 5_000 + "}", ": not YAML: Exceeds the limit"),
         ("- a\n- b\n", "expected sections"),
         ("table: 3", ":1: table: takes `name: value` pairs, each on a line of its own below it; got 3"),
         ("kafka: broker:9092", ":1: kafka: takes `name: value` pairs"),
