@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from lancewal_core import paths
-from lancewal_core.errors import ObjectCorrupt
+from lancewal_core.errors import ObjectCorrupt, RegionConflict
 from lancewal_core.ids import Region
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
 from lancewal_core.store.object_kinds import CONFLICTS_BYTES_MAX
@@ -40,6 +40,19 @@ class ConflictsRef:
         """As JSON has it."""
         found: dict[str, object] = {"merge": self.merge, "size": self.size, "sha256": self.sha256, "keys": self.keys}
         return {**found, "stopped": [region.name for region in self.stopped]} if self.stopped else found
+
+    def why_stopped(self, region: Region) -> RegionConflict | None:
+        """Why ingest takes no further records of the region; None where it does."""
+        if region not in self.stopped:
+            return None
+        return RegionConflict(
+            f"topic {region.topic} partition {region.partition} takes no further records: {self.keys} primary keys came "
+            "through several partitions and wait for a decision, many of them through this one. Mend the producers; then "
+            "decide: `lancewal conflict list`, `lancewal conflict settle`",
+            topic=region.topic,
+            partition=region.partition,
+            keys=self.keys,
+        )
 
     def to_json(self) -> str:
         return json.dumps(self.members(), separators=(",", ":"))

@@ -26,6 +26,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until, until_text
 from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.round import RoundReport
+from lancewal_flusher.status.partition_figures import stopped_by_conflicts
 
 MERGES_SHOWN = 20
 UNKNOWN = (
@@ -137,6 +138,7 @@ class FlusherStatus:
             read=merged,
             sealed=self._oldest(backlog, region, State.SEALED),
             unmerged=self._oldest(backlog, region, State.FLUSHED),
+            stopped=stopped_by_conflicts(in_force, region),
             held=self._held.get(region),
         )
         return Figures(

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.ids import Position
-from lancewal_core.process.status.facts import STANDS_S, KafkaSpan, PartitionFacts, Waiting
+from lancewal_core.ids import Position, Region
+from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, Waiting
 from lancewal_core.process.status.report import Figures
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
@@ -58,6 +58,7 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
         open=_open(seen, counts, newest),
         sealed=_sealed(counts),
         unmerged=_unmerged(counts),
+        stopped=stopped_by_conflicts(in_force, region),
     )
     return Figures(
         facts,
@@ -66,6 +67,13 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
         unmerged_rows=counts.rows,
         unmerged_bytes=counts.nbytes,
     )
+
+
+def stopped_by_conflicts(in_force: InForce | None, region: Region) -> Failure | None:
+    """Why no ingest takes further records of the region: too many of its keys are in conflict."""
+    conflicts = None if in_force is None else in_force.conflicts
+    error = None if conflicts is None else conflicts.why_stopped(region)
+    return None if error is None else Failure(error.kind, str(error))
 
 
 def records_wait(figures: Figures) -> bool:

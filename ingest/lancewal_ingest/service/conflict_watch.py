@@ -51,18 +51,7 @@ class ConflictWatch:
             return self.stopped
         if in_force is None:
             return self.stopped
-        conflicts, contract = in_force.conflicts, self._context.contract
-        if conflicts is None:
+        if in_force.conflicts is None:
             return {}
-        return {
-            region.partition: RegionConflict(
-                f"topic {contract.topic} partition {region.partition} takes no further records: {conflicts.keys} primary keys "
-                "came through several partitions and wait for a decision, many of them through this one. Mend the producers; "
-                "then decide: `lancewal conflict list`, `lancewal conflict settle`",
-                topic=contract.topic,
-                partition=region.partition,
-                keys=conflicts.keys,
-            )
-            for region in conflicts.stopped
-            if region in contract.regions
-        }
+        answers = {region: in_force.conflicts.why_stopped(region) for region in self._context.contract.regions}
+        return {region.partition: error for region, error in answers.items() if error is not None}

@@ -30,6 +30,7 @@ from lancewal_core.errors import (
     LancewalError,
     ObjectCorrupt,
     ObjectMissing,
+    RegionConflict,
     VersionGone,
 )
 from lancewal_core.ids import Position, Region, TableVersion, TopicId
@@ -441,6 +442,8 @@ def test_the_partitions_of_too_many_keys_are_named_in_the_commit(
     world.send(1, *upserts(range(5), a=1))
     world.merge_all()
     assert stopped() == (1, 2)
+    said = [found.diagnosis.kind for found in table_status(Settings(), world.table.uri).partitions]
+    assert [kind == RegionConflict.kind for kind in said] == [False, True, True]
     world.settle(0, [4, 5, 6, 7, 8])
     assert stopped() == (1,)
     world.settle(1, [0, 1, 2, 3])

@@ -85,7 +85,12 @@ THROTTLED = Cause("throttled", Step.CONSUMED, Seen.INGEST, "Ingest's memory is f
 STANDS = Cause(
     "stands", Step.CONSUMED, Seen.OUTSIDE, "Records wait, and nothing becomes durable; ingest's page knows why."
 )
-STOPPED = Cause("stopped", Step.DECODED, Seen.INGEST, "Its owner has stopped it; the kind is that of the error.")
+STOPPED = Cause(
+    "stopped",
+    Step.DECODED,
+    Seen.INGEST,
+    "Its owner has stopped it; the kind is that of the error (`region_conflict` is told by the stored state too).",
+)
 MISROUTED = Cause(
     "misrouted", Step.DECODED, Seen.OUTSIDE, "The record at which it stands belongs to another partition by its key."
 )
