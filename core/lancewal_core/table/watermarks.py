@@ -32,6 +32,7 @@ from lancewal_core.errors import (
     FormatUnknown,
     MergedPositionUnknown,
     ObjectCorrupt,
+    RegionConflict,
     TableReplaced,
     TableRestored,
 )
@@ -94,6 +95,10 @@ class InForce:
         """Position behind the newest merged generation; None if none was merged."""
         found = self.regions.get(region)
         return None if found is None else found.next
+
+    def why_stopped(self, region: Region) -> RegionConflict | None:
+        """Why ingest takes no further records of the region; None where it does."""
+        return None if self.conflicts is None else self.conflicts.why_stopped(region)
 
 
 _KINDS = ("merge", "checkpoint", "keep", "replay", "accepted")

@@ -26,7 +26,6 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until, until_text
 from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.round import RoundReport
-from lancewal_flusher.status.partition_figures import stopped_by_conflicts
 
 MERGES_SHOWN = 20
 UNKNOWN = (
@@ -125,7 +124,7 @@ class FlusherStatus:
     def _figures(self, backlog: Backlog, region: Region) -> Figures:
         index, in_force = backlog.indexes.get(region), backlog.in_force
         newest = None if index is None else index.newest
-        merged = in_force.position(region)
+        merged, stopped = in_force.position(region), in_force.why_stopped(region)
         states = Counter(r.state.name.lower() for r in (() if index is None else index.generations))
         facts = PartitionFacts(
             region.topic,
@@ -138,7 +137,7 @@ class FlusherStatus:
             read=merged,
             sealed=self._oldest(backlog, region, State.SEALED),
             unmerged=self._oldest(backlog, region, State.FLUSHED),
-            stopped=stopped_by_conflicts(in_force, region),
+            stopped=None if stopped is None else _failure(stopped),
             held=self._held.get(region),
         )
         return Figures(

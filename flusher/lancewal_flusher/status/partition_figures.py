@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.ids import Position, Region
+from lancewal_core.ids import Position
 from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, Waiting
 from lancewal_core.process.status.report import Figures
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
@@ -40,6 +40,7 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
     generations = () if index is None else index.generations
     span = seen.spans.get(region.partition)
     states = Counter(record.state.name.lower() for record in generations)
+    stopped = None if in_force is None else in_force.why_stopped(region)
     facts = PartitionFacts(
         region.topic,
         region.partition,
@@ -58,7 +59,7 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
         open=_open(seen, counts, newest),
         sealed=_sealed(counts),
         unmerged=_unmerged(counts),
-        stopped=stopped_by_conflicts(in_force, region),
+        stopped=None if stopped is None else Failure(stopped.kind, str(stopped)),
     )
     return Figures(
         facts,
@@ -67,13 +68,6 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
         unmerged_rows=counts.rows,
         unmerged_bytes=counts.nbytes,
     )
-
-
-def stopped_by_conflicts(in_force: InForce | None, region: Region) -> Failure | None:
-    """Why no ingest takes further records of the region: too many of its keys are in conflict."""
-    conflicts = None if in_force is None else in_force.conflicts
-    error = None if conflicts is None else conflicts.why_stopped(region)
-    return None if error is None else Failure(error.kind, str(error))
 
 
 def records_wait(figures: Figures) -> bool:

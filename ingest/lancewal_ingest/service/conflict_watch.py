@@ -51,7 +51,5 @@ class ConflictWatch:
             return self.stopped
         if in_force is None:
             return self.stopped
-        if in_force.conflicts is None:
-            return {}
-        answers = {region: in_force.conflicts.why_stopped(region) for region in self._context.contract.regions}
+        answers = {region: in_force.why_stopped(region) for region in self._context.contract.regions}
         return {region.partition: error for region, error in answers.items() if error is not None}
