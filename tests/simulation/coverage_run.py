@@ -10,6 +10,7 @@ and a hash of what each play did tells whether two machines differ in what happe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import sys
@@ -88,4 +89,6 @@ def measure() -> Measured:
 
 
 if __name__ == "__main__":
-    json.dump(asdict(measure()), sys.stdout, indent=1)
+    with contextlib.redirect_stdout(sys.stderr):  # log lines of what is played
+        measured = measure()
+    json.dump(asdict(measured), sys.stdout, indent=1)
