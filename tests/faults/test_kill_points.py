@@ -1,4 +1,7 @@
-"""SIGKILL at every named point of the protocol, before and after it: nothing is lost, nothing doubled.
+"""SIGKILL at every named point of the protocol, before or after it: nothing is lost, nothing doubled.
+
+The points take turns: one dies before, the next after.  ``--every-kill`` kills on both sides of each, as ``dev.py soak
+kill-points`` does.  ``tests/simulation/test_crash_points.py`` crashes on both sides of each point on twins, in every run.
 
 Real processes, a real broker and S3 server.  Each case feeds a table of its own until a process has died at its point,
 checks that it was that point (the exit status, and the last line that the process has logged), starts the process again
@@ -26,6 +29,7 @@ from tests.whole_path.world import plain_rows, positions, user_row
 
 pytestmark = [pytest.mark.kafka, pytest.mark.s3, pytest.mark.slow, pytest.mark.timeout(600)]
 
+SIDES = ("before", "after")
 NO_STEP = {"spark.task"}
 """In the workers of Spark, which only log their points: what Spark does with a lost task is Spark's."""
 
@@ -233,7 +237,7 @@ def test_every_step_of_the_protocol_is_among_them() -> None:
     assert not WAYS.keys() & NO_STEP
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", SIDES)
 def test_killed_while_hiding_what_a_user_appended(
     kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, when: str
 ) -> None:
@@ -242,8 +246,14 @@ def test_killed_while_hiding_what_a_user_appended(
         in_follow_up_of_an_append(fleet, f"followup.commit:{when}=kill")
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("point", WAYS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "point" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--every-kill")
+        turns = [(point, when, at) for at, point in enumerate(WAYS) for when in SIDES]
+        chosen = [(point, when) for point, when, at in turns if every or when == SIDES[at % 2]]
+        metafunc.parametrize(("point", "when"), chosen)
+
+
 def test_killed(
     kafka: KafkaBroker, s3: S3Server, topic_name: str, tmp_path: Path, seed: int, point: str, when: str
 ) -> None:

@@ -17,11 +17,11 @@ from tests.simulation.swarm import PLACES
 from tests.support.budget import QUICK_SCHEDULES
 from tests.twins.faults import Rates
 
-SCHEDULES = 1_100
+SCHEDULES = 650
 SWITCHES = 300
 """At least so many in each."""
 SEEDS = {
-    "small": 260, "merges": 180, "ingest": 180, "readers": 180, "compaction": 40, "lossy": 150, "whole": 10,
+    "small": 80, "merges": 50, "ingest": 50, "readers": 60, "compaction": 40, "lossy": 60, "whole": 10,
     "swarm": 100, "slow members": 24, "slow flushers": 24, "slow readers": 24, "long lives": 20, "restores": 20,
     "lost listings": 14, "deaf members": 10, "quiet regions": 2, "lost segments": 16, "snapshots": 16,
     "slow seals": 12, "bundles": 12, "points": 24,

@@ -11,6 +11,8 @@ half has them as they are (``pace``), with one outage of the store for three min
 
 ``python3 dev.py soak hostile``: not what breaks, but who means no good (``tests.soak.hostile``).
 
+``python3 dev.py soak kill-points``: SIGKILL before and after every point of the protocol (``tests.faults.test_kill_points``).
+
 ``--storm``: the ingest processes live for about five seconds each, so that the group never comes to rest.
 
 Writes ``soak.jsonl``: the seed, every act and every audit.  The seed repeats the acts, not their exact moments.  Exit code
@@ -28,6 +30,8 @@ import tempfile
 import time
 from collections import Counter, deque
 from pathlib import Path
+
+import pytest
 
 from lancewal_core.errors import OutsideHistoryWindow, StoreUnavailable, VersionGone
 from lancewal_demo.stack import KafkaBroker, S3Server
@@ -182,6 +186,8 @@ def session_of(pace: Pace, protocol: str) -> dict[str, object]:
 def main() -> int:
     if sys.argv[1:2] == ["hostile"]:
         return hostile.main(sys.argv[2:])
+    if sys.argv[1:2] == ["kill-points"]:
+        return int(pytest.main(["tests/faults/test_kill_points.py", "--every-kill", *sys.argv[2:]]))
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
