@@ -7,6 +7,7 @@ with the source itself; nothing here raises for a person's mistake, so that all 
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 PREFIX = "LANCEWAL_"
+_FILE_MAX = 1 << 20
+"""Characters of a file.  It may be a pipe or a device, which need not end."""
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$")
 """Variables that Kubernetes puts into every container for each Service of the namespace."""
 
@@ -97,10 +100,18 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+def _text(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_FILE_MAX + 1)
+    if len(text) > _FILE_MAX:
+        raise OSError(errno.EFBIG, f"it has more than {_FILE_MAX} characters", str(path))
+    return text
+
+
 def read_yaml(path: Path) -> Source:
     """The file's values.  A key that is given twice is a problem: YAML would silently take the last."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = _text(path)
     except (OSError, UnicodeDecodeError) as error:
         return Source({}, problems=(Problem(str(path), "", f"the settings file cannot be read: {error}"),))
     loader: _Loader | None = None
@@ -192,7 +203,7 @@ def read_secrets(settings: type[BaseSettings], beside: Collection[str], folder: 
                 problems.append(Problem(f"secret file {file}", "", f"is not a setting; did you mean {expected}?"))
             continue
         try:
-            named[file.name] = file.read_text(encoding="utf-8").rstrip("\r\n")
+            named[file.name] = _text(file).rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             problems.append(Problem(f"secret file {file}", "", f"cannot be read: {reason}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -231,6 +232,31 @@ def test_files_that_are_none(file: Path, content: str, expected: str) -> None:
 def test_a_file_or_folder_that_is_missing(tmp_path: Path) -> None:
     assert "cannot be read" in problems(tmp_path / "no.yaml", {})[0]
     assert "LANCEWAL_SECRETS_DIR" in problems(None, {"LANCEWAL_SECRETS_DIR": str(tmp_path / "no")})[0]
+
+
+def test_a_file_without_end_is_refused() -> None:
+    assert "more than 1048576 characters" in problems(Path("/dev/zero"), {})[0]
+
+
+def test_a_file_may_be_as_large_as_the_limit_and_no_larger(file: Path, tmp_path: Path) -> None:
+    file.write_text("#" * (1 << 20))
+    load_settings(file, {})
+    file.write_text("#" * ((1 << 20) + 1))
+    assert "more than 1048576 characters" in problems(file, {})[0]
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "LANCEWAL_STORAGE__URI").write_text("x" * ((1 << 20) + 1))
+    assert "more than 1048576 characters" in problems(None, {"LANCEWAL_SECRETS_DIR": str(tmp_path / "secrets")})[0]
+
+
+def test_a_settings_file_may_be_a_pipe(tmp_path: Path) -> None:
+    """As a shell's ``<(...)`` is."""
+    pipe, end = os.pipe()
+    os.write(end, b"tabel: {}\n")
+    os.close(end)
+    try:
+        assert any("tabel" in problem for problem in problems(Path(f"/dev/fd/{pipe}"), {}))
+    finally:
+        os.close(pipe)
 
 
 def test_a_section_without_content_is_allowed(file: Path) -> None:
