@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,6 +156,38 @@ def test_an_error_s_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr().err
     assert not obeyed(shown)
     assert r"no\x1b[2J\u202etable" in shown
+
+
+def test_a_line_break_in_a_name_makes_no_line_of_an_error(
+    table: FlusherTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the caller's text and of an object's name."""
+    copy = tmp_path / "copy"
+    shutil.copytree(table.uri, copy)
+    (copy / "_lancewal" / OTHER).symlink_to(tmp_path)
+    for arguments, name in (
+        (["read", "-t", str(tmp_path / OTHER)], OTHER),
+        (["gc", "--dry-run", "-t", str(copy)], OTHER),
+    ):
+        assert run_program(arguments) != 0
+        shown = capsys.readouterr().err
+        assert not obeyed(shown)
+        assert [line for line in shown.splitlines() if line.startswith("problem")] == []
+        assert one_line(name) in shown
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_an_object_s_name_in_a_listing_of_gc(table: FlusherTable, tmp_path: Path, output: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(table.uri, copy)
+    (copy / "_lancewal" / OTHER).write_bytes(b"")
+    shown = run("gc", "--dry-run", "-t", str(copy), "--output", output)
+    assert not obeyed(shown)
+    assert [line for line in shown.splitlines() if line.startswith("problem")] == []
+    if output == "json":
+        assert f"_lancewal/{OTHER}" in [one["key"] for one in json.loads(shown)["orphans"]]
+    else:
+        assert one_line(OTHER) in shown
 
 
 def test_an_index_s_name_in_a_report_of_verify() -> None:

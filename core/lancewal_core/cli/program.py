@@ -24,9 +24,9 @@ import typer
 
 from lancewal_core.cli.groups import CommandGroup, command_of
 from lancewal_core.cli.logs import LogFormat, LogLevel, configure_logging
-from lancewal_core.cli.output import say
+from lancewal_core.cli.output import one_line, say
 from lancewal_core.cli.unused_imports import without_pandas
-from lancewal_core.errors import BUG, ActionNeeded, LancewalError
+from lancewal_core.errors import BUG, ActionNeeded, InvalidSettings, LancewalError
 from lancewal_core.process import failpoints
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.stop_signals import end_process
@@ -154,7 +154,9 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except LancewalError as error:
-        say(f"lancewal: {error.kind}: {error}", err=True)
+        # Of settings there is a line for each problem; in others a line break is in somebody's name or text.
+        text = str(error) if isinstance(error, InvalidSettings) else one_line(str(error))
+        say(f"lancewal: {error.kind}: {text}", err=True)
         return error.exit_code
     except KeyboardInterrupt:
         raise
