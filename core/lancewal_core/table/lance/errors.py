@@ -50,7 +50,7 @@ _BEYOND_ITS_END = re.compile(
 )
 """The store was asked for bytes that the object does not have: a place within the file was damaged, or its end is gone."""
 _DAMAGE = re.compile(
-    r"corrupt file|failed to decode protobuf|not appear to be a lance file|panicked with message"
+    r"corrupt file|file size is too small|failed to decode protobuf|not appear to be a lance file|panicked with message"
     r"|encountered internal error|terminated before end of stream|references parent id"
     r"|version conflict error|/rust/lance-(file|encoding)/src/|lance-table/src/io/deletion\.rs|lance/src/dataset/versions/",
     re.IGNORECASE,
