@@ -7,8 +7,8 @@ Guarantees
  2. No merge takes a key through two regions, in one commit or one after the other, as far as the region of the row that lives
     is known and counts (``keys.origin``).
  3. Where more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have, the merge
-    leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  One region
-    alone fits in whatever others do, once a person has decided about what waits.
+    leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  A decision
+    makes room for a region.  A region whose share of a merge is larger than the whole object stays left (decision 0053).
  4. Of a table with ``canonical`` nothing is asked: its keys of different regions differ.
 
 Steps of ``sort_out``
