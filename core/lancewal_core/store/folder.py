@@ -150,6 +150,8 @@ def opened_object(root: Path, key: str) -> Iterator[int | None]:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _link(root, key) from error
+        if error.errno == errno.ENXIO:  # a socket
+            raise _no_file(root, key) from error
         raise
     if file is None:
         yield None
@@ -157,7 +159,7 @@ def opened_object(root: Path, key: str) -> Iterator[int | None]:
     try:
         mode = os.fstat(file).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise ObjectCorrupt(f"{key} in {root} is neither a file nor a folder: it is not read", object=key)
+            raise _no_file(root, key)
         yield file if stat.S_ISREG(mode) else None
     finally:
         os.close(file)
@@ -204,6 +206,10 @@ def _is_link(parent: int, name: str) -> bool:
         return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return False
+
+
+def _no_file(root: Path, key: str) -> ObjectCorrupt:
+    return ObjectCorrupt(f"{key} in {root} is neither a file nor a folder: it is not read", object=key)
 
 
 def _link(root: Path, key: str) -> LinkRefused:

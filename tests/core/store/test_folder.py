@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,11 +151,16 @@ def test_links_are_found_below_the_folders_that_are_named(tmp_path: Path) -> Non
         refuse_links(table, ["data/"], below=True)
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = folder_of(tmp_path, "table")
     os.mkfifo(table / "pipe")
     with pytest.raises(ObjectCorrupt, match=r"pipe in .* is neither a file nor a folder"):
         FolderStore(table).get("pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        monkeypatch.chdir(table)  # a socket's address is short
+        listening.bind("socket")
+    with pytest.raises(ObjectCorrupt, match=r"socket in .* is neither a file nor a folder"):
+        FolderStore(table).get("socket")
     assert FolderStore(table).get("_lancewal") is None
     with opened_object(table, "_lancewal/wal") as found:
         assert found is None
