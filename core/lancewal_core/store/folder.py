@@ -62,9 +62,14 @@ class FolderStore:
         *folders, name = _parts(key)
         try:
             with opened_folder(self._folder, folders, make=True) as parent:
-                etag = _put(parent, name, data)
-        except FileExistsError:
-            return Taken()
+                try:
+                    etag = _put(parent, name, data)
+                except FileExistsError:
+                    if _is_folder(parent, name):  # ``get`` finds no object: whoever waits for one would try for ever
+                        raise ObjectCorrupt(
+                            f"a folder lies at {key} in {self._folder}, where an object belongs: remove it", object=key
+                        ) from None
+                    return Taken()
         except OSError as error:
             _check_length(error, key)
             cause = f"{type(error).__name__} while writing {key!r} to {self._folder}: {error.strerror}"
@@ -199,6 +204,13 @@ def _opened_below(parent: int, name: str, make: bool, root: Path, folders: Seque
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(parent, name):
             raise _link(root, "/".join(folders)) from error
         raise
+
+
+def _is_folder(parent: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _is_link(parent: int, name: str) -> bool:

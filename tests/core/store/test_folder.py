@@ -166,6 +166,14 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.M
         assert found is None
 
 
+def test_a_folder_in_place_of_an_object_is_named_by_a_put(tmp_path: Path) -> None:
+    table = folder_of(tmp_path, "table")
+    (table / "pages" / "1.binpb").mkdir(parents=True)
+    with pytest.raises(ObjectCorrupt, match=r"a folder lies at pages/1\.binpb in .*, where an object belongs"):
+        FolderStore(table).put_if_absent("pages/1.binpb", b"x")
+    assert [path.name for path in (table / "pages").iterdir()] == ["1.binpb"]
+
+
 def test_names_that_are_no_keys(tmp_path: Path) -> None:
     table = folder_of(tmp_path, "table")
     store = FolderStore(table)
