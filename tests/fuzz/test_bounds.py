@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core import paths
+from lancewal_core.cli.stored_object import SHOWERS
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.catalog import decode_catalog
@@ -34,7 +35,6 @@ from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
 from lancewal_core.region.snapshot import side_rows
-from lancewal_core.store import object_kinds
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain
@@ -340,5 +340,5 @@ TESTED = {
 
 
 def test_every_kind_that_is_decoded_is_here() -> None:
-    assert TESTED.keys() == {kind.name for kind in object_kinds.KINDS if kind.shown_by is not None}
+    assert TESTED.keys() == SHOWERS.keys()
     assert {name for name in TESTED.values() if isinstance(name, str)} == KINDS.keys()

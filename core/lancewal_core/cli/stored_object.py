@@ -13,7 +13,7 @@ are milliseconds since 1970 (UTC).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -72,7 +72,7 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What the functions that show a kind (``object_kinds``) are given."""
+    """One object as its kind's function in ``SHOWERS`` takes it."""
 
     store: ObjectStore
     key: str
@@ -83,7 +83,7 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     """The object at ``key``.  ``InvalidInput`` for a key that is none of lancewal's, ``ObjectMissing``, ``ObjectCorrupt``,
     ``FormatUnknown``."""
     kind = kind_of(key)
-    show = None if kind is None else kind.shower()
+    show = None if kind is None else SHOWERS.get(kind.name)
     if show is None:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, bundle, "
@@ -396,3 +396,26 @@ def show_merge_finished(stored: Stored) -> tuple[str, Content]:
 def _known(parsed: T | None) -> T:
     assert parsed is not None, "the reader was chosen by this parser"
     return parsed
+
+
+SHOWERS: Mapping[str, Callable[[Stored], tuple[str, Content]]] = {
+    "segment": show_segment,
+    "bundle": show_bundle,
+    "flush": show_flush,
+    "deleted keys": show_side_file,
+    "patches": show_side_file,
+    "part of a key run": show_key_part,
+    "state page": show_page,
+    "key catalog": show_key_catalog,
+    "history page": show_history,
+    "keys in conflict": show_conflicts,
+    "contract": show_contract,
+    "control": show_control,
+    "drain": show_drain,
+    "merge record": show_merge_record,
+    "finished merge": show_merge_finished,
+    "accepted loss": show_loss,
+    "beginning of a load": show_load,
+    "store proof": show_store_proof,
+}
+"""Name of an object kind -> the function that checks and shows its objects.  Only its writer reads a kind that is not here."""

@@ -1,15 +1,14 @@
 """The kinds of objects below ``_lancewal/``: one entry for each, which is all that is said of a kind by its key.
 
 Readers and writers take from here how large an object may be (``object_limits``), garbage collection what it may delete and
-how it counts, ``lancewal inspect`` how an object is shown.  A key that no entry parses is no object of lancewal's.
+how it counts.  A key that no entry parses is no object of lancewal's.  ``cli.stored_object`` shows the object of each kind.
 
 The limits are far above what lancewal writes by any setting.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
@@ -65,8 +64,6 @@ class ObjectKind:
     unpacked_bytes_max: int | None
     """What an object may unpack to; None: nothing in it is compressed."""
     collected: Collected
-    shown_by: str | None
-    """The function of ``cli.stored_object`` that checks and shows it, loaded when used; None: only its writer reads it."""
     outgrown: str = "nothing was written"
     """What is so where one would have to be larger, and what a person does."""
 
@@ -82,14 +79,6 @@ class ObjectKind:
         of = parsed[0] if isinstance(parsed, tuple) else None
         return of if isinstance(of, Page) else None
 
-    def shower(self) -> Callable[..., tuple[str, Mapping[str, Any]]] | None:
-        """The function that ``shown_by`` names."""
-        if self.shown_by is None:
-            return None
-        module = importlib.import_module("lancewal_core.cli.stored_object")
-        found: Callable[..., tuple[str, Mapping[str, Any]]] = getattr(module, self.shown_by)
-        return found
-
 
 def _flush_file(file: FlushFile, key: str) -> tuple[Any, ...] | None:
     parsed = paths.parse_flush_file(key)
@@ -99,76 +88,74 @@ def _flush_file(file: FlushFile, key: str) -> tuple[Any, ...] | None:
 KINDS: tuple[ObjectKind, ...] = (
     ObjectKind(
         "segment", "WAL segments", paths.parse_wal_segment, SEGMENT_ROWS_BYTES_MAX + SEGMENT_TRAILER_BYTES_MAX,
-        SEGMENT_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_segment",
+        SEGMENT_ROWS_BYTES_MAX, Collected.WHEN_FREE,
     ),
     ObjectKind(
         "bundle", "bundles of WAL segments", paths.parse_wal_bundle, BUNDLE_BYTES_MAX, BUNDLE_ROWS_BYTES_MAX,
-        Collected.WHEN_FREE, "show_bundle",
+        Collected.WHEN_FREE,
     ),
     ObjectKind(
         "flush", "files of flushes", partial(_flush_file, FlushFile.MANIFEST), 16 * _MIB, None,
-        Collected.WHEN_FREE, "show_flush",
+        Collected.WHEN_FREE,
     ),
     ObjectKind(
         "deleted keys", "files of flushes", partial(_flush_file, FlushFile.DELETES), 1024 * _MIB,
-        SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_side_file",
+        SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE,
     ),
     ObjectKind(
         "patches", "files of flushes", partial(_flush_file, FlushFile.PATCHES), 1024 * _MIB,
-        SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE, "show_side_file",
+        SIDE_FILE_ROWS_BYTES_MAX, Collected.WHEN_FREE,
     ),
     ObjectKind(
         "part of a key run", "parts of key runs", paths.parse_key_part, 2048 * _MIB, None, Collected.WHEN_FREE,
-        "show_key_part", "the runs stay as they are, and lookups are slower",
+        "the runs stay as they are, and lookups are slower",
     ),
     ObjectKind(
         "state page", "pages of partition states", paths.parse_page_version, PAGE_BYTES_MAX, PAGE_BYTES_MAX,
-        Collected.WHEN_OLD, "show_page", "let the flusher work: generations that are merged leave the page",
+        Collected.WHEN_OLD, "let the flusher work: generations that are merged leave the page",
     ),
     ObjectKind(
         "key catalog", "key catalog versions", paths.parse_key_catalog_version, 256 * _MIB, None, Collected.WHEN_OLD,
-        "show_key_catalog", "files without a run are scanned; `lancewal compact` makes fewer of them",
+        "files without a run are scanned; `lancewal compact` makes fewer of them",
     ),
     ObjectKind(
         "history page", "history pages", paths.parse_history_page, HISTORY_BYTES_MAX, None, Collected.WHEN_OLD,
-        "show_history", "its generations stay in the region's state until they are older than the history window",
+        "its generations stay in the region's state until they are older than the history window",
     ),
     ObjectKind(
         "keys in conflict", "keys in conflict", paths.parse_conflicts_object, CONFLICTS_BYTES_MAX, CONFLICTS_ROWS_BYTES_MAX,
-        Collected.WHEN_OLD, "show_conflicts", "too many keys came through two partitions: mend the producers",
+        Collected.WHEN_OLD, "too many keys came through two partitions: mend the producers",
     ),
     ObjectKind(
-        "parcel", "parcels of tasks", paths.parse_parcel_part, 64 * _MIB, None, Collected.WHEN_OLD, None,
+        "parcel", "parcels of tasks", paths.parse_parcel_part, 64 * _MIB, None, Collected.WHEN_OLD,
     ),
     ObjectKind(
-        "contract", "contract versions", paths.parse_contract_version, 16 * _MIB, None, Collected.NEVER, "show_contract",
+        "contract", "contract versions", paths.parse_contract_version, 16 * _MIB, None, Collected.NEVER,
         "the table needs fewer columns, shorter names or fewer partitions",
     ),
     ObjectKind(
-        "control", "control versions", paths.parse_control_version, SMALL_BYTES_MAX, None, Collected.NEVER, "show_control",
+        "control", "control versions", paths.parse_control_version, SMALL_BYTES_MAX, None, Collected.NEVER,
     ),
     ObjectKind(
-        "drain", "ends of old partitions", paths.parse_drain_version, 16 * _MIB, None, Collected.NEVER, "show_drain",
+        "drain", "ends of old partitions", paths.parse_drain_version, 16 * _MIB, None, Collected.NEVER,
     ),
     ObjectKind(
-        "merge record", "merge records", paths.parse_merge_record, 64 * _MIB, None, Collected.NEVER, "show_merge_record",
+        "merge record", "merge records", paths.parse_merge_record, 64 * _MIB, None, Collected.NEVER,
     ),
     ObjectKind(
         "finished merge", "merge records", paths.parse_merge_finished, SMALL_BYTES_MAX, None, Collected.NEVER,
-        "show_merge_finished",
     ),
     ObjectKind(
-        "accepted loss", "accepted losses", paths.parse_loss_record, SMALL_BYTES_MAX, None, Collected.NEVER, "show_loss",
+        "accepted loss", "accepted losses", paths.parse_loss_record, SMALL_BYTES_MAX, None, Collected.NEVER,
     ),
     ObjectKind(
-        "beginning of a load", "beginnings of loads", paths.parse_load_record, 64 * _MIB, None, Collected.NEVER, "show_load",
+        "beginning of a load", "beginnings of loads", paths.parse_load_record, 64 * _MIB, None, Collected.NEVER,
     ),
     ObjectKind(
         "store proof", "proofs of the store", paths.parse_store_proof, SMALL_BYTES_MAX, None, Collected.NEVER,
-        "show_store_proof",
     ),
     ObjectKind(
-        "probe", "probes", paths.parse_probe, SMALL_BYTES_MAX, None, Collected.NEVER_BUT_SHOWN, None,
+        "probe", "probes", paths.parse_probe, SMALL_BYTES_MAX, None, Collected.NEVER_BUT_SHOWN,
     ),
 )  # fmt: skip
 """In the order in which ``lancewal gc`` counts them.  No key is of two kinds."""
