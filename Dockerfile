@@ -22,11 +22,13 @@ RUN awk '/^[a-z0-9]/ { keep = !/^(pyspark|py4j|pandas|grpcio|zstandard|nycflight
 
 # 2. lancewal itself, built by the hashed tools.
 COPY pyproject.toml LICENSE ./
+COPY api api
 COPY core core
 COPY kafka kafka
 COPY ingest ingest
 COPY flusher flusher
 COPY reader reader
+COPY tables tables
 COPY audit audit
 COPY demo demo
 RUN pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels .

@@ -54,7 +54,10 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "lancewal-stamp"
-CODE = ("core", "kafka", "ingest", "flusher", "reader", "audit", "demo", "watch", "tests", "benchmarks", "dev.py")
+CODE = (
+    *("api", "core", "kafka", "ingest", "flusher", "reader", "tables", "audit"),
+    *("demo", "watch", "tests", "benchmarks", "dev.py"),
+)
 
 BUILD_LOCK = "requirements-build.lock"
 MAIN_LOCK = "requirements.lock"
@@ -228,6 +231,7 @@ def part(name: str, *arguments: str) -> list[str]:
 #: On two processors: about half of the work of the tests without servers is in these folders.
 HALF = (
     "tests/flusher",
+    "tests/tables",
     "tests/fuzz",
     "tests/ingest",
     "tests/audit",

@@ -28,7 +28,7 @@ from benchmarks.memory_source import MemorySource
 from benchmarks.partition_counts import partition_counts
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import SCHEMA, table_rows, upserts
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.open import Address
 from lancewal_core.region.index import State
 from lancewal_core.settings.load import Settings

@@ -24,7 +24,7 @@ from benchmarks.ingest import prefill
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA, fresh_row, table_rows
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker, Process
-from lancewal_flusher.define.create import create_table
+from lancewal_tables.define.create import create_table
 
 BASE_ROWS = 1_000_000
 RATE = 10_000

@@ -16,8 +16,8 @@ from benchmarks.ingest import PARTITIONS
 from benchmarks.workload import COLUMNS, PRIMARY_KEY, REGION_KEY, SCHEMA
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack.resident_memory import resident_bytes
-from lancewal_flusher.define.create import create_table
 from lancewal_ingest.service.service import Running, serve
+from lancewal_tables.define.create import create_table
 
 _FETCH = {"fetch.max.bytes": 64 << 20, "max.partition.fetch.bytes": 16 << 20, "queued.min.messages": 500_000}
 

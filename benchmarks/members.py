@@ -30,8 +30,8 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker, Process
 from lancewal_demo.stack.processes import log_tail
-from lancewal_flusher.define.create import create_table
 from lancewal_reader.table import Table, open_table
+from lancewal_tables.define.create import create_table
 from tests.support.small_s3.child import SmallS3Process
 from tests.support.small_s3.requests import of_the_protocol
 

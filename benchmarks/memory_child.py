@@ -10,9 +10,9 @@ from pathlib import Path
 from benchmarks.memory import CASES
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack.resident_memory import resident_bytes
-from lancewal_flusher.define.create import create_table
 from lancewal_ingest.service.service import Running, serve
 from lancewal_kafka.topic import TopicInspector
+from lancewal_tables.define.create import create_table
 
 
 def main(name: str, servers: str, topic: str, table: str, budget: str) -> None:

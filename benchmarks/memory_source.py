@@ -10,7 +10,7 @@ from confluent_kafka import Message as Fetched
 
 from benchmarks.workload import Message
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Position, position_after
+from lancewal_core.names.ids import Position, position_after
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
 from lancewal_kafka.records import Records, by_partition

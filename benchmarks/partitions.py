@@ -34,7 +34,7 @@ from benchmarks.memory_source import MemorySource
 from benchmarks.partition_counts import partition_counts
 from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import Message, upserts
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_ingest.event_table import IngestEvents

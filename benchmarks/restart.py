@@ -37,7 +37,7 @@ from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker, Process, S3Server
 from lancewal_demo.stack.ports import free_ports
 from lancewal_demo.stack.processes import Restartable
-from lancewal_flusher.define.create import create_table
+from lancewal_tables.define.create import create_table
 
 SECONDS = 75
 BEFORE_S = 20.0

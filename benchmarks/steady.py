@@ -43,7 +43,7 @@ from lancewal_core.cli.estimate.deployment import Deployment
 from lancewal_core.cli.estimate.expected import expected
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker, Process
-from lancewal_flusher.define.create import create_table
+from lancewal_tables.define.create import create_table
 from tests.support.small_s3.child import SmallS3Process
 from tests.support.small_s3.requests import StoreRequest, by_kind, of_the_protocol
 

@@ -11,8 +11,8 @@ import lance
 
 from benchmarks.memory_source import MemorySource
 from benchmarks.workload import PRIMARY_KEY, REGION_KEY, SCHEMA, Message
-from lancewal_core import paths
-from lancewal_core.ids import Making, OwnerId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, OwnerId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks

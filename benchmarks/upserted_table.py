@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.keyed_rows import KEY
-from lancewal_core.ids import LogId, OwnerId, Position
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
+from lancewal_core.names.ids import LogId, OwnerId, Position
 from lancewal_core.open import Address, Folder
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
@@ -45,12 +45,9 @@ from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, LogWriter
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.define.attach import existing_rows
-from lancewal_flusher.define.register import columns_of, first_contract, register
 from lancewal_flusher.merge.explain import MergeExplanation, explain
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
-from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
@@ -58,6 +55,9 @@ from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.key_runs import keep_up
 from lancewal_kafka.topic import EARLIEST, TopicState
 from lancewal_reader.table import reads_of
+from lancewal_tables.define.attach import existing_rows
+from lancewal_tables.define.register import columns_of, first_contract, register
+from lancewal_tables.snapshots.make import make_snapshot
 
 SEGMENT_ROWS = 50_000
 

@@ -28,7 +28,7 @@ from lancewal_core.settings.load import load_settings
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_demo.stack import KafkaBroker, Process, StackFailed
 from lancewal_demo.stack.processes import log_tail
-from lancewal_flusher.define.attach import attach_table
+from lancewal_tables.define.attach import attach_table
 
 PARTITIONS = 4
 _POLL_S = 0.01

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import decode_flush
 
 

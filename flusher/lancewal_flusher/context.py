@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, TableReplaced
-from lancewal_core.ids import TableVersion
 from lancewal_core.keys.index import KeyIndex
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.versioned import FIRST_VERSION
 from lancewal_core.table.contract import GROUP_TERMS, POLICIES, changed_terms, decode_contract

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lancewal_core.ids import OwnerId
+from lancewal_core.names.ids import OwnerId
+from lancewal_core.names.words import as_word
 from lancewal_core.open import open_by
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
@@ -18,7 +19,6 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.drain import Drain
 from lancewal_core.table.lance.lance_threads import use_all_cores
-from lancewal_core.words import as_word
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from lancewal_core.errors import (
     RecordsUnreadable,
     TopicMissing,
 )
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.process.library_errors import without_secrets
 
 UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED])

@@ -20,7 +20,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from lancewal_core.errors import KafkaUnavailable, RecordsUnreadable, RetentionLost
-from lancewal_core.ids import Position, Region, position_after
+from lancewal_core.names.ids import Position, Region, position_after
 from lancewal_core.process.progress import step
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, Properties, kafka_at, lone_consumer_properties
 from lancewal_kafka.errors import UNREADABLE, explained, text_of, unreadable

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import Message, TopicPartition
 
 from lancewal_core.errors import ActionNeeded
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_kafka.clients import Properties
 from lancewal_kafka.records import Records, as_records

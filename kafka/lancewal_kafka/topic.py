@@ -29,8 +29,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
 )
 
 from lancewal_core.errors import KafkaUnavailable, LancewalError, TopicReplaced
-from lancewal_core.ids import Position, topic_id
-from lancewal_core.paths import check_topic
+from lancewal_core.names.ids import Position, topic_id
+from lancewal_core.names.paths import check_topic
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.progress import step
 from lancewal_core.table.contract import Contract

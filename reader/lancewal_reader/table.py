@@ -24,15 +24,14 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.snapshots import Snapshot, snapshots
 from lancewal_core.wal.segment_cache import SegmentCache
-from lancewal_reader.filter import check_filter
 from lancewal_reader.forms.given_keys import keys_of, region_key_of
 from lancewal_reader.forms.pandas_frames import Dtypes
-from lancewal_reader.left_out import OnConflict
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Read, read_options
 from lancewal_reader.point.receipt import Receipt
-from lancewal_reader.reads import Reads, Wanted, wanted_of
-from lancewal_reader.rows import Rows, limit_of, reader_of, to_pandas, to_polars
+from lancewal_reader.reading.filter import check_filter
+from lancewal_reader.reading.reads import Reads, Wanted, wanted_of
+from lancewal_reader.reading.rows import Rows, limit_of, reader_of, to_pandas, to_polars
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.hybrid import SearchCaches, search
 from lancewal_reader.search.merged import UnindexedVectors
@@ -41,6 +40,7 @@ from lancewal_reader.search.private_views import PrivateViews
 from lancewal_reader.search.texts.text_query import TextQuery
 from lancewal_reader.search.vectors import VectorCache
 from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.load import DeltaContext, folding_of
 from lancewal_reader.unmerged.loaded import LoadedCache
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, check_keys_max

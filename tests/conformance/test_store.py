@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge
-from lancewal_core.ids import TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_kinds import SMALL_BYTES_MAX
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Stored, Taken, put_once

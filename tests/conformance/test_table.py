@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import ObjectMissing, RewriteFailed, TableMissing, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,

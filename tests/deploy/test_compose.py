@@ -188,7 +188,7 @@ def test_all_containers_mean_the_same_table(tmp_path: Path) -> None:
 
 def test_the_table_can_be_made(tmp_path: Path) -> None:
     """Columns, keys and topic are a row schema that lancewal accepts."""
-    from lancewal_flusher.define.create import declared_rows
+    from lancewal_tables.define.create import declared_rows
 
     settings = settings_of("table", tmp_path)
     rows = declared_rows(settings)

@@ -47,8 +47,6 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, Service
 from lancewal_core.table.store_proof import prove_store
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.define import register
-from lancewal_flusher.define.create import create_table
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.table_versions import VersionsSeen
 from lancewal_flusher.merge.first_seen import FirstSeen
@@ -56,8 +54,6 @@ from lancewal_flusher.merge.inputs import read_inputs
 from lancewal_flusher.merge.look import look
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.service.round import RoundState, run_round
-from lancewal_flusher.status import status
-from lancewal_flusher.status.status import table_status
 from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
@@ -66,6 +62,10 @@ from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.worker import IngestWorker
 from lancewal_kafka.topic import TopicFacts, TopicInspector, TopicState
 from lancewal_reader.table import Table, table_of
+from lancewal_tables.define import register
+from lancewal_tables.define.create import create_table
+from lancewal_tables.status import status
+from lancewal_tables.status.status import table_status
 from tests.support.small_s3.counted import Counted, CountedS3, CountedTasks, counted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,7 +91,7 @@ DONE_IN: dict[str, tuple[str, ...]] = {
         "strong read of an open table, nothing new",
     ),
     "reader/lancewal_reader/table.py": ("open and strong read",),
-    "reader/lancewal_reader/lookup.py": ("one key of an open table, nothing read before",),
+    "reader/lancewal_reader/reading/lookup.py": ("one key of an open table, nothing read before",),
     "flusher/lancewal_flusher/garbage/collect.py": ("garbage round, nothing to delete",),
     "core/lancewal_core/table/control.py": ("look for an operator's pause",),
     "ingest/lancewal_ingest/service/contract_watch.py": ("look for another contract",),
@@ -104,8 +104,8 @@ DONE_IN: dict[str, tuple[str, ...]] = {
     "core/lancewal_core/region/flush.py": ("flush all partitions",),
     "ingest/lancewal_ingest/regions/leaving.py": ("hand over and flush all partitions",),
     "flusher/lancewal_flusher/upkeep/compaction.py": ("round of compaction",),
-    "flusher/lancewal_flusher/status/status.py": ("`lancewal status`",),
-    "flusher/lancewal_flusher/define/create.py": ("`lancewal table create`",),
+    "tables/lancewal_tables/status/status.py": ("`lancewal status`",),
+    "tables/lancewal_tables/define/create.py": ("`lancewal table create`",),
 }
 """Modules whose docstrings say how many rounds their acts take."""
 _TRIES = 5

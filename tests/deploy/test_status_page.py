@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.process.status.causes import CAUSES
-from lancewal_core.process.status.diagnose import Diagnosis
-from lancewal_core.process.status.facts import Rejections
-from lancewal_core.process.status.report import MergeDone, PartitionStatus, TableStatus
+from lancewal_core.status.causes import CAUSES
+from lancewal_core.status.diagnose import Diagnosis
+from lancewal_core.status.facts import Rejections
+from lancewal_core.status.report import MergeDone, PartitionStatus, TableStatus
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "status.md"
 SHOWN: dict[str, type] = {

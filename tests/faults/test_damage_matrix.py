@@ -16,7 +16,6 @@ from typing import NamedTuple
 import lance
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     LancewalError,
     NotALancewalTable,
@@ -24,16 +23,17 @@ from lancewal_core.errors import (
     ObjectMissing,
     StoreUnavailable,
 )
-from lancewal_core.ids import Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Sequence
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
-from lancewal_flusher.status.status import table_status
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
+from lancewal_tables.status.status import table_status
 from tests.support.indexes import newest_index
 from tests.support.pipeline import Failures, Key, Pipeline, Row, by_key
 from tests.support.scripted import ManualClock

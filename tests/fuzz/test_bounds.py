@@ -19,16 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.cli.stored_object import SHOWERS
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.code import CodedKeys
 from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import Entries, decode_part, encode_part
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.index import decode_history, decode_index

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
-from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, encode_conflicts, read_conflicts
 from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.store.object_kinds import CONFLICTS_ROWS_BYTES_MAX

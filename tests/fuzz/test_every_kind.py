@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
 from lancewal_core.cli.inspect import as_json, as_text
 from lancewal_core.cli.stored_object import SHOWERS, inspect_object
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_kinds import KINDS, ObjectKind

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, InvalidInput, InvalidSchema, ObjectCorrupt
-from lancewal_core.ids import Generation, Page, Position, Region, TableUuid, TableVersion, TopicId
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Page, Position, Region, TableUuid, TableVersion, TopicId
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, decode_flush, encode_flush
 from lancewal_core.region.loss_record import LossRecord, decode_loss, encode_loss
 from lancewal_core.rows.column_types import format_type, parse_type

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
 from lancewal_core.keys.catalog import (
     CoveredFile,
@@ -21,6 +20,7 @@ from lancewal_core.keys.catalog import (
 )
 from lancewal_core.keys.code import code_keys
 from lancewal_core.keys.run import SoughtKeys, decode_part, encode_part, find_in_part, sorted_entries
+from lancewal_core.names import paths
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 
 MIB = 1 << 20

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
-from lancewal_core.ids import Generation, Position, Region, TopicId
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Position, Region, TopicId
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch
 from lancewal_core.region.snapshot import read_gone, read_partials
 from lancewal_core.rows.fold import partial_schema

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidInput, ObjectCorrupt
-from lancewal_core.ids import Generation, Position, TableVersion
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.names.ids import Generation, Position, TableVersion
 from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.table.conflicts_ref import ConflictsRef, decode_ref
@@ -28,8 +28,8 @@ from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import decode_merge_record, decode_watermarks, encode_watermarks
 from lancewal_flusher.commit.facts import MergeFacts, Settled, facts_of
 from lancewal_flusher.commit.row_origins import PROPERTY_KEY_REGIONS, read_spans, region_properties
-from lancewal_reader.left_out import METADATA_KEY, LeftOut, left_out_of, with_left_out
 from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.unmerged.left_out import METADATA_KEY, LeftOut, left_out_of, with_left_out
 from tests.fuzz.test_every_kind import SEALED
 from tests.golden import core_formats as core
 from tests.golden import json_formats as texts

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core import paths
-from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.code import code_keys
 from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part, sorted_entries
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.region.index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
 from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.state_page import Record, StatePage, encode_page

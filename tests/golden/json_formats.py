@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from lancewal_core import paths
-from lancewal_core.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
 from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, RunRegion, encode_catalog
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Position, Sequence, TableUuid, TableVersion
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch, encode_flush
 from lancewal_core.region.loss_record import LossRecord, encode_loss

@@ -6,10 +6,10 @@ from hashlib import sha256
 
 import pytest
 
-from lancewal_core import paths
-from lancewal_core.ids import Position, TableVersion
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, read_flush
 from lancewal_core.region.loss_record import read_losses

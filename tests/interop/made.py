@@ -11,8 +11,8 @@ import lance
 import pyarrow as pa
 
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.table import reads_of
+from lancewal_tables.snapshots.make import make_snapshot
 from tests.support.pipeline import EVERY_TYPE, SMALL, Pipeline, Row
 
 SNAPSHOT = "kept"

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from lancewal_core.errors import KafkaUnavailable, RetentionLost
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_kafka import reread as lone_reader
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, consumed, lone_consumer

@@ -29,16 +29,17 @@ class Rule:
 CORE = frozenset({"lancewal_core"})
 KAFKA = "confluent_kafka"
 SPARK = "pyspark"
-PARTS = frozenset({"lancewal_ingest", "lancewal_flusher", "lancewal_reader", "lancewal_audit", "lancewal_demo"})
+SERVICES = frozenset({"lancewal_ingest", "lancewal_flusher", "lancewal_reader"})
+PARTS = SERVICES | {"lancewal_tables", "lancewal_audit", "lancewal_demo"}
 RULES = {
     # What is public is found here, and loaded when it is used: any part may be missing.
-    "lancewal": Rule("core", CORE | PARTS, never=frozenset({KAFKA, SPARK}), lazily=PARTS),
+    "lancewal": Rule("api", CORE | PARTS, never=frozenset({KAFKA, SPARK}), lazily=PARTS),
     "lancewal_core": Rule("core", frozenset(), never=frozenset({KAFKA, SPARK})),
     # Clients, topics, records: what is asked of Kafka is asked here, but for ingest's group member and its dead letters.
     "lancewal_kafka": Rule("kafka", CORE, never=frozenset({SPARK})),
     "lancewal_ingest": Rule("ingest", CORE | {"lancewal_kafka"}, never=frozenset({SPARK})),
-    # Merging on Spark is a choice, and only some commands ask brokers: the flusher runs where neither client is installed.
-    # A named snapshot is a read that is kept: the reader makes the plan, which is all that is asked of it.
+    # Merging on Spark is a choice: the flusher runs where it is not installed, nor a client of Kafka.  Its sight of when
+    # rows become visible is that of strong reads.
     "lancewal_flusher": Rule(
         "flusher",
         CORE | {"lancewal_kafka", "lancewal_reader"},
@@ -50,6 +51,13 @@ RULES = {
         "reader", CORE | {"lancewal_kafka"}, never=frozenset({KAFKA}), lazily=frozenset({"lancewal_kafka"})
     ),
     "pyspark_lancewal": Rule("reader", CORE | {"lancewal_reader"}, never=frozenset({KAFKA, "lance"})),
+    # Only some commands ask brokers.  A named snapshot is a read that is kept: the reader makes its plan.
+    "lancewal_tables": Rule(
+        "tables",
+        CORE | {"lancewal_kafka", "lancewal_flusher", "lancewal_reader"},
+        never=frozenset({KAFKA}),
+        lazily=frozenset({SPARK, "lancewal_kafka", "lancewal_reader"}),
+    ),
     # Verifying and repairing compare what the other parts make of the same records.
     "lancewal_audit": Rule(
         "audit", CORE | {"lancewal_kafka", "lancewal_ingest", "lancewal_reader"}, never=frozenset({SPARK, KAFKA})

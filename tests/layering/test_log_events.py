@@ -28,6 +28,8 @@ TABLES: dict[str, type[EventTable]] = {
     "lancewal_flusher": FlusherEvents,
     "lancewal_reader": ReaderEvents,
 }
+LOG_BY = {"lancewal_flusher": ("lancewal_tables",)}
+"""Packages that log by the table of another one."""
 PLACE = frozenset({"topic", "partition", "offset", "object"})
 NOT_HERE = NOT_IN_NAMES | {"count", "log", "seconds", "total"}
 """Words for which there are others."""
@@ -81,7 +83,8 @@ def wrong_with(call: Logged, declared: Mapping[str, Event]) -> list[str]:
 
 
 def calls_of(part: str) -> list[Logged]:
-    return [call for file in modules(part).values() for call in logged(ast.parse(file.read_text()))]
+    files = [file for package in (part, *LOG_BY.get(part, ())) for file in modules(package).values()]
+    return [call for file in files for call in logged(ast.parse(file.read_text()))]
 
 
 @pytest.mark.parametrize("part", TABLES)

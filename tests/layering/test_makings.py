@@ -69,9 +69,9 @@ def test_everybody_says_which_making() -> None:
         module: file.read_text(encoding="utf-8")
         for package in RULES
         for module, file in modules(package).items()
-        if module != "lancewal_core.paths"
+        if module != "lancewal_core.names.paths"
     }
-    known = dict(takers((modules("lancewal_core")["lancewal_core.paths"]).read_text(encoding="utf-8")))
+    known = dict(takers((modules("lancewal_core")["lancewal_core.names.paths"]).read_text(encoding="utf-8")))
     for source in files.values():
         known |= dict(takers(source))
     assert {"contract_version", "merge_record", "Watermarks", "RegionIndexes", "Page.of"} <= known.keys()

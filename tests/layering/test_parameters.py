@@ -12,8 +12,8 @@ from tests.layering.source import RULES, modules
 PARAMETERS_MAX = 6
 LEFT = {
     # What users call, by keyword: a promise.
-    "lancewal_flusher.load.whole.load_files",
-    "lancewal_flusher.load.dataframe.load_dataframe",
+    "lancewal_tables.load.whole.load_files",
+    "lancewal_tables.load.dataframe.load_dataframe",
     "lancewal_reader.table.open_table",
     # One field of what is stored each, all of them of single callers.
     "lancewal_core.region.transitions.seal",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_ingest.service.freshness import Freshness, Progress
 from tests.ops.tools import program
 from watch.alerts.rules import plain_rules

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
     ResourceType,
 )
 
-from lancewal_core.paths import FlushFile
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports

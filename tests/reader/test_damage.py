@@ -25,7 +25,7 @@ from lancewal_core.store.object_store import ObjectInfo, ObjectStore, PutOutcome
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
-from lancewal_reader import reads as reads_module
+from lancewal_reader.reading import reads as reads_module
 from lancewal_reader.table import open_table
 from tests.support.pipeline import SMALL, Pipeline, by_key
 

@@ -23,12 +23,12 @@ from lancewal_core.table.watermarks import Watermarks
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.commands.read import command as read_command
 from lancewal_reader.forms.row_output import RowOutput
-from lancewal_reader.left_out import left_out_of
 from lancewal_reader.plan import strong
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import BaseTask, DeltaTask, run_task
 from lancewal_reader.table import open_table
+from lancewal_reader.unmerged.left_out import left_out_of
 from tests.support.pipeline import SMALL, Key, Pipeline, Row, by_key
 
 PARTITIONS = 3

@@ -11,7 +11,7 @@ import lance
 import pytest
 
 from lancewal_core.errors import TableRestored
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.table import open_table

@@ -10,15 +10,15 @@ from threading import Barrier, Event, Thread, get_ident
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import PlanRetriesExhausted
-from lancewal_core.ids import Position, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import encode_contract
-from lancewal_reader import reads as reads_module
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, RegionDelta, plan_strong
 from lancewal_reader.point.receipt import receipt_of
+from lancewal_reader.reading import reads as reads_module
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged import loaded as loaded_module
 from lancewal_reader.unmerged.loaded import Loaded, LoadedCache

@@ -14,10 +14,10 @@ from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.settings.load import Settings, load_settings
 from lancewal_core.settings.sections import TableSettings
-from lancewal_flusher.load.whole import load_files
 from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_reader.table import open_table
+from lancewal_tables.load.whole import load_files
 from tests.security.test_object_keys import HOSTILE
 from tests.support.pipeline import KEY, Pipeline, by_key
 

@@ -11,9 +11,9 @@ import pytest
 from lancewal_core.errors import LinkRefused
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.collect_all import collect_to_the_end
-from lancewal_flusher.snapshots.drop import drop_snapshot
-from lancewal_flusher.snapshots.make import make_snapshot
+from lancewal_flusher.garbage.snapshots import drop_snapshot
 from lancewal_reader.table import open_table, reads_of
+from lancewal_tables.snapshots.make import make_snapshot
 from tests.flusher.garbage.test_table_versions import later
 from tests.support.flusher_tables import FlusherTable, upserts
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, LancewalError, ObjectCorrupt
-from lancewal_core.ids import Generation, LogId, Page, Region, Sequence, TopicId
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Page, Region, Sequence, TopicId
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import decode_contract
 

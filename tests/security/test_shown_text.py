@@ -16,13 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from lancewal_audit.verify.report import IndexReport, Report, report_text
-from lancewal_core import paths
 from lancewal_core.cli.output import json_text, many_lines, one_line, say
 from lancewal_core.cli.program import app
 from lancewal_core.cli.program import run as run_program
+from lancewal_core.names import paths
 from lancewal_core.settings.load import load_settings
-from lancewal_flusher.commands.status import status_text
-from lancewal_flusher.status.status import table_status
+from lancewal_tables.commands.status import status_text
+from lancewal_tables.status.status import table_status
 from tests.support.flusher_tables import COLUMNS, FlusherTable, upsert
 
 HOSTILE = (

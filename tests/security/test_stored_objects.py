@@ -21,9 +21,9 @@ import pytest
 from lance.lance import DatasetBasePath
 from obstore.store import S3Store
 
-from lancewal_core import paths
 from lancewal_core.cli.stored_object import inspect_object
 from lancewal_core.errors import BasePathsRefused, InvalidSettings, ObjectCorrupt
+from lancewal_core.names import paths
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flushes.key_checksum import key_sum
 from lancewal_core.region.flushes.manifest import decode_flush
@@ -37,12 +37,12 @@ from lancewal_core.wal.segment import decode_segment
 from lancewal_flusher.open import open_context
 from lancewal_flusher.service.limits import compaction_limits
 from lancewal_flusher.service.round import RoundState, run_round
-from lancewal_flusher.status.status import table_status
 from lancewal_flusher.tasks import parcel as task_parcel
 from lancewal_flusher.tasks.parcel import OpenParcel, send
 from lancewal_flusher.upkeep.compact_all import look
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.table import open_table
+from lancewal_tables.status.status import table_status
 from tests.fuzz.test_segments import KEY as SEGMENT_KEY
 from tests.fuzz.test_segments import bomb
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, upserts

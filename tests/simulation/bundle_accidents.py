@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.ids import Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Sequence
 from lancewal_core.wal.bundle import decode_bundle, encode_bundle
 from lancewal_core.wal.segment import Segment, decode_segment, encode_segment
 from tests.simulation.checker import require

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from tests.simulation import oracle
 from tests.simulation.checker import require, rows_of
 from tests.simulation.memory_kafka import MemoryTopic

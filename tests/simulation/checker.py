@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.ids import Generation, OwnerId, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, OwnerId, Region, Sequence
 from lancewal_core.process import failpoints
 from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.generation_entries import entries_of

@@ -15,15 +15,15 @@ from lancewal_core.errors import (
     RetentionLost,
     TopicTruncated,
 )
-from lancewal_core.ids import OwnerId, Position
+from lancewal_core.names.ids import OwnerId, Position
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.policy import POLICIES
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Contract, read_contract
-from lancewal_flusher.define.alter import add_partitions
 from lancewal_ingest.operator.accept_loss import accept_loss
 from lancewal_kafka.topic import TopicState
 from lancewal_reader.point.receipt import receipt_of
+from lancewal_tables.define.alter import add_partitions
 from tests.simulation import oracle
 from tests.simulation.checker import require, rows_of
 from tests.simulation.memory_kafka import MemoryTopic, Partition

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     MergeUnproven,
     ObjectMissing,
     StoreUnavailable,
 )
+from lancewal_core.names import paths
 from tests.simulation.checker import require
 from tests.simulation.merge_accidents import snapshot_files
 from tests.simulation.script import Crashed, crash, stops

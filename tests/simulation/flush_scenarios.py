@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import State

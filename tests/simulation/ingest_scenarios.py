@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, RetentionLost
-from lancewal_core.ids import Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Sequence
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, ONLY_EMPTY, Stage

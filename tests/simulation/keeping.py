@@ -13,9 +13,9 @@ from lancewal_core.errors import (
     TableRestored,
     VersionGone,
 )
-from lancewal_flusher.snapshots.drop import drop_snapshot
-from lancewal_flusher.snapshots.make import make_snapshot
+from lancewal_flusher.garbage.snapshots import drop_snapshot
 from lancewal_reader.point.receipt import Receipt
+from lancewal_tables.snapshots.make import make_snapshot
 from tests.simulation import oracle
 from tests.simulation.checker import require
 from tests.simulation.reading import SimTable

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
-from lancewal_core import paths
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import LogId, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.wal.segment import Segment, decode_segment
 from tests.twins.faults import Faultless

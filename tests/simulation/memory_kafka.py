@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from lancewal_core.errors import KafkaUnavailable, LancewalError
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_ingest.kafka.source import Listener, Offsets, Polled
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts

@@ -7,7 +7,6 @@ from contextlib import suppress
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     CommitUnknown,
     MergeUnproven,
@@ -18,6 +17,7 @@ from lancewal_core.errors import (
     TableRestored,
 )
 from lancewal_core.keys.catalog import RECENT_S
+from lancewal_core.names import paths
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_flusher.commit.send import checkpoint

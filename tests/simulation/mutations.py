@@ -39,11 +39,11 @@ import lancewal_reader.plan.at_receipt
 import lancewal_reader.plan.at_record_time
 import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
-import lancewal_reader.reads
+import lancewal_reader.reading.reads
 import tests.simulation.world
-from lancewal_core import paths
 from lancewal_core.errors import OwnershipLost, RegionConflict
-from lancewal_core.ids import Position, Region, Sequence, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region, Sequence, TableVersion
 from lancewal_core.region.flush import Flushing, flush_generations
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
@@ -587,11 +587,11 @@ def _what_is_trimmed_had_records(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_token_is_not_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lancewal_reader.reads, "plan_at_least", lambda context, goal, timeout_s: plan_strong(context))
+    patch.setattr(lancewal_reader.reading.reads, "plan_at_least", lambda context, goal, timeout_s: plan_strong(context))
 
 
 def _a_dead_letter_is_reached(patch: pytest.MonkeyPatch) -> None:
-    for module in (lancewal_reader.plan.at_least, lancewal_reader.reads):
+    for module in (lancewal_reader.plan.at_least, lancewal_reader.reading.reads):
         patch.setattr(module, "check_rejected", lambda context, goal: None)
 
 
@@ -600,8 +600,8 @@ def _what_no_listing_shows_is_not_asked_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_plan_stays_young(patch: pytest.MonkeyPatch) -> None:
-    kept = lancewal_reader.reads._Kept
-    patch.setattr(lancewal_reader.reads, "_Kept", lambda plan, began, contract: kept(plan, 1e12, contract))
+    kept = lancewal_reader.reading.reads._Kept
+    patch.setattr(lancewal_reader.reading.reads, "_Kept", lambda plan, began, contract: kept(plan, 1e12, contract))
 
 
 MUTATIONS: dict[str, Patch] = {

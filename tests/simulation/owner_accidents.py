@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, RetentionLost
-from lancewal_core.ids import OwnerId, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import OwnerId, Sequence
 from lancewal_core.region.end_region import end_region
 from lancewal_core.region.index import State
 from lancewal_core.region.indexes import page_family

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lancewal_core import paths
-from lancewal_core.ids import Page
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Page
 from lancewal_core.region.index import State
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from tests.simulation.checker import require

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     BadRecord,
     ContractChanged,
@@ -15,6 +14,7 @@ from lancewal_core.errors import (
     ObjectMissing,
     PartitionCountChanged,
 )
+from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
 from lancewal_core.region.index import State
 from lancewal_core.rows.region_key import encode_region_key

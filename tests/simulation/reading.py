@@ -12,12 +12,12 @@ from lancewal_core.errors import (
     TableRestored,
     VersionGone,
 )
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.plan.strong import PlanContext
 from lancewal_reader.point.read_options import Consistency, Read
 from lancewal_reader.point.receipt import Receipt, receipt_of
-from lancewal_reader.reads import Reads
+from lancewal_reader.reading.reads import Reads
 from lancewal_reader.table import Table
 from lancewal_reader.unmerged.flushed import SnapshotCache
 from lancewal_reader.unmerged.load import DeltaContext, folding_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lancewal_core import paths
 from lancewal_core.errors import TableRestored
-from lancewal_core.ids import Region, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Region, TableVersion
 from tests.simulation import operating, reading
 from tests.simulation.checker import require
 from tests.simulation.keeping import check_kept

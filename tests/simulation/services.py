@@ -8,9 +8,9 @@ from functools import partial
 from random import Random
 
 from lancewal_core.errors import MergedPositionUnknown, ObjectMissing, TableRestored, VersionGone
-from lancewal_core.ids import Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
+from lancewal_core.names.ids import Region
 from lancewal_core.table.control import POLL_S, ControlReader, ControlWatch, Service
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Page, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Page, Region
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.region_key import encode_region_key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, reanchor
 
 REGION = Region("orders", TopicId("topic-id-1"), 0)

@@ -30,7 +30,7 @@ from lancewal_core.errors import (
     TokenTimeout,
     VersionGone,
 )
-from lancewal_core.ids import Region, TableVersion
+from lancewal_core.names.ids import Region, TableVersion
 from lancewal_reader.point.at import At, AtPositions, AtRecordTime, AtTimestamp, AtVersion
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.point.token import Token

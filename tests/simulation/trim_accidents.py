@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     ContractMismatch,
     ObjectCorrupt,
@@ -17,7 +16,8 @@ from lancewal_core.errors import (
     StoreInconsistent,
     StoreUnavailable,
 )
-from lancewal_core.ids import Generation, LogId, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Sequence
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.history import KnownPages, generations_behind, read_histories
 from lancewal_core.region.index import State, decode_history, encode_history

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from lancewal_core import paths
 from lancewal_core.errors import LancewalError, ObjectCorrupt
+from lancewal_core.names import paths
 from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, VersionGone
+from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.index import State
 from lancewal_core.table.protocol import fragment_files

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import Refresh, Retry
-from lancewal_core.ids import Making, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, Region
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable

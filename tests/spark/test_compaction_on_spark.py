@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lancewal_core import paths
 from lancewal_core.errors import RewriteFailed, SparkJobFailed, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext

@@ -11,8 +11,8 @@ import pytest
 from lancewal_core.errors import InvalidSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
-from lancewal_flusher.load.dataframe import load_dataframe
-from lancewal_flusher.load.whole import LoadBounds
+from lancewal_tables.load.dataframe import load_dataframe
+from lancewal_tables.load.whole import LoadBounds
 from tests.spark_versions import loaded
 from tests.support.flusher_tables import FlusherTable, delete, upserts
 from tests.support.spark import LocalSpark

@@ -15,10 +15,10 @@ from pyspark.errors import AnalysisException, PySparkException
 
 import lancewal.spark
 from lancewal_core.errors import InvalidInput, TableRestored
-from lancewal_flusher.snapshots.drop import drop_snapshot
-from lancewal_flusher.snapshots.make import make_snapshot
+from lancewal_flusher.garbage.snapshots import drop_snapshot
 from lancewal_reader.spark.source import receipt_of_dataframe
 from lancewal_reader.table import open_table, reads_of
+from lancewal_tables.snapshots.make import make_snapshot
 from tests.security.test_column_names import all_columns
 from tests.support.pipeline import EVERY_TYPE, KEY, SMALL, Pipeline, Row, by_key
 from tests.support.spark import LocalSpark

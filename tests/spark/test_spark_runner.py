@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, SparkJobFailed, SparkStopped, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.tasks import spark_session
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from lancewal import Token
 from lancewal_demo.stack.processes import Process
-from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_reader.table import open_table, reads_of
+from lancewal_tables.snapshots.make import make_snapshot
 from tests.spark_versions import loaded
 from tests.spark_versions.environments import NEWEST, OLDEST, Environment, environment_of
 from tests.spark_versions.page import PAGE, Run, page

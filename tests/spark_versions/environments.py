@@ -19,6 +19,7 @@ from lancewal_demo.stack.java import spark_java_home
 from lancewal_demo.stack.processes import run_logged
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("api", "core", "reader", "flusher", "tables", "kafka")
 OLDEST, NEWEST = "4.0", "4"
 """The first with Python data sources, and the last: each by its newest release."""
 
@@ -48,7 +49,7 @@ class Environment:
             "SPARK_LOCAL_DIRS": str(folder / "local"),
             "PYSPARK_PYTHON": str(self.python),
             "PYSPARK_DRIVER_PYTHON": str(self.python),
-            "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("core", "reader", "flusher", "kafka", ".")),
+            "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in (*PACKAGES, ".")),
         }
 
 

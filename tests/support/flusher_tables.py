@@ -19,10 +19,10 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from lancewal_core import paths
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generations

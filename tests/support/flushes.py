@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, or_raised
-from lancewal_core.ids import Region
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Region
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flush import flush_from_logs
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
 from lancewal_core.region.opened_table import OpenedTable

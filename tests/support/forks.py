@@ -32,7 +32,7 @@ from typing import IO
 from lancewal_demo.stack import Process
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("core", "kafka", "ingest", "flusher", "reader", "audit", "demo")
+PACKAGES = ("api", "core", "kafka", "ingest", "flusher", "reader", "tables", "audit", "demo")
 IMPORTED = (
     "lancewal_core",
     "lancewal_kafka",

@@ -22,21 +22,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lance.dataset import serialize_row_addrs
 
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.schema import Op
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import encode_contract
-from lancewal_flusher.load.files import find_files
-from lancewal_flusher.load.whole import LoadAsked, load
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.expiry import Expired, Oldest, expire_next
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import extend_indexes
+from lancewal_tables.load.files import find_files
+from lancewal_tables.load.whole import LoadAsked, load
 from tests.support.flusher_tables import KeyedTable, Operation, Row, ScriptedTable
 
 WIDTH = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lancewal_core.ids import Making, Page, Region
+from lancewal_core.names.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import RegionIndexes, page_family

@@ -23,11 +23,11 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, LancewalError
-from lancewal_core.ids import OwnerId, Position, Region
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
+from lancewal_core.names import paths
+from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lancewal_core.process.status.facts import Failure, KafkaSpan, PartitionFacts, Rejections, TableFacts, Waiting
-from lancewal_core.process.status.report import (
+from lancewal_core.status.facts import Failure, KafkaSpan, PartitionFacts, Rejections, TableFacts, Waiting
+from lancewal_core.status.report import (
     Figures,
     MergeDone,
     TableStatus,

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core import paths
-from lancewal_core.ids import Position, TableVersion
 from lancewal_core.keys.catalog import encode_catalog
 from lancewal_core.keys.conflicts import Conflicts, encode_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, TableVersion
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import encode_flush
 from lancewal_core.region.index import encode_history
 from lancewal_core.region.loss_record import encode_loss

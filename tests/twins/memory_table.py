@@ -41,7 +41,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, StoreUnavailable, TableMissing, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.protocol import (
     ROW_ADDRESS,
     Branch,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.store.obstore import open_store
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_demo.stack import KafkaBroker

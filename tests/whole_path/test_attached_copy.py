@@ -11,8 +11,8 @@ from lancewal_core.cli.options import read_settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.define.attach import attach_table
-from lancewal_flusher.status.status import table_status
+from lancewal_tables.define.attach import attach_table
+from lancewal_tables.status.status import table_status
 from tests.support.whole_path import Lancewal, until
 from tests.whole_path.world import World, make_world
 

@@ -10,7 +10,7 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from lancewal_core.ids import topic_id
+from lancewal_core.names.ids import topic_id
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract
 from lancewal_demo.stack import KafkaBroker

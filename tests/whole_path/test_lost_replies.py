@@ -18,7 +18,7 @@ import lance
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_demo.stack import KafkaBroker, S3Server
 from lancewal_demo.stack.ports import free_ports
 from tests.support.http_fault_proxy import FAR_S, Faults, HttpFaultProxy

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # imported the
 )
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import read_contract

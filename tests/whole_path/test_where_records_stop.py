@@ -21,7 +21,7 @@ from lancewal_core.table.contract import read_contract
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
-from lancewal_flusher.status.status import table_status
+from lancewal_tables.status.status import table_status
 from tests.support.whole_path import until
 from tests.whole_path.feed import PARTITIONS
 from tests.whole_path.world import World, make_world

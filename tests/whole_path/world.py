@@ -14,9 +14,9 @@ from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import Asked, Sources, verify_table
 from lancewal_core.cli.options import read_settings
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.define.create import create_table
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.table import Table, open_table
+from lancewal_tables.define.create import create_table
 from tests.support.topics import make_topics
 from tests.support.whole_path import Lancewal, Service, until
 from tests.whole_path.feed import COLUMNS, PARTITIONS, PRIMARY_KEY, Feed, Key, Row

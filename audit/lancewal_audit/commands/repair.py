@@ -69,7 +69,7 @@ def generation(
     """
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
-    from lancewal_core.ids import Generation
+    from lancewal_core.names.ids import Generation
 
     with opened(read_settings(config, table, storage_option)) as context:
         named = None if number is None else Generation(number)
@@ -105,7 +105,7 @@ def region_(
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.index.repair import plan_index, repair_index
     from lancewal_audit.repair.topic_records import KafkaTopicRecords
-    from lancewal_core.ids import Position
+    from lancewal_core.names.ids import Position
     from lancewal_kafka.topic import TopicInspector
 
     settings = read_settings(config, table, storage_option)

@@ -18,9 +18,9 @@ import pyarrow as pa
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.log_survey import LogSurvey, Piece
 from lancewal_audit.repair.topic_records import TopicRecords
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, RetentionLost
-from lancewal_core.ids import Position, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.loss_record import read_losses, replaced_below
 from lancewal_core.table.contract import read_contract_version

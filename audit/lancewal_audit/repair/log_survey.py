@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lancewal_audit.repair.context import RepairContext
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.progress import step
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import ObjectInfo

@@ -31,7 +31,6 @@ from typing import Literal
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.snapshot_state import snapshot_state
 from lancewal_audit.repair.told import Told, of_region, told
-from lancewal_core import paths
 from lancewal_core.errors import (
     MergedPositionUnknown,
     OutsideHistoryWindow,
@@ -40,7 +39,8 @@ from lancewal_core.errors import (
     StoreInconsistent,
     TableRestored,
 )
-from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.transitions import revived

@@ -37,9 +37,9 @@ from lancewal_audit.repair.segment_loss import GivenUp, given_up, is_compacted, 
 from lancewal_audit.repair.snapshot_state import snapshot_state
 from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_audit.repair.topic_records import TopicRecords
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, TopicUnsuitable
-from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.flush import flush_generation, replace_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.snapshot import Content

@@ -21,7 +21,7 @@ from lancewal_audit.repair.generation_parts import Gap, behind_losses
 from lancewal_audit.repair.told import Told, of_region, told
 from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core.errors import RetentionLost, TopicUnsuitable
-from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below, write_loss
 
 

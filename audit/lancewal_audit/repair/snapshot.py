@@ -21,7 +21,7 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.snapshot_state import SnapshotState, snapshot_state
 from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_core.errors import LOG_LOST, MergedPositionUnknown, RepairRefused, TableRestored
-from lancewal_core.ids import Generation, Region
+from lancewal_core.names.ids import Generation, Region
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 

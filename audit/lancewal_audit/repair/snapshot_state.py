@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, PlanStale
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.generation_entries import entries_of

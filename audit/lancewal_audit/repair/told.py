@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.region.index import GenerationRecord
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from lancewal_core.errors import RetentionLost, TopicTruncated, TopicUnsuitable
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.settings.sections import KafkaSettings
 from lancewal_core.table.contract import Contract
 from lancewal_kafka.records import Records

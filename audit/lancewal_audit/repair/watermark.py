@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.restored import before_alteration
 from lancewal_audit.repair.told import Told, of_region, told
-from lancewal_core import paths
 from lancewal_core.errors import ATTACH_A_COPY, MergedPositionUnknown, RepairRefused
-from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, decode_merge_record, watermarks_of

@@ -23,7 +23,7 @@ from lancewal_audit.verify.key_fold import KeyState, Record, Values, apply, plai
 from lancewal_audit.verify.report import MERGED, READ, WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
 from lancewal_audit.verify.shares.by_share import PARTITION
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.schema import OP, PRESENT, TIMESTAMP, RowSchema
 

@@ -24,7 +24,7 @@ from lancewal_audit.verify.report import WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
 from lancewal_audit.verify.shares.by_share import PARTITION, ShareWriter
 from lancewal_audit.verify.shares.on_disk import Shares
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.progress import step
 from lancewal_core.rows.murmur2 import NO_PARTITION
 from lancewal_core.rows.schema import OFFSET, OP, PRESENT, TIMESTAMP

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lancewal_audit.verify.records.eras import Eras
-from lancewal_core import paths
 from lancewal_core.errors import VersionGone
-from lancewal_core.ids import Position, Region
 from lancewal_core.keys.conflicts import Conflicts, read_conflicts
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract

@@ -10,7 +10,7 @@ from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.report import Findings, IndexReport, RegionReport, Report
 from lancewal_audit.verify.scope import Scope
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_reader.point.receipt import Receipt
 
 

@@ -6,5 +6,5 @@ what comes from outside, ``logs`` what they log, ``progress_line`` how far
 they are, and ``unused_imports`` what they keep from being loaded; then
 ``config``, ``pause``, ``estimate``, and ``inspect``, which shows what ``stored_object`` makes of an object.
 
-May import: errors, ids, keys, paths, process, region, region.flushes, region.pages, settings, store, table, wal.
+May import: errors, keys, names, process, region, region.flushes, region.pages, settings, store, table, wal.
 """

@@ -17,7 +17,7 @@ from lancewal_core.store.address import split_address
 
 if TYPE_CHECKING:
     from lancewal_core.cli.stored_object import Inspected
-    from lancewal_core.ids import Page, Region
+    from lancewal_core.names.ids import Page, Region
     from lancewal_core.store.object_store import ObjectStore
 
 _ROOT = "_lancewal/"

@@ -22,7 +22,7 @@ from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_core.table.control import Service, until_text
 
 if TYPE_CHECKING:
-    from lancewal_core.ids import Making
+    from lancewal_core.names.ids import Making
     from lancewal_core.settings.load import Settings
     from lancewal_core.store.object_store import ObjectStore
     from lancewal_core.table.control import Control

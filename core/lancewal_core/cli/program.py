@@ -41,6 +41,8 @@ _CORE = {
     "resume": "lancewal_core.cli.pause:resume",
 }
 """Commands that every installation has."""
+_EXTRAS = {"tables": "flusher"}
+"""Package -> extra, where their names differ."""
 _REQUIREMENT = re.compile(r"^\s*(?P<name>[A-Za-z0-9._-]+)[^;]*;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"]")
 
 
@@ -50,7 +52,8 @@ class ExtraMissing(ActionNeeded):
 
 def extra_of(entry: EntryPoint) -> str:
     """The extra that a command belongs to: ``lancewal_ingest.commands.ingest:app`` to ``ingest``."""
-    return entry.value.partition(".")[0].partition(":")[0].removeprefix("lancewal_")
+    package = entry.value.partition(".")[0].partition(":")[0].removeprefix("lancewal_")
+    return _EXTRAS.get(package, package)
 
 
 def missing_requirements(entry: EntryPoint) -> list[str]:

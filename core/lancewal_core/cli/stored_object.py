@@ -21,13 +21,13 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Page, Region
 from lancewal_core.keys.catalog import decode_catalog
 from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import NO_REGION, decode_part
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Page, Region
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import (
     Flush,

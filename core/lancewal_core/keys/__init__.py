@@ -4,5 +4,5 @@
 ``index`` asks them all by ``sorted_search``; ``scan`` looks up what no run covers, ``live`` asks both for rows that
 live; ``origin`` says through which region a key came, ``conflicts`` what waits where that were two.
 
-May import: errors, ids, paths, process, region, rows, store, table.
+May import: errors, names, process, region, rows, store, table.
 """

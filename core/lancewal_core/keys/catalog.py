@@ -18,10 +18,10 @@ from typing import Annotated
 import google_crc32c
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, FormatUnknown, ObjectCorrupt, StoreInconsistent
-from lancewal_core.ids import Making, Position
 from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named

@@ -36,10 +36,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Position, Region
 from lancewal_core.keys.origin import NOT_KNOWN, Counts, MergedFrom
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.snapshot import side_rows
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
 from lancewal_core.rows.key_set import KeySet, distinct

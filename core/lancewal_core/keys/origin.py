@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import RegionConflict
-from lancewal_core.ids import Position, Region
 from lancewal_core.keys.run import NO_REGION
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.fold import key_codes
 from lancewal_core.table.contract import Contract
 

@@ -22,10 +22,10 @@ from weakref import WeakValueDictionary
 import google_crc32c
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.keys.catalog import KeyPart
 from lancewal_core.keys.run import Entries, decode_part
+from lancewal_core.names import paths
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.folder import opened_object
 from lancewal_core.store.object_store import ObjectStore

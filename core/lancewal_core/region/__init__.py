@@ -7,5 +7,5 @@ lie in ``pages``; ``history`` has what an index left behind, of many regions by 
 ``generation_entries`` in its log; what a flush says of itself is in ``flushes``;
 ``durable_position`` and ``loss_record`` say from where ingest goes on, ``end_region`` ends what its owner has open.
 
-May import: errors, ids, paths, process, proto, region.flushes, region.pages, rows, store, table, wal, words.
+May import: errors, names, process, proto, region.flushes, region.pages, rows, store, table, wal.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.log_end import confirm_end, segment_lost

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lancewal_core.errors import Corrupt, LancewalError, ObjectMissing, OwnershipLost, StoreInconsistent, or_raised
-from lancewal_core.ids import LogId, OwnerId, Region, Sequence
+from lancewal_core.names.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.opened_table import OpenedTable

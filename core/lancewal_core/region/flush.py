@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lancewal_core.errors import LancewalError, PlanStale, or_raised
-from lancewal_core.ids import LogId, Page, Region
+from lancewal_core.names.ids import LogId, Page, Region
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.flushes.manifest import FlushedGeneration

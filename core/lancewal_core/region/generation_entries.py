@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from typing import Protocol, TypeVar
 
-from lancewal_core import paths
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
-from lancewal_core.ids import Generation, LogId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Position, Region, Sequence
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.entry import Described, Entry, is_chain, kept_bytes

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from threading import Lock
 
-from lancewal_core import paths
 from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
-from lancewal_core.ids import Generation, Making, Position, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Making, Position, Region
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.region_listing import list_regions

@@ -18,9 +18,9 @@ from functools import partial
 from threading import Lock
 from typing import NamedTuple, TypeVar
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, ObjectTooLarge, StoreInconsistent, or_raised
-from lancewal_core.ids import Making, Page, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.index import Before, RegionIndex, decode_index, encode_index

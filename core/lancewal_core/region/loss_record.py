@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from lancewal_core import paths
-from lancewal_core.ids import Making, Position, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, Position, Region
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import Done, ObjectStore, put_new
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from lancewal_core import paths
-from lancewal_core.ids import Making, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, Region
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
 

@@ -21,10 +21,10 @@ from typing import TypeVar
 import google_crc32c
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, or_raised
-from lancewal_core.ids import Generation, Region
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Region
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import Tasks

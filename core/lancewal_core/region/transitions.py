@@ -25,7 +25,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 
 from lancewal_core.errors import StoreInconsistent
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region.index import NO_ROW_MS, GenerationRecord, RegionIndex, State
 from lancewal_core.rows.record_times import RecordTimes
 

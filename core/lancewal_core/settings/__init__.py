@@ -4,5 +4,5 @@
 ``durations`` its times; ``declared`` is what they say of a table's rows, ``secrets`` masks them, ``executor`` is what a
 process without a ``main`` of ours takes.
 
-May import: errors, process, rows, store, words.
+May import: errors, names, process, rows, store.
 """

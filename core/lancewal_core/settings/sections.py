@@ -20,10 +20,10 @@ from pydantic import (
 )
 
 from lancewal_core.errors import InvalidSchema, InvalidSettings
+from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic
 from lancewal_core.rows.policy import Policy
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
-from lancewal_core.words import TOPIC_FORM, dead_letters_of, is_topic
 
 
 def _no_bool(value: object) -> object:

@@ -7,5 +7,5 @@
 ``object_kinds`` which objects there are, ``object_limits`` how large one may be; ``json_object`` and ``json_model`` read
 stored JSON strictly, ``arrow_message`` looks into Arrow without unpacking it.
 
-May import: errors, ids, paths, process, words.
+May import: errors, names, process.
 """

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ValidationError
 
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt
+from lancewal_core.names.words import word
 from lancewal_core.store.json_object import JsonFault, JsonObject, is_whole
-from lancewal_core.words import word
 
 M = TypeVar("M", bound=BaseModel)
 Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]

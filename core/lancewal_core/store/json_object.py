@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn, TypeGuard
 
-from lancewal_core import paths
-from lancewal_core.ids import Region
-from lancewal_core.words import FORM, is_word
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Region
+from lancewal_core.names.words import FORM, is_word
 
 WHOLE_MAX = 2**63 - 1
 """Positions, versions and sizes are signed 64-bit numbers where they come from."""

@@ -14,9 +14,9 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import Any
 
-from lancewal_core import paths
-from lancewal_core.ids import Page, Region
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Page, Region
+from lancewal_core.names.paths import FlushFile
 
 _MIB = 1 << 20
 SEGMENT_ROWS_BYTES_MAX = 512 * _MIB

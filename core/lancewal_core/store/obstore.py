@@ -29,8 +29,8 @@ from obstore.exceptions import (
 )
 from obstore.store import LocalStore, S3Store
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, StoreUnavailable, TableMissing
+from lancewal_core.names import paths
 from lancewal_core.process.clock import ms_since_1970
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from lancewal_core.errors import StoreInconsistent
-from lancewal_core.ids import Making
+from lancewal_core.names.ids import Making
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, no_verdict, put_once

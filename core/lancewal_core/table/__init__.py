@@ -7,5 +7,5 @@ still is; ``watermarks`` what a version has merged (``conflicts_ref``: and what 
 ``far_rows`` names rows that an index cannot take.
 ``store_probe`` finds out whether a store keeps put-if-absent, ``store_proof`` records it and asks again at every start.
 
-May import: errors, ids, paths, process, rows, settings, store, words.
+May import: errors, names, process, rows, settings, store.
 """

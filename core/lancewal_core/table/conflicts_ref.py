@@ -10,9 +10,9 @@ import json
 import re
 from dataclasses import dataclass
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, RegionConflict
-from lancewal_core.ids import Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Region
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
 from lancewal_core.store.object_kinds import CONFLICTS_BYTES_MAX
 

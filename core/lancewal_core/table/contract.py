@@ -14,9 +14,10 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
-from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, InvalidInput, InvalidSchema, NotALancewalTable, ObjectCorrupt
-from lancewal_core.ids import Making, Page, Position, Region, TableUuid, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, Page, Position, Region, TableUuid, TopicId
+from lancewal_core.names.words import TOPIC_FORM, dead_letters_of, is_topic, word
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.rows.column_types import format_type, parse_type
 from lancewal_core.rows.policy import Policy
@@ -25,7 +26,6 @@ from lancewal_core.rows.ttl import Ttl, check_ttl
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
-from lancewal_core.words import TOPIC_FORM, dead_letters_of, is_topic, word
 
 FORMAT = 1
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})

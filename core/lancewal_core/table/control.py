@@ -27,9 +27,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, Refresh, Retry
-from lancewal_core.ids import Making
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making
 from lancewal_core.process.clock import Clock, utc_text
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.json_model import Version1, Word, decode_model

@@ -33,9 +33,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged
-from lancewal_core.ids import Position
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.object_store import ObjectStore

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, ObjectCorrupt
-from lancewal_core.ids import Generation, Making, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Making, Region
 from lancewal_core.store.json_model import Version1, Word, decode_model
 from lancewal_core.store.json_object import JsonFault, region_named
 from lancewal_core.store.object_store import Done, ObjectStore, put_new

@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
 
 RowNumbers: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
 """Physical rows of one fragment."""

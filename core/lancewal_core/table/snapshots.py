@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lancewal_core.errors import Corrupt, FormatUnknown, InvalidInput, ObjectCorrupt
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import ms_since_1970, utc_text
 from lancewal_core.store.json_object import JsonFault, JsonObject
 from lancewal_core.table.protocol import Branch, Table

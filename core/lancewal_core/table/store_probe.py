@@ -29,8 +29,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lancewal_core import paths
 from lancewal_core.errors import StoreUnavailable, StoreUnsafe
+from lancewal_core.names import paths
 from lancewal_core.process.library_errors import way_on
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.folder import opened_folder

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.process.library_errors import way_on
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.address import split_address

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Literal, TypeVar, assert_never
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     FormatUnknown,
     MergedPositionUnknown,
@@ -36,13 +35,14 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.ids import Generation, Making, Position, Region, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Making, Position, Region, TableVersion
+from lancewal_core.names.words import is_word, word
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named
 from lancewal_core.store.object_store import ANSWER_OBJECTS, Done, Lost, ObjectStore, Unknown, no_verdict, put_once
 from lancewal_core.table.conflicts_ref import PROPERTY_CONFLICTS, ConflictsRef, decode_ref, parse_ref
 from lancewal_core.table.protocol import PinnedTable, Table, TransactionGone, TransactionInfo, TransactionUnreadable
-from lancewal_core.words import is_word, word
 
 FORMAT = "1"
 FORMAT_WITH_CONFLICTS = "2"

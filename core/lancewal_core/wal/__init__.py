@@ -4,5 +4,5 @@
 ``writer`` puts segments one after the other; ``walk`` reads a log, by what a ``segment_cache`` has and what is ``listed``;
 ``log_end`` finds where it ends, or ends it with a fence; ``tail`` looks again and again how far it has come.
 
-May import: errors, ids, paths, process, proto, rows, store, words.
+May import: errors, names, process, proto, rows, store.
 """

@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.names.words import NoWord, word
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET
-from lancewal_core.words import NoWord, word
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, FormatUnknown, StoreUnavailable
-from lancewal_core.ids import LogId, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Sequence
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.wal.bundle import decode_bundle

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, TypeVar, assert_never
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.ids import LogId, OwnerId, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks

@@ -37,9 +37,10 @@ import google_crc32c
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from lancewal_core import paths
 from lancewal_core.errors import ActionNeeded, FormatUnknown, InvalidInput, InvalidSchema, LancewalError, ObjectCorrupt
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Position, Region, Sequence
+from lancewal_core.names.words import NoWord, word
 from lancewal_core.proto import wal_segment_pb2
 from lancewal_core.rows.own_rows import own_rows
 from lancewal_core.rows.record_times import RecordTimes, times_of_parts
@@ -48,7 +49,6 @@ from lancewal_core.rows.schema import SYSTEM_FIELDS
 from lancewal_core.store.arrow_message import END_OF_STREAM, LZ4_RATIO_MAX, declared_batch, message_length
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX, SEGMENT_TRAILER_BYTES_MAX
 from lancewal_core.wal.entry import Entry, RejectedOffset, check_entries, check_rows, check_words
-from lancewal_core.words import NoWord, word
 
 FORMAT_VERSION = 1
 MAGIC = b"LWAL"

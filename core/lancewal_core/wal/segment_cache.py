@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from threading import Lock
 
-from lancewal_core.ids import LogId
+from lancewal_core.names.ids import LogId
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.entry import kept_bytes
 from lancewal_core.wal.segment import Fence, Segment, Trailer, decode_segment, decode_trailer, segment_of

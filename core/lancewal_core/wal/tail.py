@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lancewal_core import paths
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.wal.segment import TRAILER_HINT, Fence, Trailer, decode_trailer, trailer_length
 from lancewal_core.wal.walk import trailer_at

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from lancewal_core import paths
-from lancewal_core.ids import LogId, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.store.object_store import ObjectStore

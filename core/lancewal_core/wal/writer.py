@@ -19,9 +19,9 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, ObjectCorrupt
-from lancewal_core.ids import LogId, OwnerId, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import Done, Lost, ObjectStore, Unknown, put_once

@@ -1,8 +1,7 @@
-"""The commands of tables, of the flusher's turns, and ``lancewal status``, a module each.
+"""The commands of the flusher's turns, a module each.
 
-``contract_text`` shows contracts, ``runner_option`` is what those on Spark share; ``submit`` holds the scripts for
+``runner_option`` is what those on Spark share; ``submit`` holds the scripts for
 ``spark-submit``.
 
-May import: commit, define, event_table, garbage, load, merge, open, service,
-snapshots, status, tasks, upkeep.
+May import: commit, garbage, merge, open, service, tasks, upkeep.
 """

@@ -19,9 +19,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import Generation, Region, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.store.json_object import JsonFault, JsonObject, is_whole, parse_value, region_named
 from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef, parse_ref
 from lancewal_core.table.protocol import TransactionInfo

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.table.protocol import PinnedTable, TableCommit
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_LOAD, InForce

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import Position, TableVersion
 from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.store.json_object import JsonFault, JsonObject, is_whole, region_named
 from lancewal_core.table.protocol import (
     PinnedTable,

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from lancewal_core import paths
 from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergedPositionUnknown, MergeUnproven, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.table.protocol import (
     CommitLost,

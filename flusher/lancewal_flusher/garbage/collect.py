@@ -47,9 +47,9 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Generation, LogId, Region, Sequence, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Region, Sequence, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import History, KnownPages
 from lancewal_core.region.index import GenerationRecord, decode_history, encode_history
@@ -61,8 +61,8 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.find import boundary, claimed_histories, find_garbage, history_page_due, list_candidates
 from lancewal_flusher.garbage.flushes import KnownFlushes
+from lancewal_flusher.garbage.snapshots import drop_overdue
 from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_versions, is_time
-from lancewal_flusher.snapshots.drop import drop_overdue
 
 
 @dataclass(slots=True)

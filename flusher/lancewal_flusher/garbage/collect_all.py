@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from lancewal_core import paths
 from lancewal_core.errors import FlusherPaused
-from lancewal_core.ids import Generation, Page, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Page, Region
 from lancewal_core.process.clock import sleep_unless
 from lancewal_core.region.history import History, SoundHistories
 from lancewal_core.store.object_store import ObjectInfo
@@ -29,9 +29,9 @@ from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_candidates, shortened
 from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
+from lancewal_flusher.garbage.snapshots import overdue
 from lancewal_flusher.garbage.table_versions import find_due
 from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
-from lancewal_flusher.snapshots.drop import overdue
 from lancewal_flusher.upkeep.expiry import count_expired
 
 

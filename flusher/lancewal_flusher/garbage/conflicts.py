@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lancewal_core import paths
 from lancewal_core.errors import MergedPositionUnknown, TableRestored
+from lancewal_core.names import paths
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_flusher.context import FlusherContext
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import Generation, LogId, Page, Region, Sequence
 from lancewal_core.keys.catalog import catalog_family
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Page, Region, Sequence
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, KnownPages, SoundHistories, read_sound_histories
 from lancewal_core.region.index import GenerationRecord, State

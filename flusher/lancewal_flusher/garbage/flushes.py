@@ -19,10 +19,10 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, FormatUnknown
-from lancewal_core.ids import Generation, Region
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Region
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.history import History, SoundHistories
 from lancewal_core.store.object_store import ObjectInfo

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.store.object_kinds import KINDS, Collected, kind_of
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.table.contract import Contract

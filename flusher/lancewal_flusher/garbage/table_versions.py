@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.history import SoundHistories
 from lancewal_core.region.index import State
 from lancewal_core.table.contract import Contract

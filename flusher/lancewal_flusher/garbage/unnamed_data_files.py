@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt
+from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.history import History
 from lancewal_core.region.index import State

@@ -33,7 +33,6 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     ATTACH_A_COPY,
     MergeUnproven,
@@ -43,9 +42,10 @@ from lancewal_core.errors import (
     VersionGone,
     or_raised,
 )
-from lancewal_core.ids import Generation, Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.generation_entries import kept_entries
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.snapshot import read_each, read_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from lancewal_core.ids import Generation, Region
+from lancewal_core.names.ids import Generation, Region
 
 Key = tuple[Region, Generation]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, ObjectMissing, RegionConflict
-from lancewal_core.ids import Generation, Region
+from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import rebuild_snapshot

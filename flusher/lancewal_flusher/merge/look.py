@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, LancewalError, or_raised
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.process.tasks import together
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import Sound

@@ -30,9 +30,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, RegionConflict, VersionGone
-from lancewal_core.ids import Region, TableVersion
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
+from lancewal_core.names.ids import Region, TableVersion
 from lancewal_core.process.tasks import together
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.table.checks import check_table

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lancewal_core.errors import InvalidSettings, StoreInconsistent
-from lancewal_core.ids import Region
 from lancewal_core.keys.conflicts import KEYS_MAX
+from lancewal_core.names.ids import Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.table.protocol import Fragment

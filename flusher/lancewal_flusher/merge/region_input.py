@@ -15,7 +15,7 @@ from functools import partial
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Generation, Region
+from lancewal_core.names.ids import Generation, Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
 from lancewal_core.region.snapshot import read_folded, read_gone, read_partials, read_parts, read_rows
 from lancewal_core.rows.fold import Folded, compose

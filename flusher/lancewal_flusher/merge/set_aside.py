@@ -32,10 +32,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, RegionConflict
-from lancewal_core.ids import Position, Region
 from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, encode_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.fold import Folded, divide
 from lancewal_core.rows.key_set import KeySet, distinct

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, VersionGone
-from lancewal_core.ids import Position, Region, TableVersion
 from lancewal_core.keys.conflicts import MERGED, NEXT, Conflicts, decode_conflicts, read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import MergedFrom, counting
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable, file_lost, files_of

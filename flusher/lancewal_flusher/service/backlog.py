@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.snapshot import read_flushes

@@ -12,7 +12,7 @@ from functools import partial
 from typing import assert_never
 
 from lancewal_core.errors import LancewalError, RegionConflict
-from lancewal_core.ids import Generation, Position, Region
+from lancewal_core.names.ids import Generation, Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of

@@ -29,7 +29,7 @@ from functools import partial
 from typing import assert_never
 
 from lancewal_core.errors import Corrupt, RegionConflict, or_raised
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import flush_from_logs

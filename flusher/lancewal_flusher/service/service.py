@@ -44,7 +44,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     Corrupt,
     FlusherPaused,
@@ -55,17 +54,18 @@ from lancewal_core.errors import (
     StoreUnavailable,
     TopicReplaced,
 )
-from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock, sleep_unless
 from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.silence import STORE, SilenceWatch
 from lancewal_core.process.start import Start
-from lancewal_core.process.status.board import LOOKED_AT_S, StatusBoard
 from lancewal_core.process.stop_signals import end_in_time, stop_signals
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
+from lancewal_core.status.board import LOOKED_AT_S, StatusBoard
 from lancewal_core.table.control import POLL_S, ControlReader, Service, until_text
 from lancewal_core.table.store_proof import check_way
 from lancewal_flusher.commit.send import Refused

@@ -10,10 +10,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Generation, Region
+from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.status.facts import Failure, PartitionFacts, TableFacts, Waiting
-from lancewal_core.process.status.report import (
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.status.facts import Failure, PartitionFacts, TableFacts, Waiting
+from lancewal_core.status.report import (
     Figures,
     MergeDone,
     TableStatus,
@@ -21,7 +22,6 @@ from lancewal_core.process.status.report import (
     problems_of,
     table_diagnosis,
 )
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until, until_text
 from lancewal_flusher.service.backlog import Backlog

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Literal, Protocol, Self
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 
 TIMEOUT_S = 60.0

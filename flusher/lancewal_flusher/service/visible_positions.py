@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.indexes import RegionIndexes

@@ -16,9 +16,9 @@ from typing import assert_never
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.ids import TableVersion
 from lancewal_core.keys.index import RowsOfKeys
 from lancewal_core.keys.live import live_rows, scan_fragment
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable, Table, fragment_live_rows

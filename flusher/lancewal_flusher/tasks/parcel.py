@@ -23,8 +23,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from itertools import accumulate
 from typing import Any
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, PlanStale
+from lancewal_core.names import paths
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ObjectStore, put_own
 

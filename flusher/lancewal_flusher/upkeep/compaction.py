@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from lancewal_core.errors import ObjectMissing, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, files_of, fragment_bytes
 from lancewal_flusher.commit.other_commits import send_compaction

@@ -33,7 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import ObjectCorrupt, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.table.checks import check_table

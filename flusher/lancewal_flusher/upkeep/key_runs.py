@@ -29,18 +29,18 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, FormatUnknown, VersionGone
-from lancewal_core.ids import TableVersion
 from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun
 from lancewal_core.keys.code import CodedKeys, code_keys, join_keys
 from lancewal_core.keys.index import covered_files, fragments_by_file
 from lancewal_core.keys.run import Entries, Regions, cut, encode_part, sorted_entries
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.names.words import is_word
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import put_own
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import Fragment, PinnedTable
-from lancewal_core.words import is_word
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.origins import Origins, origins_of
 from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys

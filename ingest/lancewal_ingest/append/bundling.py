@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectTooLarge, StoreUnavailable
-from lancewal_core.ids import LogId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.store.object_store import ObjectStore

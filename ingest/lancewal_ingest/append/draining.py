@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from lancewal_core.errors import PartitionCountChanged, Refresh, Retry
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_drain

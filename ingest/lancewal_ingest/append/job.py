@@ -28,7 +28,7 @@ from lancewal_core.errors import (
     DeadLetterRefused,
     LancewalError,
 )
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import Tasks
 from lancewal_core.wal.entry import Entry, RejectedOffset

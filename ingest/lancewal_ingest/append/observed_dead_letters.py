@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_ingest.append.job import DeadLetters
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
 

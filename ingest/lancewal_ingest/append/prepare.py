@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.errors import BadRecord, LancewalError, Misrouted
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.rows.region_key import RegionKeyCodec
 from lancewal_core.rows.row_range import RowRange
 from lancewal_core.rows.schema import OFFSET

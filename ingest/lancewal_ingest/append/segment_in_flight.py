@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import KafkaForbidden, LancewalError, Retry
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.wal.writer import Durable, FencedOut, Occupied, PutResult, Unsettled

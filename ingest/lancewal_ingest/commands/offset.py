@@ -28,7 +28,7 @@ from lancewal_core.cli.output import say, say_json
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lancewal_core.ids import Position, Region
+    from lancewal_core.names.ids import Position, Region
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.contract import Contract
     from lancewal_ingest.context import IngestContext
@@ -119,7 +119,7 @@ def reject(
 
     Example: lancewal offset reject orders-3-1841 --through 1850
     """
-    from lancewal_core.ids import Position
+    from lancewal_core.names.ids import Position
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
     from lancewal_ingest.operator.reject import Partition, reject

@@ -42,7 +42,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
 from lancewal_core.errors import Fenced, KafkaUnavailable, LancewalError, TopicTruncated, or_raised
-from lancewal_core.ids import Position, position_after
+from lancewal_core.names.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_ingest.event_table import IngestEvents

@@ -46,7 +46,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
 from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, LancewalError, TopicMissing
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.process.progress import step
 from lancewal_ingest.decode.operations import (
     CUT_HEADERS,

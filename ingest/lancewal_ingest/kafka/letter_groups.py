@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from lancewal_core.names.words import is_topic
 from lancewal_core.table.contract import MISROUTED, UNREADABLE
-from lancewal_core.words import is_topic
 from lancewal_ingest.decode.operations import KIND_HEADER, SOURCE_HEADER
 from lancewal_ingest.decode.outcomes import KINDS
 from lancewal_kafka.records import UNREADABLE_HEADERS, Records

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import LancewalError, RecordsUnreadable, TopicMissing
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_ingest.kafka.dead_letters import no_dead_letter_topic
 from lancewal_kafka.records import Records
 from lancewal_kafka.reread import OutOfRange, consumed, lone_consumer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from lancewal_core.errors import LancewalError, PartitionCountChanged, RetentionLost, TopicReplaced, TopicTruncated
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.drain import Drain
 from lancewal_kafka.records import Records

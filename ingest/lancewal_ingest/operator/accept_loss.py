@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.region.loss_record import LossRecord, read_losses, write_loss
 from lancewal_core.wal.entry import Entry

@@ -20,7 +20,7 @@ from typing import assert_never
 import pyarrow as pa
 
 from lancewal_core.errors import OwnershipLost, StoreUnavailable, or_raised
-from lancewal_core.ids import LogId, OwnerId, Position, Region
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied, Unsettled
 from lancewal_ingest.context import IngestContext

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lancewal_core.errors import InvalidInput, RecordsUnreadable
-from lancewal_core.ids import OwnerId, Position, Region, position_after
+from lancewal_core.names.ids import OwnerId, Position, Region, position_after
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.table.contract import UNREADABLE
 from lancewal_core.wal.entry import Entry, RejectedOffset

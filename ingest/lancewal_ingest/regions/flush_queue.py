@@ -24,7 +24,7 @@ from functools import partial
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry
-from lancewal_core.ids import Page, Region
+from lancewal_core.names.ids import Page, Region
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.flush import (
     TOGETHER_BYTES,

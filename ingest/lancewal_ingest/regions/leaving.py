@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.ids import Page, Region
+from lancewal_core.names.ids import Page, Region
 from lancewal_core.process.tasks import Task
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lancewal_core.ids import Generation, Position, Region, Sequence
+from lancewal_core.names.ids import Generation, Position, Region, Sequence
 from lancewal_core.wal.entry import Entry
 from lancewal_ingest.append.shared_rows import Part, own_rows_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_ingest.kafka.source import KafkaSource

@@ -52,7 +52,7 @@ from lancewal_core.errors import (
     TopicTruncated,
     or_raised,
 )
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import together
 from lancewal_core.region.end_region import end_generations, ended_at

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.pending import Pending

@@ -29,7 +29,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lancewal_core.errors import LancewalError, OwnershipLost
-from lancewal_core.ids import Generation, Region
+from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.failpoints import points
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.indexes import Decide, Swap

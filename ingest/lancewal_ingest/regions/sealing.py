@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
-from lancewal_core.ids import Page, Region
+from lancewal_core.names.ids import Page, Region
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.wal.writer import LogWriter

@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 
 UNLIMITED = math.inf
 

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-from lancewal_core import paths
 from lancewal_core.errors import RetentionLost
-from lancewal_core.ids import Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region, Sequence
 from lancewal_core.region.index import GenerationRecord, RegionIndex
 from lancewal_core.region.loss_record import LossRecord, read_losses
 from lancewal_core.region.opened_table import OpenedTable

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lancewal_core.errors import ActionNeeded, KafkaForbidden, KafkaUnavailable
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_ingest.kafka.source import DescribedTopic

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lancewal_core import paths
 from lancewal_core.errors import FormerGroup, LancewalError, OtherGroup
+from lancewal_core.names import paths
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.health import Problem
 from lancewal_core.process.tasks import Task, Tasks

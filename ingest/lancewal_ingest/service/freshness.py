@@ -24,7 +24,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_ingest.retention.horizon import Oldest
 
 _SHARE = 16

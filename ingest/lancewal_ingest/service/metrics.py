@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from prometheus_client.metrics import MetricWrapperBase
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
-from lancewal_core.process.status.facts import Failure
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.index import GenerationRecord
 from lancewal_core.rows.schema import TIMESTAMP
+from lancewal_core.status.facts import Failure
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore
 from lancewal_core.wal.entry import Entry, RejectedOffset

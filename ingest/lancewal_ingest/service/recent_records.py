@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from lancewal_core.process.status.facts import Rejections
+from lancewal_core.status.facts import Rejections
 from lancewal_core.wal.entry import Entry, RejectedOffset
 
 BUCKET_S = 60.0

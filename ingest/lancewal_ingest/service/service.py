@@ -34,18 +34,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lancewal_core import paths
 from lancewal_core.errors import FormerGroup, KafkaUnavailable, LancewalError, StoreUnavailable
-from lancewal_core.ids import OwnerId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import OwnerId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.silence import BROKER, STORE, SilenceWatch
 from lancewal_core.process.start import Start
-from lancewal_core.process.status.board import StatusBoard
 from lancewal_core.process.stop_signals import end_in_time, returned_in_time, stop_signals
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings
+from lancewal_core.status.board import StatusBoard
 from lancewal_core.table.checks import check_topics, topics_are_bound
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import ControlReader, ControlWatch, Service

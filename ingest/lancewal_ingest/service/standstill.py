@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 
 STANDS_S = 60.0
 """Longer than an ingest at work leaves a record undone."""

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
-from lancewal_core.ids import OwnerId, Position
+from lancewal_core.names.ids import OwnerId, Position
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, Waiting
-from lancewal_core.process.status.report import (
+from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, Waiting
+from lancewal_core.status.report import (
     Figures,
     TableStatus,
     partitions_of,

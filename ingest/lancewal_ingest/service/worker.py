@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted, RegionConflict
-from lancewal_core.ids import LogId, OwnerId, Position
+from lancewal_core.names.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point, points
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.bundling import Bundling

@@ -2,5 +2,5 @@
 
 ``options`` are those that they share, the table that these open, and what is said of every read on stderr.
 
-May import: forms, left_out, point, table, unmerged.
+May import: forms, point, table, unmerged.
 """

@@ -118,7 +118,7 @@ def names_of(columns: str) -> list[str] | None:
 
 
 def say_left_out(schema: pa.Schema) -> None:
-    from lancewal_reader.left_out import left_out_of
+    from lancewal_reader.unmerged.left_out import left_out_of
 
     left = left_out_of(schema)
     if left:

@@ -28,9 +28,9 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, PlanStale, RecordsGivenUp, TokenRejected, TokenTimeout
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.loss_record import read_losses

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from lancewal_core.errors import InvalidInput, MergedPositionUnknown, TableRestored, VersionGone
-from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import InForce
 from lancewal_reader.plan.at_receipt import plan_at

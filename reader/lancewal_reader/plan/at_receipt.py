@@ -50,7 +50,7 @@ from lancewal_core.errors import (
     TableRestored,
     VersionGone,
 )
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex

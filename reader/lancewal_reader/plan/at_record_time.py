@@ -19,9 +19,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core import paths
 from lancewal_core.errors import OutsideHistoryWindow, PlanStale
-from lancewal_core.ids import Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region, Sequence
 from lancewal_core.process.clock import utc_text
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex

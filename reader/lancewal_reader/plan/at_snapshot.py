@@ -10,7 +10,7 @@ A snapshot that is being made is none yet.  What a user has done to the branch s
 from __future__ import annotations
 
 from lancewal_core.errors import InvalidInput, SnapshotMissing
-from lancewal_core.ids import Generation, TableVersion
+from lancewal_core.names.ids import Generation, TableVersion
 from lancewal_core.table.snapshots import find_branch, snapshot_of, snapshots_there
 from lancewal_core.table.watermarks import InForce, Watermark
 from lancewal_reader.plan.strong import OnBranch, PlanContext, ReadPlan

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lancewal_core.errors import InvalidInput, PlanStale, VersionGone
-from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.process.clock import utc_text
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex

@@ -7,7 +7,7 @@ where a person had accepted a lower bound.
 from __future__ import annotations
 
 from lancewal_core.errors import InvalidInput, TableRestored, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import utc_text
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID

@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, MergedPositionUnknown, OutsideHistoryWindow, PlanStale, TableRestored
-from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.history import generations_behind
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, read_contract_version

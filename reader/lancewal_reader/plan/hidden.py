@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import PinnedTable

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from threading import Lock
 
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.protocol import PinnedTable
 
 

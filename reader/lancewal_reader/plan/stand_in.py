@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from lancewal_core.errors import MergedPositionUnknown, ObjectCorrupt, VersionGone
-from lancewal_core.ids import Position, Region, TableVersion
+from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.table.conflicts_ref import PROPERTY_SETTLED, ConflictsRef
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionUnreadable
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_READ_VERSION, InForce, Watermarks, watermarks_of

@@ -39,7 +39,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     ContractChanged,
     PlanRetriesExhausted,
@@ -47,7 +46,8 @@ from lancewal_core.errors import (
     Refresh,
     VersionGone,
 )
-from lancewal_core.ids import Generation, LogId, Position, Region, Sequence, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Position, Region, Sequence, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import check_reaches

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Position, TableVersion
+from lancewal_core.names.ids import Position, TableVersion
+from lancewal_core.names.words import FORM, is_word
 from lancewal_core.process.clock import utc_text
 from lancewal_core.store.json_object import WHOLE_MAX
-from lancewal_core.words import FORM, is_word
 from lancewal_reader.forms.given_numbers import whole_of
 from lancewal_reader.point.checked_text import PREFIX
 from lancewal_reader.point.receipt import Receipt

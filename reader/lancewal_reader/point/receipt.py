@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Position, Region, TableUuid, TableVersion
+from lancewal_core.names.ids import Position, Region, TableUuid, TableVersion
 from lancewal_core.store.json_object import JsonFault, JsonObject, region_named
 from lancewal_reader.point.checked_text import PREFIX
 from lancewal_reader.point.receipt_text import read_text, write_text

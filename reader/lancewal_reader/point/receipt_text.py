@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Mapping
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.names.words import is_word
 from lancewal_core.store.json_object import JsonFault, region_named
-from lancewal_core.words import is_word
 from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, checked, number, text, unchecked
 
 Parts = tuple[str, str, int, int, Mapping[Region, Position]]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Position, position_after
+from lancewal_core.names.ids import Position, position_after
 from lancewal_core.store.json_object import WHOLE_MAX, is_whole
 from lancewal_reader.point.checked_text import PREFIX, RECEIPT, TOKEN, Bytes, checked, number, text, unchecked
 from lancewal_reader.point.receipt import Receipt

@@ -7,5 +7,5 @@ rows without an index are kept, the unmerged rows by ``distance`` (of floats) or
 rows of both sides are ``ranked`` by their scores.  ``hybrid`` is what is called: one of them, or both and one ranking of the
 two.
 
-May import: filter, forms, plan, point, reads, rows, scan, search.texts, unmerged.
+May import: forms, plan, point, reading, search.texts, unmerged.
 """

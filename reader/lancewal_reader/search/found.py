@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lancewal_reader.forms.pandas_frames import Dtypes
 from lancewal_reader.point.receipt import Receipt, receipt_of
-from lancewal_reader.rows import to_pandas, to_polars
+from lancewal_reader.reading.rows import to_pandas, to_polars
 
 if TYPE_CHECKING:
     import pandas

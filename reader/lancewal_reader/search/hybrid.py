@@ -21,7 +21,7 @@ from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import text_indexes
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan
-from lancewal_reader.reads import Reads, Wanted
+from lancewal_reader.reading.reads import Reads, Wanted
 from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.options import RRF, Rerank, Sought

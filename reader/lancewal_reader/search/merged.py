@@ -22,7 +22,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, key_file
-from lancewal_reader.scan import batch_rows
+from lancewal_reader.reading.scan import batch_rows
 from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD, farthest
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_core.table.lance.pinned import LancePinnedTable
-from lancewal_reader.filter import filter_rows
 from lancewal_reader.plan.strong import ReadPlan
-from lancewal_reader.reads import Wanted
-from lancewal_reader.scan import loaded_columns
+from lancewal_reader.reading.filter import filter_rows
+from lancewal_reader.reading.reads import Wanted
+from lancewal_reader.reading.scan import loaded_columns
 from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.merged import Unindexed, UnindexedVectors
 from lancewal_reader.search.texts.indexed_texts import mask_of, row_ids

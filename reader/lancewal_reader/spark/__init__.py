@@ -4,5 +4,5 @@
 of unmerged rows (``shared_keys``).  ``plain_errors`` says what went wrong in one line.  Programs call
 ``session_reads``; ``installed`` says what of Spark is missing.
 
-May import: filter, forms, left_out, lookup, plan, point, reads, scan, unmerged.
+May import: forms, plan, point, reading, unmerged.
 """

@@ -15,8 +15,8 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import duration_s
 from lancewal_core.store.address import table_address
 from lancewal_core.table.lance.base_paths import BasePaths
-from lancewal_reader.left_out import OnConflict
 from lancewal_reader.point.read_options import TIMEOUT_S, ReadOptions, read_options
+from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
 OPTIONS: dict[str, str] = {

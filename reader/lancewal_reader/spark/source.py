@@ -37,8 +37,6 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.executor import storage_options
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import Contract
-from lancewal_reader.filter import check_filter
-from lancewal_reader.left_out import LeftOut, check_waiting, left_out_of_snapshot
 from lancewal_reader.plan.at_least import Goal, plan_at_least
 from lancewal_reader.plan.at_point import order_not_told, plan_at_point
 from lancewal_reader.plan.strong import (
@@ -49,12 +47,14 @@ from lancewal_reader.plan.strong import (
     plan_strong,
 )
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt
-from lancewal_reader.reads import check_readable
-from lancewal_reader.scan import row_bytes
+from lancewal_reader.reading.filter import check_filter
+from lancewal_reader.reading.reads import check_readable
+from lancewal_reader.reading.scan import row_bytes
 from lancewal_reader.spark.options import SparkOptions, parse_options
 from lancewal_reader.spark.plain_errors import plain_errors
 from lancewal_reader.spark.task import BaseTask, CountTask, DeltaTask, PinnedPlan, Task, count_task, run_task
 from lancewal_reader.spark.types import check_user_schema, spark_schema, target_schema, to_target
+from lancewal_reader.unmerged.left_out import LeftOut, check_waiting, left_out_of_snapshot
 from lancewal_reader.unmerged.load import folding_of
 from lancewal_reader.unmerged.portions import records_of
 

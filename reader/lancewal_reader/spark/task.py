@@ -30,12 +30,12 @@ from lancewal_core.settings.executor import start_worker, storage_options
 from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.protocol import PinnedTable
-from lancewal_reader.left_out import LeftOut, OnConflict
-from lancewal_reader.lookup import KeyLookup, count_plan
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
-from lancewal_reader.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
+from lancewal_reader.reading.lookup import KeyLookup, count_plan
+from lancewal_reader.reading.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
 from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.left_out import LeftOut, OnConflict
 from lancewal_reader.unmerged.load import DeltaContext, folding_of, load
 from lancewal_reader.unmerged.loaded import Loaded, LoadedCache
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX

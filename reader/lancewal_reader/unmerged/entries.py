@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.errors import PlanStale
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.row_range import RowRange, slices

@@ -16,7 +16,7 @@ from threading import Lock
 import pyarrow as pa
 
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
-from lancewal_core.ids import Generation, Region
+from lancewal_core.names.ids import Generation, Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush, read_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable

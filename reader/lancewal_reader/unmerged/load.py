@@ -17,7 +17,7 @@ from functools import partial
 import pyarrow as pa
 
 from lancewal_core.errors import Corrupt, ObjectMissing, PlanStale
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, divide, extend, fold_onto, side_by_side
 from lancewal_core.rows.key_set import KeySet
@@ -26,13 +26,13 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import Contract
 from lancewal_core.wal.segment_cache import SegmentCache
-from lancewal_reader.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
 from lancewal_reader.python_collector import many_objects_made
 from lancewal_reader.unmerged.entries import few_slices, reduced, remembered
 from lancewal_reader.unmerged.flushed import SnapshotCache, read_flushed, repaired
+from lancewal_reader.unmerged.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.unmerged.loaded import Begun, Loaded, LoadedCache
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
 

@@ -17,7 +17,7 @@ from threading import Lock
 
 import pyarrow as pa
 
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows

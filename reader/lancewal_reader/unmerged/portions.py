@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 from lancewal_core.errors import InvalidInput, TooManyUnmerged
-from lancewal_core.ids import Generation, Region
+from lancewal_core.names.ids import Generation, Region
 from lancewal_core.store.json_object import is_whole
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import RegionDelta, Source

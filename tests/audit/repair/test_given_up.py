@@ -11,9 +11,9 @@ import pytest
 
 from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
-from lancewal_core import paths
 from lancewal_core.errors import RecordsGivenUp
-from lancewal_core.ids import Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Sequence
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table

@@ -10,7 +10,6 @@ import pytest
 
 from lancewal_audit.repair.log_survey import LogSurvey, Piece, survey_logs
 from lancewal_audit.repair.segment import plan_segment, repair_segment
-from lancewal_core import paths
 from lancewal_core.errors import (
     InvalidInput,
     ObjectCorrupt,
@@ -19,7 +18,8 @@ from lancewal_core.errors import (
     RetentionLost,
     TopicUnsuitable,
 )
-from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.rows.record_times import RecordTimes

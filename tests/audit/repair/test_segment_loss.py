@@ -12,7 +12,6 @@ import pytest
 from lancewal_audit.repair.log_survey import survey_logs
 from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
-from lancewal_core import paths
 from lancewal_core.errors import (
     LancewalError,
     PlanRetriesExhausted,
@@ -20,7 +19,8 @@ from lancewal_core.errors import (
     RetentionLost,
     TopicUnsuitable,
 )
-from lancewal_core.ids import LogId, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Region
 from lancewal_core.region.loss_record import read_losses
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_kafka.records import Records

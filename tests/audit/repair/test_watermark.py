@@ -14,9 +14,9 @@ import pytest
 
 import lancewal_flusher.merge.merge
 from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
-from lancewal_core import paths
 from lancewal_core.errors import MergedPositionUnknown, RepairRefused, TableRestored
-from lancewal_core.ids import Position, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import FailpointError
 from lancewal_core.table.watermarks import Watermarks

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lancewal_audit.verify.report import report_text
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.wal.bundle import Bundle, decode_bundle, encode_bundle
 from tests.audit.verify.records.test_wal import verify
 from tests.support.pipeline import Pipeline

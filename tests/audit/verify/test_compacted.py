@@ -16,7 +16,7 @@ from lancewal_audit.verify.records.topic import _without_lost
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.scope import Scope
 from lancewal_audit.verify.verification import Asked, verify_table
-from lancewal_core.ids import Position, Region
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings

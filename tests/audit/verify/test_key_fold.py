@@ -10,7 +10,7 @@ import pytest
 
 from lancewal_audit.verify.key_fold import KeyState, Record, apply, plain_rows, same, stored
 from lancewal_audit.verify.records.eras import Eras
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import Column, Contract
 

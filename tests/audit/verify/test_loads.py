@@ -20,8 +20,8 @@ from lancewal_core.rows.schema import Op
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
-from lancewal_flusher.load.whole import load_files
 from lancewal_flusher.upkeep.expiry import Expired, Oldest, expire_next
+from lancewal_tables.load.whole import load_files
 from tests.support.flusher_tables import COLUMNS, FlusherTable, Operation, delete, patch, upserts
 from tests.support.scripted import ManualClock
 

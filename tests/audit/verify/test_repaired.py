@@ -9,8 +9,8 @@ import pytest
 
 from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
-from lancewal_core import paths
-from lancewal_core.ids import Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Sequence
 from lancewal_core.region.index import State
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.regions.flush_queue import FlushQueue

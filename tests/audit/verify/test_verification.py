@@ -24,7 +24,7 @@ from lancewal_audit.verify.report import Finding, Report, report_text
 from lancewal_audit.verify.verification import Asked, verify_table
 from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import ActionNeeded
-from lancewal_core.paths import parse_wal_segment
+from lancewal_core.names.paths import parse_wal_segment
 from lancewal_core.store.place import place_of
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment, encode_segment

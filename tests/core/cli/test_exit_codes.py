@@ -10,9 +10,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.cli.program import run
 from lancewal_core.errors import InvalidSettings, ObjectCorrupt, OwnershipLost, PlanStale, StartAgain, StoreUnavailable
+from lancewal_core.names import paths
 from lancewal_core.settings import load
 from lancewal_core.store.obstore import open_store
 from tests.core.cli.test_groups import ALONE

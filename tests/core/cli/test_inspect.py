@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.cli import program as cli
 from lancewal_core.cli.inspect import as_json, as_text, place
 from lancewal_core.cli.stored_object import inspect_object, inspect_region
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Page, Position, TableVersion
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Page, Position, TableVersion
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock, utc_text
 from lancewal_core.store.obstore import open_store
 from lancewal_demo.stack import S3Server

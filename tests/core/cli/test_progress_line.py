@@ -21,7 +21,7 @@ import pytest
 from lancewal_core.cli import progress_line
 from lancewal_core.cli.progress_line import ProgressLine
 from lancewal_core.errors import KafkaUnavailable
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.progress import listen, step
 from lancewal_kafka.reread import consumed, lone_consumer

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, StoreInconsistent
 from lancewal_core.keys.catalog import EMPTY, KeyCatalogs
+from lancewal_core.names import paths
 from lancewal_core.process.clock import SystemClock
 from tests.twins.memory_store import MemoryStore
 

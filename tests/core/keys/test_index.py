@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 from lance.fragment import LanceFragment
 
-from lancewal_core import paths
 from lancewal_core.keys import index as key_index
 from lancewal_core.keys import parts as parts_module
 from lancewal_core.keys.catalog import KeyCatalogs, catalog_family
 from lancewal_core.keys.index import KeyIndex, KeyRows
 from lancewal_core.keys.parts import MappedParts, PartSource
 from lancewal_core.keys.run import Entries, decode_part
+from lancewal_core.names import paths
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import Stored

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.ids import Position, Region, TopicId
 from lancewal_core.keys.origin import NOT_KNOWN, MergedFrom, RegionList, counting, meeting
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.table.contract import Column, Contract
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing, PlanStale, StoreUnavailable
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region import flush, generation_entries
 from lancewal_core.region.flush import flush_from_logs, flush_generation, flush_generations, rebuild_snapshot
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import StoreInconsistent
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.history import check_reaches, pages_of
 from lancewal_core.region.index import RegionIndex, encode_history

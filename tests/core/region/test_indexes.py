@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, StoreInconsistent, StoreUnavailable
-from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import index as index_module
 from lancewal_core.region import indexes as indexes_module

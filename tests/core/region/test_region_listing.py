@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core import paths
-from lancewal_core.ids import Generation, Position, Region, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Position, Region, TopicId
 from lancewal_core.region.region_listing import list_regions
 from lancewal_core.store.object_store import ANSWER_OBJECTS
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, StoreUnavailable
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush, read_snapshot
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.opened_table import OpenedTable

@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.cli.stored_object import inspect_object
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, ObjectTooLarge
-from lancewal_core.ids import Generation, LogId, Making, OwnerId, Position, Sequence, TableVersion
 from lancewal_core.keys import conflicts
 from lancewal_core.keys.catalog import KeyCatalogs
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Making, OwnerId, Position, Sequence, TableVersion
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region import indexes as regions
 from lancewal_core.region import snapshot

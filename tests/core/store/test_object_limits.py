@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.contract import PARTITIONS_MAX
 from lancewal_core.table.drain import begin, read_drain

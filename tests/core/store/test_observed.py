@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.ids import LogId, TableVersion
-from lancewal_core.ids import Sequence as Number
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, TableVersion
+from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store import observed
 from lancewal_core.store.object_kinds import KINDS

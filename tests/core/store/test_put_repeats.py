@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from lancewal_core import paths
-from lancewal_core.ids import LogId, Page, Sequence, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Page, Sequence, TopicId
 from lancewal_core.store.object_store import ObjectStore, PutUnknown
 from lancewal_core.store.obstore import open_store
 

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from lancewal_core.errors import StoreInconsistent, StoreUnavailable
-from lancewal_core.paths import inverted_version
+from lancewal_core.names.paths import inverted_version
 from lancewal_core.store.versioned import Declined, Family, Swapped, Version, newest_version, swap
 from tests.support.scripted import ManualClock, ScriptedStore
 from tests.twins.faults import ListFault, PutFault, RandomFaults, Rates

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, InvalidSchema, NotALancewalTable, ObjectCorrupt
-from lancewal_core.ids import Making, Region, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Making, Region, TopicId
 from lancewal_core.table.contract import (
     Column,
     Contract,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.cli import program as cli
 from lancewal_core.errors import FormatUnknown, ObjectCorrupt, StoreUnavailable
+from lancewal_core.names import paths
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table.contract import Column, Contract, encode_contract
 from lancewal_core.table.control import (

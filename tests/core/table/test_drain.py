@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, ObjectCorrupt, PartitionCountChanged
-from lancewal_core.ids import Position
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.contract import Contract, encode_contract
 from lancewal_core.table.drain import Drain, begin, check_open, close, drained_since, encode_drain, note_new, read_drain

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lancewal_core.errors import ContractChanged, FormerGroup, OtherGroup
-from lancewal_core.ids import Making
+from lancewal_core.names.ids import Making
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, contract_family, encode_contract, read_contract

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, MergedPositionUnknown, ObjectCorrupt, TableReplaced, TableRestored
-from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import Committed, TableCommit, TransactionInfo
 from lancewal_core.table.watermarks import (

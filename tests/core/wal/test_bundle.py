@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, InvalidInput, ObjectCorrupt
-from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectInfo
 from lancewal_core.wal.bundle import SEGMENTS_MAX, Bundle, Copy, decode_bundle, encode_bundle

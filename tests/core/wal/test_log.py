@@ -12,9 +12,9 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing, StoreUnavailable
-from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.schema import OFFSET, RowSchema
 from lancewal_core.store.object_store import ObjectStore, PutOutcome

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core import paths
-from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_core.wal.tail import LogTail
 from lancewal_core.wal.writer import Durable, LogWriter

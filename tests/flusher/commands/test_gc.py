@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from lancewal_core import paths
 from lancewal_core.cli import program as cli
 from lancewal_core.errors import FlusherPaused
-from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, TopicId
-from lancewal_core.ids import Sequence as SequenceNumber
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, TopicId
+from lancewal_core.names.ids import Sequence as SequenceNumber
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
 from lancewal_core.table.control import Service, pause

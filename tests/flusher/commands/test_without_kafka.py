@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from lancewal_flusher.status.of_kafka import NO_BROKERS
+from lancewal_tables.status.of_kafka import NO_BROKERS
 from tests.flusher.service.test_service import tree
 from tests.support.flusher_tables import FlusherTable, upserts
 

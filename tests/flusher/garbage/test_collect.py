@@ -17,7 +17,6 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     ContractMismatch,
     MergedPositionUnknown,
@@ -28,9 +27,10 @@ from lancewal_core.errors import (
     StoreUnavailable,
     TableRestored,
 )
-from lancewal_core.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.keys.catalog import KeyCatalogs, KeyPart, KeyRun
 from lancewal_core.keys.index import KeyIndex
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import KnownPages, generations_behind

@@ -11,8 +11,8 @@ import lance
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt
-from lancewal_core.ids import TableVersion
-from lancewal_core.paths import parse_table_version
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.names.paths import parse_table_version
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import Watermarks

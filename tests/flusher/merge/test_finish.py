@@ -10,9 +10,9 @@ from typing import Any
 import lance
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import MergeUnproven, ObjectMissing, StoreUnavailable
-from lancewal_core.ids import TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import FailpointError
 from lancewal_core.region.indexes import RegionIndexes

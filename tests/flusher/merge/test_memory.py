@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import InvalidSettings
-from lancewal_core.ids import Generation, Region, TopicId
+from lancewal_core.names.ids import Generation, Region, TopicId
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
 from lancewal_flusher.merge.plan import MergeLimits, RegionMerge, combined_regions, memory_bytes, within_memory

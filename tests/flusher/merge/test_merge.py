@@ -643,8 +643,8 @@ def test_watermarks_that_were_cleaned_up_stop(filled: FlusherTable) -> None:
     assert isinstance(merge_next(filled.context(), OPEN_ROWS), Merged)
     filled.user_append(1, [100], in_model=True)
     for version in filled.recorded():
-        from lancewal_core import paths
-        from lancewal_core.ids import TableVersion
+        from lancewal_core.names import paths
+        from lancewal_core.names.ids import TableVersion
 
         filled.store.delete([paths.merge_record(TableVersion(version))])
     filled.clean_up()
@@ -670,8 +670,8 @@ def test_clean_ups_between_rounds_never_open_a_gap(table: FlusherTable) -> None:
 def test_an_index_that_is_lost_stops(filled: FlusherTable) -> None:
     import shutil
 
-    from lancewal_core import paths
     from lancewal_core.errors import StoreInconsistent
+    from lancewal_core.names import paths
 
     shutil.rmtree(Path(filled.uri) / paths.pages_prefix())
     assert (

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, RegionConflict
+from lancewal_core.names import paths
 from lancewal_core.process.failpoints import point
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.table.contract import encode_contract

@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.restored import Choice, plan_restored, repair_restored
 from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
-from lancewal_core import paths
 from lancewal_core.errors import (
     Corrupt,
     InvalidInput,
@@ -33,23 +32,20 @@ from lancewal_core.errors import (
     RegionConflict,
     VersionGone,
 )
-from lancewal_core.ids import Position, Region, TableVersion, TopicId
 from lancewal_core.keys.conflicts import Conflicts, decode_conflicts, encode_conflicts, read_conflicts
 from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region, TableVersion, TopicId
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
-from lancewal_flusher.commands.conflict import app
-from lancewal_flusher.commands.status import status_text
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.flushes import KnownFlushes
 from lancewal_flusher.garbage.kinds import orphans
-from lancewal_flusher.load.files import find_files
-from lancewal_flusher.load.whole import LoadAsked, load
 from lancewal_flusher.merge import set_aside as set_aside_module
 from lancewal_flusher.merge import settle as settle_module
 from lancewal_flusher.merge.changes import run_tasks
@@ -58,15 +54,19 @@ from lancewal_flusher.merge.merge import Merged, NothingToMerge, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.region_input import RegionInput, to_be_written
 from lancewal_flusher.merge.settle import settle
-from lancewal_flusher.status.status import table_status
 from lancewal_flusher.upkeep.compaction import FileSizes, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
-from lancewal_reader.left_out import left_out_of
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import BaseTask, DeltaTask, Task, run_task
 from lancewal_reader.table import open_table
+from lancewal_reader.unmerged.left_out import left_out_of
+from lancewal_tables.commands.conflict import app
+from lancewal_tables.commands.status import status_text
+from lancewal_tables.load.files import find_files
+from lancewal_tables.load.whole import LoadAsked, load
+from lancewal_tables.status.status import table_status
 from tests.support.conflict_model import ConflictModel
 from tests.support.flusher_tables import (
     COMBINE,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidSettings, ObjectMissing
+from lancewal_core.names import paths
 from lancewal_core.process import failpoints
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import FailpointError

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
+from lancewal_core.names.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionResult

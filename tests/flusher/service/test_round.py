@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lancewal_core.errors import ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Region
-from lancewal_core.paths import wal_prefix
+from lancewal_core.names.ids import Region
+from lancewal_core.names.paths import wal_prefix
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import generation_entries
 from lancewal_core.region.flush import rebuild_snapshot

@@ -36,8 +36,8 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
-from lancewal_core.paths import control_version, wal_prefix
+from lancewal_core.names.ids import Generation, Position, Region, TableVersion, TopicId
+from lancewal_core.names.paths import control_version, wal_prefix
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import Pace

@@ -11,14 +11,13 @@ import pytest
 from confluent_kafka import Producer
 
 from lancewal_core.errors import KafkaUnavailable, LancewalError, StoreUnavailable
-from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.define.create import create_table
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.service import visibility
 from lancewal_flusher.service.metrics import FlusherMetrics
@@ -26,6 +25,7 @@ from lancewal_flusher.service.visibility import TIMEOUT_S, Failure, Visibility
 from lancewal_flusher.service.visible_positions import INDEX_S, VisiblePositions
 from lancewal_ingest.kafka.source import Polled
 from lancewal_ingest.regions.policy import SealPolicy
+from lancewal_tables.define.create import create_table
 from tests.core.wal.test_log import NORTH as NORTH_OF_LOG
 from tests.core.wal.test_log import SOUTH as SOUTH_OF_LOG
 from tests.core.wal.test_tail import Written

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import PlanStale, StoreUnavailable
+from lancewal_core.names import paths
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.obstore import open_store

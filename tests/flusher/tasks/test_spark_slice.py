@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lancewal_core.ids import TableVersion
 from lancewal_core.keys.index import RowsOfKeys
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import RewriteBounds
 from lancewal_flusher.tasks.merge_task import Candidates, FragmentTask, Scan

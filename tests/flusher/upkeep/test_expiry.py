@@ -18,7 +18,7 @@ import pytest
 
 from lancewal_core.cli import program as cli
 from lancewal_core.errors import ContractMismatch, InvalidInput, InvalidSchema, InvalidSettings, ObjectCorrupt
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.rows.schema import Op
 from lancewal_core.rows.ttl import Ttl
@@ -30,16 +30,16 @@ from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, TableCommit
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commands.gc import summary_text
-from lancewal_flusher.commands.table import app as table_app
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, check_contract
-from lancewal_flusher.define.alter import alter_terms
 from lancewal_flusher.garbage.collect_all import look
 from lancewal_flusher.service import service
 from lancewal_flusher.service.backlog import BacklogReader
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.turns import Turn
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
+from lancewal_tables.commands.table import app as table_app
+from lancewal_tables.define.alter import alter_terms
 from tests.flusher.service.test_service import samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import COMBINE, FlusherTable, Operation, ScriptedTable, delete
 from tests.support.scripted import ManualClock

@@ -18,7 +18,7 @@ import pytest
 from lance.indices import IndexConfig
 
 from lancewal_core.errors import RewriteFailed
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitLost, Committed, TableCommit
 from lancewal_flusher.upkeep.index_plan import IndexLimits

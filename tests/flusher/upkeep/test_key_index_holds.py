@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from lancewal_core import paths
 from lancewal_core.errors import ContractMismatch, LancewalError
 from lancewal_core.keys.catalog import KeyCatalogs, KeyPart, catalog_family
 from lancewal_core.keys.code import CodedKeys, code_keys
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
 from lancewal_core.keys.run import Entries, encode_part
+from lancewal_core.names import paths
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.row_text import row_texts
 from lancewal_core.store.object_store import put_once

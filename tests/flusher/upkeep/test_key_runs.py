@@ -10,8 +10,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun, catalog_family
+from lancewal_core.names import paths
 from lancewal_core.process.failpoints import FailpointError, configure
 from lancewal_core.store.versioned import newest_version
 from lancewal_core.table.lance import row_files

@@ -8,8 +8,8 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
-from lancewal_core.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import Task
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.wal.bundle import Bundle, decode_bundle

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from lancewal_core.errors import BadRecord, Misrouted
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.policy import POLICIES, Policy
 from lancewal_core.rows.region_key import encode_region_key

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import Misrouted, PartitionCountChanged
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import why_misrouted
 from lancewal_core.table.contract import Column, Contract

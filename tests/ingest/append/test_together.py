@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lancewal_core.ids import Generation, Position, Region, Sequence, TopicId
+from lancewal_core.names.ids import Generation, Position, Region, Sequence, TopicId
 from lancewal_core.rows.murmur2 import partitions_of
 from lancewal_core.rows.policy import Policy
 from lancewal_core.rows.region_key import RegionKeyCodec

@@ -20,7 +20,7 @@ from lancewal_core.errors import (
     TopicMissing,
     TopicTruncated,
 )
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_ingest.kafka.consumer import ConfluentSource

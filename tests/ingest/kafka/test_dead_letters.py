@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from lancewal_core.errors import DeadLetterRefused, KafkaUnavailable, TopicMissing
-from lancewal_core.ids import Region, TopicId
+from lancewal_core.names.ids import Region, TopicId
 from lancewal_core.rows.schema import Op
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports

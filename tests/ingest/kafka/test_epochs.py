@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_ingest.kafka.source import Offsets
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, RecordsUnreadable, TopicMissing
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_ingest.commands.dead_letter import letters_json, letters_text, moment_ms
 from lancewal_ingest.kafka import letter_reader
 from lancewal_ingest.kafka.letter_groups import FURTHER, GROUPS_MAX, LetterGroups

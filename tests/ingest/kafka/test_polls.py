@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Message, TopicPartition
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from tests.support.scripted import ManualClock
 

@@ -13,16 +13,16 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from typer.testing import CliRunner
 
 from lancewal_core.errors import RecordsUnreadable
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.define.create import create_table
 from lancewal_ingest.commands.offset import app
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_kafka.reread import read_records
 from lancewal_reader.table import open_table
+from lancewal_tables.define.create import create_table
 from tests.ingest.kafka.test_consumer import make_topic, produce, started
 from tests.ingest.kafka.test_dead_letters import read as read_letters
 from tests.ingest.service.test_service import get, metric, serving, settings_tree, until

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import InvalidInput, KafkaBehind, RecordsGivenUp, TokenTimeout, TopicTruncated
-from lancewal_core.ids import LogId, OwnerId, Position
+from lancewal_core.names.ids import LogId, OwnerId, Position
 from lancewal_core.region.loss_record import LossRecord, read_losses, replaced_below, write_loss
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext

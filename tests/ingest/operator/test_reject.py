@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, PartitionCountChanged, RecordsUnreadable
-from lancewal_core.ids import OwnerId, Position, Region
+from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key

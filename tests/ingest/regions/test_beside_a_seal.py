@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import LancewalError, StoreUnavailable
-from lancewal_core.ids import Position, Region
-from lancewal_core.ids import Sequence as Number
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.region.indexes import Decide, RegionIndexes, Swap
 from lancewal_core.wal.log_end import end_log

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import KafkaUnavailable, ObjectCorrupt
-from lancewal_core.ids import LogId, Page, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Page, Position, Region, Sequence
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.region import flush, generation_entries

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import StoreUnavailable
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_ingest.regions import sealing
 from lancewal_ingest.regions.seal import Fixed
 from tests.support.pipeline import Pipeline

@@ -15,14 +15,13 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lancewal_core.errors import KafkaForbidden, KafkaUnavailable, TopicMissing
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store
 from lancewal_core.table import control
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.define.create import create_table
 from lancewal_ingest.kafka.source import Polled, check_topic
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.retention.horizon import AdmissionPolicy, Oldest, RetentionFacts
@@ -33,6 +32,7 @@ from lancewal_kafka.reread import lone_consumer
 from lancewal_kafka.retention import CONFIG_S, KafkaRetention
 from lancewal_kafka.topic import TopicConfig, TopicFacts
 from lancewal_kafka.unpacking import StoredBatches
+from lancewal_tables.define.create import create_table
 from tests.ingest.service.test_service import get, metric, program, serving, settings_tree, until
 from tests.ingest.service.test_worker import AtOnce, Place
 from tests.support.scripted import ManualClock

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import BadRecord, KafkaUnavailable
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_kafka.retention import Compaction

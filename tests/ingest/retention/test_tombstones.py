@@ -8,8 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State
 from lancewal_core.region.loss_record import LossRecord, write_loss

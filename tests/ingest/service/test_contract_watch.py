@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import FormerGroup, OtherGroup, TopicMissing
+from lancewal_core.names import paths
 from lancewal_core.process.tasks import Task
 from lancewal_core.store.object_store import Stored
 from lancewal_core.table.contract import Contract, encode_contract

@@ -13,7 +13,6 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     Corrupt,
     FormatUnknown,
@@ -24,7 +23,8 @@ from lancewal_core.errors import (
     OwnershipLost,
     StoreInconsistent,
 )
-from lancewal_core.ids import Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Sequence
 from lancewal_core.process.health import Problem
 from lancewal_core.region import indexes as regions
 from lancewal_ingest.service.probes import Shown, problems

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_ingest.retention.horizon import Oldest
 from lancewal_ingest.service.freshness import Freshness, Progress
 

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import BadRecord
-from lancewal_core.ids import Position
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position
 from lancewal_core.rows.column_types import parse_type
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key

@@ -43,7 +43,7 @@ from lancewal_core.errors import (
     TopicMissing,
     TopicReplaced,
 )
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Health, HealthServer, Problem
@@ -62,8 +62,6 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.define.alter import alter_terms
-from lancewal_flusher.define.create import create_table
 from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD
 from lancewal_ingest.regions.open import open_regions
@@ -72,13 +70,15 @@ from lancewal_ingest.service import contract_watch, service
 from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.service import Running, serve
+from lancewal_tables.define.alter import alter_terms
+from lancewal_tables.define.create import create_table
 from tests.support.retention import delete_records
 from tests.support.scrapes import not_shown
 from tests.support.topics import delete_topic, make_topics
 
 TIMESTAMP_TYPE = next(f.type for f in SYSTEM_FIELDS if f.name == TIMESTAMP)
 DEADLINE_S = 240.0
-PACKAGES = ("core", "kafka", "ingest", "flusher", "reader", "demo")
+PACKAGES = ("api", "core", "kafka", "ingest", "flusher", "reader", "tables", "demo")
 ROOT = Path(__file__).resolve().parents[3]
 
 

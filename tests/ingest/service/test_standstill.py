@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.settings.load import Settings
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.define.create import create_table
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.service import standstill
 from lancewal_ingest.service.standstill import STANDS_S, Standstill
+from lancewal_tables.define.create import create_table
 from tests.ingest.service.test_service import get, make_topic, metric, produce, serving, settings_tree, until
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from lancewal_core.ids import Generation, OwnerId, Position, Sequence
+from lancewal_core.names.ids import Generation, OwnerId, Position, Sequence
 from lancewal_core.table.contract import Column, Contract
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.service.recent_records import RecentRecords

@@ -17,11 +17,10 @@ from confluent_kafka import Consumer, Producer
 from typer.testing import CliRunner
 
 from lancewal_core.errors import InvalidSettings, KafkaForbidden, TopicUnsuitable
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import load_settings
 from lancewal_demo.stack import KafkaBroker
-from lancewal_flusher.define.create import create_table
 from lancewal_ingest.commands.offset import app
 from lancewal_ingest.service.batch_check import BatchCheck, UnboundedBatches
 from lancewal_kafka.clients import (
@@ -32,6 +31,7 @@ from lancewal_kafka.clients import (
 )
 from lancewal_kafka.reread import read_records
 from lancewal_kafka.unpacking import StoredBatches
+from lancewal_tables.define.create import create_table
 from tests.ingest.service.test_service import serving, settings_tree, until
 from tests.support.topics import make_topics
 

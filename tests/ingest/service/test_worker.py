@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     ActionNeeded,
     DeadLetterRefused,
@@ -22,9 +21,10 @@ from lancewal_core.errors import (
     StoreInconsistent,
     TopicTruncated,
 )
-from lancewal_core.ids import OwnerId, Position, Region
-from lancewal_core.ids import Sequence as Number
-from lancewal_core.paths import flushes_prefix
+from lancewal_core.names import paths
+from lancewal_core.names.ids import OwnerId, Position, Region
+from lancewal_core.names.ids import Sequence as Number
+from lancewal_core.names.paths import flushes_prefix
 from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.index import GenerationRecord, State

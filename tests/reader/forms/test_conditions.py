@@ -21,9 +21,9 @@ import pytest
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.table.lance.errors import reading
-from lancewal_reader.filter import check_filter, filter_rows
 from lancewal_reader.forms.conditions import for_lance
 from lancewal_reader.forms.expressions import sql_of
+from lancewal_reader.reading.filter import check_filter, filter_rows
 
 _FARE = pa.decimal128(10, 2)
 _DAY = date(2026, 1, 2)
@@ -383,7 +383,7 @@ def test_the_largest_filters_that_pass_do_not_end_the_process() -> None:
     code = (
         "import sys, pyarrow as pa\n"
         "from lancewal_core.errors import InvalidInput\n"
-        "from lancewal_reader.filter import check_filter, filter_rows\n"
+        "from lancewal_reader.reading.filter import check_filter, filter_rows\n"
         "rows = pa.table({'n': [1], 'text': ['a'], 'ok': [True]})\n"
         "for filter in sys.stdin.read().split('\\n'):\n"
         "    filter_rows(rows, check_filter(rows.schema, filter), ['n'])\n"

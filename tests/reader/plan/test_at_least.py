@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, PlanRetriesExhausted, TokenRejected, TokenTimeout
-from lancewal_core.ids import Position
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.policy import Policy

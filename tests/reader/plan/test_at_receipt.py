@@ -12,21 +12,21 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, TokenTimeout, VersionGone
-from lancewal_core.ids import Position, TableUuid, TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, TableUuid, TableVersion
 from lancewal_core.region.index import State
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_reader import reads as reads_module
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import ReadPlan, SnapshotRef
 from lancewal_reader.point.at import At
 from lancewal_reader.point.receipt import Receipt, receipt_of
-from lancewal_reader.scan import scan_plan
+from lancewal_reader.reading import reads as reads_module
+from lancewal_reader.reading.scan import scan_plan
 from lancewal_reader.table import Table, open_table
 from tests.support.indexes import newest_index
 from tests.support.pipeline import EVERY_TYPE, SMALL, Pipeline, by_key

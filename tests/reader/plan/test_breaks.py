@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.table.contract import Column, Contract
 from lancewal_reader.plan.breaks import spans_a_change
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lancewal_core.ids import Position, Region, TableVersion, TopicId
+from lancewal_core.names.ids import Position, Region, TableVersion, TopicId
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import NOTHING_MERGED

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.region.index import GenerationRecord, State
 from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import Walk

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Sequence
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable

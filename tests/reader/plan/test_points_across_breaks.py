@@ -19,15 +19,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, VersionGone
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.settings.load import Settings
-from lancewal_flusher.define.alter import add_partitions, rebind_topic
-from lancewal_flusher.load.files import find_files
-from lancewal_flusher.load.whole import LoadAsked, load
-from lancewal_flusher.snapshots.make import make_snapshot
 from lancewal_kafka.topic import TopicState
 from lancewal_reader.point.at import At, AtPositions, AtRecordTime, AtVersion, Point
 from lancewal_reader.table import open_table
+from lancewal_tables.define.alter import add_partitions, rebind_topic
+from lancewal_tables.load.files import find_files
+from lancewal_tables.load.whole import LoadAsked, load
+from lancewal_tables.snapshots.make import make_snapshot
 from tests.reader.plan.test_points_in_time import at_ms, moment
 from tests.support.pipeline import FIRST_MS, SMALL, Key, Message, Pipeline, Row, by_key
 from tests.support.repairs import command

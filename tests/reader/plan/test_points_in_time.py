@@ -15,7 +15,7 @@ import lance
 import pytest
 
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, SnapshotMissing, VersionGone
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.process.clock import utc_text
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits

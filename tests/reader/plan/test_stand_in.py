@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from lancewal_core.ids import Generation, Position, Region, TableVersion, TopicId
+from lancewal_core.names.ids import Generation, Position, Region, TableVersion, TopicId
 from lancewal_core.table.watermarks import (
     PROPERTY_FOLLOWUP,
     PROPERTY_READ_VERSION,

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectMissing
-from lancewal_core.ids import LogId, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Sequence
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import durable_position
 from lancewal_core.region.index import GenerationRecord
@@ -21,11 +21,11 @@ from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.segment_cache import SegmentCache
-from lancewal_flusher.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
 from lancewal_ingest.regions.seal import seal_and_reanchor, to_move
 from lancewal_reader.plan.strong import PlanContext, plan_strong
 from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
+from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
 from tests.audit.repair.test_segment import feed, goes_on, index_of, pieces, repair
 from tests.reader.plan.test_at_least import Short
 from tests.support.pipeline import Pipeline, by_key

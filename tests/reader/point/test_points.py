@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.errors import InvalidInput
-from lancewal_core.ids import Position, Region, TableUuid, TableVersion, TopicId
+from lancewal_core.names.ids import Position, Region, TableUuid, TableVersion, TopicId
 from lancewal_core.store.json_object import WHOLE_MAX
 from lancewal_reader.point.at import At, Point, point_of
 from lancewal_reader.point.checked_text import PREFIX

@@ -18,12 +18,12 @@ from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, document_lengths
-from lancewal_flusher.snapshots.drop import drop_snapshot
-from lancewal_flusher.snapshots.make import make_snapshot
+from lancewal_flusher.garbage.snapshots import drop_snapshot
 from lancewal_reader.search import text as text_search
 from lancewal_reader.search.texts import indexed_texts, near_words
 from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Phrase, TextQuery
 from lancewal_reader.table import Table, open_table, reads_of
+from lancewal_tables.snapshots.make import make_snapshot
 from tests.support import indexed_tables
 from tests.support.flusher_tables import COMBINE, KeyedTable, Operation, Row
 from tests.support.indexed_tables import FRAGMENTS, PER_FRAGMENT, AllIndexes, build_indexes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lancewal_core.ids import Generation
+from lancewal_core.names.ids import Generation
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_reader.table import open_table

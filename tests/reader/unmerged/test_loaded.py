@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import LancewalError, ObjectCorrupt, ObjectMissing, PlanStale
-from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
-from lancewal_core.ids import Sequence as Number
+from lancewal_core.names.ids import Generation, LogId, Position, Region, TopicId
+from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import Flush, FlushPart
 from lancewal_core.rows.fold import Folded, fold, operation_schema
 from lancewal_core.rows.projection import project, project_rows

@@ -10,10 +10,10 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
-from lancewal_core import paths
 from lancewal_core.errors import InvalidInput, TooManyUnmerged
-from lancewal_core.ids import Generation, LogId, Position, Region, TopicId
-from lancewal_core.ids import Sequence as Number
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, Position, Region, TopicId
+from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lancewal_audit.repair.log_survey import Piece
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 
 Joined = Callable[[Piece, Piece], bool]
 """Whether the later piece lies behind the earlier in the same log, with nothing missing in between."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lancewal_audit.repair.context import RepairContext
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt
-from lancewal_core.ids import Generation, Position, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Position, Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import index_in, page_family

@@ -20,9 +20,9 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.index.entry_chain import chain_between
 from lancewal_audit.repair.index.evidence import Versions
 from lancewal_audit.repair.log_survey import LogSurvey, Piece
-from lancewal_core import paths
 from lancewal_core.errors import RepairRefused
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import pages_of
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State

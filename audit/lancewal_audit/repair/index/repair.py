@@ -51,9 +51,9 @@ from lancewal_audit.repair.index.generations import (
 )
 from lancewal_audit.repair.log_survey import survey_logs
 from lancewal_audit.repair.told import Told, of_generation, of_region, told
-from lancewal_core import paths
 from lancewal_core.errors import RepairRefused, RetentionLost
-from lancewal_core.ids import Generation, OwnerId, Position, Region
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, OwnerId, Position, Region
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import record_of
 from lancewal_core.region.loss_record import read_losses, replaced_below

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.table.contract import Contract
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lancewal_core import paths
-from lancewal_core.ids import LogId, Position, Region
-from lancewal_core.ids import Sequence as Number
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Position, Region
+from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.rows.schema import OFFSET
 
 

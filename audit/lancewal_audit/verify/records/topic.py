@@ -19,7 +19,7 @@ import pyarrow as pa
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_audit.verify.records.source import Range, Taken
 from lancewal_core.errors import KafkaUnavailable, TopicTruncated
-from lancewal_core.ids import Position, Region, position_after
+from lancewal_core.names.ids import Position, Region, position_after
 from lancewal_core.region.loss_record import LossRecord
 from lancewal_core.rows.schema import OFFSET
 from lancewal_core.settings.load import Settings

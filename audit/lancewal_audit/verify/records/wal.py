@@ -24,9 +24,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from lancewal_audit.verify.records.source import EntryPlaces, Range, Taken
-from lancewal_core import paths
 from lancewal_core.errors import Corrupt, PlanStale
-from lancewal_core.ids import LogId, Position, Region, Sequence
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush
 from lancewal_core.region.history import generations_behind
 from lancewal_core.region.index import GenerationRecord, RegionIndex, State

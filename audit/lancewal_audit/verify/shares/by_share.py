@@ -10,7 +10,7 @@ import pyarrow as pa
 from lancewal_audit.verify.records.source import Range, Taken
 from lancewal_audit.verify.shares.on_disk import Shares
 from lancewal_audit.verify.shares.sample import KeySample
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.table.contract import Contract
 
 PARTITION = "_partition"

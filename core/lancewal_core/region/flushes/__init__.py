@@ -3,5 +3,5 @@
 ``manifest`` names the parts of a flush, with ``fragment`` for its data files, ``key_checksum`` for the keys in them, and
 ``u64_segment`` for entries in the exported MemWAL message.
 
-May import: errors, ids, paths, proto, rows, store, table.
+May import: errors, names, proto, rows, store, table.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from lancewal_core import paths
+from lancewal_core.names import paths
 from lancewal_core.store.json_object import JsonFault, JsonObject
 
 _INT32_MAX = 2**31 - 1

@@ -20,10 +20,10 @@ from functools import cached_property
 
 import google_crc32c
 
-from lancewal_core import paths
 from lancewal_core.errors import SNAPSHOT_DAMAGED, FormatUnknown, ObjectCorrupt, ObjectMissing
-from lancewal_core.ids import Generation, Position, Region
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, Position, Region
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.fragment import fragment_text
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.json_object import WHOLE_MAX, JsonFault, JsonObject, region_named

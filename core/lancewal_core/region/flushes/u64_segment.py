@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.proto import rowids_pb2
 
 

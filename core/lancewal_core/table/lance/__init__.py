@@ -6,5 +6,5 @@ writes fragments anew, ``index_build`` secondary indexes, ``text_index`` says wh
 words; ``branches`` are made and dropped, ``base_paths`` are folders beside the table's own, ``lance_threads`` how many Lance
 works with; ``errors`` says what Lance's errors mean.
 
-May import: errors, ids, paths, process, rows, store, table.
+May import: errors, names, process, rows, store, table.
 """

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-from lancewal_core import paths
 from lancewal_core.errors import LancewalError, LinkRefused, ObjectCorrupt, StoreRefused, StoreUnavailable, VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.json_object import JsonFault, JsonObject
 from lancewal_core.store.object_store import ObjectStore

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.file import LanceFileSession
 
-from lancewal_core.paths import DATA
+from lancewal_core.names.paths import DATA
 from lancewal_core.rows.own_rows import whole_batches
 
 _NOT_HERE = -2

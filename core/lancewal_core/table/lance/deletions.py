@@ -24,8 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from lancewal_core import paths
 from lancewal_core.errors import ObjectCorrupt, VersionGone
+from lancewal_core.names import paths
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.arrow_message import declared_stream, stream_of_file
 from lancewal_core.store.object_store import ObjectStore, put_own

@@ -21,7 +21,7 @@ from lance.indices import IndexConfig
 from lance.query import DocumentGranularity
 
 from lancewal_core.errors import ObjectCorrupt, VersionGone
-from lancewal_core.paths import VERSIONS
+from lancewal_core.names.paths import VERSIONS
 from lancewal_core.table.lance.errors import reading
 from lancewal_core.table.protocol import ROW_ADDRESS
 

@@ -17,8 +17,8 @@ from lance.file import LanceFileReader, LanceFileSession
 from pyroaring import BitMap
 
 from lancewal_core.errors import RewriteFailed, StoreUnavailable, VersionGone, WriteFailed
-from lancewal_core.ids import TableVersion
-from lancewal_core.paths import INDICES, data_file
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.names.paths import INDICES, data_file
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
 from lancewal_core.table.lance.columns import overlaid, write_column_file

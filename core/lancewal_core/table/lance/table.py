@@ -19,7 +19,6 @@ from lance.file import LanceFileSession
 from lance.fragment import FragmentMetadata
 from lance.lance import _Session as LanceSession
 
-from lancewal_core import paths
 from lancewal_core.errors import (
     BasePathsRefused,
     ObjectCorrupt,
@@ -30,8 +29,9 @@ from lancewal_core.errors import (
     VersionGone,
     WriteFailed,
 )
-from lancewal_core.ids import TableVersion
-from lancewal_core.paths import VERSIONS, data_file, parse_table_version
+from lancewal_core.names import paths
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.names.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import table_address

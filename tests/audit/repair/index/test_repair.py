@@ -12,9 +12,9 @@ import pytest
 from lancewal_audit.repair.index.repair import MARGIN, plan_index, repair_index
 from lancewal_audit.repair.log_survey import survey_logs
 from lancewal_audit.repair.segment import plan_segment, repair_segment
-from lancewal_core import paths
 from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, RetentionLost, StoreInconsistent
-from lancewal_core.ids import Position
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position
 from lancewal_core.region.flush import flush_generation
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.indexes import Swap, index_in

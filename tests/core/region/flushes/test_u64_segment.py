@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core.ids import Position
+from lancewal_core.names.ids import Position
 from lancewal_core.region.flushes.u64_segment import encode_u64_segment
 from tests.support.lance_row_ids import read_by_lance, written_by_lance
 

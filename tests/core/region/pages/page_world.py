@@ -17,9 +17,9 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from lancewal_core import paths
 from lancewal_core.errors import StoreInconsistent, StoreUnavailable
-from lancewal_core.ids import LogId, OwnerId, Page, Position, Region, Sequence, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, OwnerId, Page, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.index import RegionIndex
 from lancewal_core.region.indexes import RegionIndexes, index_in, page_family

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from lancewal_core.ids import Region
+from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.region.index import RegionIndex, decode_index, encode_index
 from lancewal_core.region.indexes import Decide, Swap

@@ -8,9 +8,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
-from lancewal_core.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.paths import FlushFile
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.index import RegionIndex, State
 from lancewal_core.region.indexes import Decide, RegionIndexes
 from lancewal_core.region.transitions import (

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lancewal_core import paths
 from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
-from lancewal_core.ids import Page, Region, TopicId
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Page, Region, TopicId
 from lancewal_core.proto import state_page_pb2
 from lancewal_core.region.index import encode_index
 from lancewal_core.region.indexes import index_in

@@ -17,12 +17,12 @@ import pytest
 from lance.file import LanceFileSession
 
 from lancewal_core.errors import LancewalError, ObjectCorrupt, RewriteFailed, StoreUnavailable, WriteFailed
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.lance import row_files
 from lancewal_core.table.lance import table as lance_table
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import CommitLost, Committed, RewriteBounds, TableCommit
-from lancewal_reader.filter import filter_rows
+from lancewal_reader.reading.filter import filter_rows
 
 LEAVES: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
     "bool": (pa.bool_(), lambda i: i % 2 == 0),

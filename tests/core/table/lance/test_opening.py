@@ -12,7 +12,7 @@ import pytest
 from lance.dataset import Branches
 
 from lancewal_core.errors import VersionGone
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.lance.table import LanceTable
 
 

@@ -18,7 +18,7 @@ import pytest
 from lance.fragment import write_fragments
 
 from lancewal_core.errors import ContractMismatch, StoreUnavailable
-from lancewal_core.ids import TableVersion
+from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.settings.load import Settings

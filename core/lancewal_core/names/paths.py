@@ -1,0 +1,500 @@
+"""Object keys: the only place that builds or parses them.
+
+Keys are relative to the table's root and use ``/``.  Promises:
+
+1. ``parse_x(x(...))`` gives back the arguments, without the making but for a page's; ``parse_x`` gives ``None`` for every key
+   that ``x`` would not build, so that foreign objects in a listing are passed over and never misread.
+2. No part of a key that comes from outside (topic, topic id, log id) can leave its folder: it is a word (``words``); anything
+   else raises ``InvalidInput``.
+3. Prefixes end with ``/``.
+4. Versioned objects sort newest first: see ``inverted_version``.
+5. The keys of all that is swapped, or put if absent under a name that another process may choose too, begin with the folder
+   of the table's *making* (``made_folder``), but for the contract's version 1, which names the making.  All other names are
+   new for each object.  So what a process of a dropped table writes late is never read by the table made after it.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from functools import lru_cache
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.names.ids import Generation, LogId, Making, Page, Position, Region, Sequence, TableVersion, TopicId
+from lancewal_core.names.words import FORM, TOPIC_MAX, WORD_MAX, is_word
+
+ROOT = "_lancewal/"
+"""All state of lancewal below the table's root."""
+DATA = "data/"
+"""Lance's data files; a snapshot's rows are written here."""
+DELETIONS = "_deletions/"
+"""Lance's deletion files."""
+INDICES = "_indices/"
+TRANSACTIONS = "_transactions/"
+VERSIONS = "_versions/"
+"""Lance's manifests, one per version."""
+REFS = "_refs/"
+"""Lance's names of branches and tags."""
+BRANCH_REFS = f"{REFS}branches/"
+"""Lance's names of branches, one object each."""
+TAG_REFS = f"{REFS}tags/"
+TREE = "tree/"
+"""Lance's branches, a folder each."""
+LANCE_FOLDERS = (DATA, DELETIONS, INDICES, TRANSACTIONS, VERSIONS, REFS, TREE)
+_MANIFEST = re.compile(rf"{VERSIONS}([0-9]{{1,20}})\.manifest")
+_DATA_FILE = re.compile(r"[A-Za-z0-9_-]+\.lance")
+
+_U64_MAX = 2**64 - 1
+_WORD = r"[a-zA-Z0-9._-]+"
+_DIGITS_20 = r"[0-9]{20}"
+_LOSSES_MAX = 9999
+_MADE = re.compile(rf"{ROOT}made/({_WORD})/")
+_REGION = rf"{ROOT}regions/({_WORD})/({_WORD})/([0-9]{{5,10}})/"
+
+
+def inverted_version(version: int) -> str:
+    """20 digits of 2^64 - 1 - version: a listing in key order shows the newest first."""
+    return _digits_20("version", _U64_MAX - _u64("version", version))
+
+
+def makings_prefix() -> str:
+    """Folder of all makings."""
+    return f"{ROOT}made/"
+
+
+def made_folder(making: Making | None) -> str:
+    """Where the objects of this making lie; a table made before there were makings has ``None``, and no folder of its own."""
+    return ROOT if making is None else f"{makings_prefix()}{_word('making', making)}/"
+
+
+def making_of(key: str) -> Making | None:
+    """The making whose folder the object lies in."""
+    match = _MADE.match(key)
+    return Making(match[1]) if match and is_word(match[1]) else None
+
+
+def _without_making(key: str) -> str:
+    """The key that the object would have without a making."""
+    making = making_of(key)
+    return key if making is None else f"{ROOT}{key.removeprefix(made_folder(making))}"
+
+
+# -- the table -------------------------------------------------------------------------------------------------
+
+
+def is_data_file(name: str) -> bool:
+    """Whether this can be the name of a data file in ``DATA``: one that leads nowhere else."""
+    return len(name) <= WORD_MAX and _DATA_FILE.fullmatch(name) is not None
+
+
+def data_file(name: str) -> str:
+    """A data file of the table."""
+    if not is_data_file(name):
+        raise InvalidInput(f"{name[:200]!r} is not the name of a data file")
+    return f"{DATA}{name}"
+
+
+def branch_folder(name: str) -> str:
+    """Where Lance keeps what is a branch's own; without a slash at its end."""
+    return f"{TREE}{name}"
+
+
+def parse_table_version(key: str) -> TableVersion | None:
+    """The table version of a manifest: by Lance's present names, 20 digits that count down, or by its former ones."""
+    found = _MANIFEST.fullmatch(key)
+    if found is None:
+        return None
+    number = int(found[1])
+    return TableVersion(_U64_MAX - number if len(found[1]) == 20 else number)
+
+
+def contract_prefix(making: Making | None = None) -> str:
+    """Folder of the contract's versions; version 1 of a table with a making lies elsewhere."""
+    return f"{made_folder(making)}contract/"
+
+
+def contract_version(version: int, making: Making | None = None) -> str:
+    """Version 1 has the same key in every table: whoever reads it learns the making."""
+    return f"{contract_prefix(None if version == 1 else making)}{inverted_version(version)}.json"
+
+
+def parse_contract_version(key: str) -> int | None:
+    version = _parse_inverted(rf"{contract_prefix()}({_DIGITS_20})\.json", _without_making(key))
+    return None if version == 1 and making_of(key) is not None else version
+
+
+def control_prefix(making: Making | None = None) -> str:
+    return f"{made_folder(making)}control/"
+
+
+def control_version(version: int, making: Making | None = None) -> str:
+    """What operators have told the services."""
+    return f"{control_prefix(making)}{inverted_version(version)}.json"
+
+
+def parse_control_version(key: str) -> int | None:
+    return _parse_inverted(rf"{control_prefix()}({_DIGITS_20})\.json", _without_making(key))
+
+
+def drain_prefix(making: Making | None = None) -> str:
+    return f"{made_folder(making)}drain/"
+
+
+def drain_version(version: int, making: Making | None = None) -> str:
+    """How far old partitions are drained while the topic has more than the contract."""
+    return f"{drain_prefix(making)}{inverted_version(version)}.json"
+
+
+def parse_drain_version(key: str) -> int | None:
+    return _parse_inverted(rf"{drain_prefix()}({_DIGITS_20})\.json", _without_making(key))
+
+
+def merges_prefix(making: Making | None = None) -> str:
+    return f"{made_folder(making)}merges/"
+
+
+def merge_record(version: TableVersion, making: Making | None = None) -> str:
+    """Watermarks in force at a table version."""
+    return f"{merges_prefix(making)}{inverted_version(version)}.json"
+
+
+def parse_merge_record(key: str) -> TableVersion | None:
+    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.json", _without_making(key))
+    return None if version is None else TableVersion(version)
+
+
+def merge_finished(version: TableVersion, making: Making | None = None) -> str:
+    """Says that the merge which made this table version needs no further work."""
+    return f"{merges_prefix(making)}{inverted_version(version)}.finished.json"
+
+
+def parse_merge_finished(key: str) -> TableVersion | None:
+    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.finished\.json", _without_making(key))
+    return None if version is None else TableVersion(version)
+
+
+def conflicts_prefix() -> str:
+    """Keys that came through two regions."""
+    return f"{ROOT}conflicts/"
+
+
+def is_conflicts_name(merge: str) -> bool:
+    return re.fullmatch("[0-9a-f]{8,64}", merge) is not None
+
+
+def conflicts_object(merge: str) -> str:
+    """What was in conflict behind a merge; ``merge`` is its uuid."""
+    if not is_conflicts_name(merge):
+        raise InvalidInput(f"{merge[:200]!r} is not the uuid of a merge: 8 to 64 lower-case hex digits")
+    return f"{conflicts_prefix()}{merge}.arrow"
+
+
+def parse_conflicts_object(key: str) -> str | None:
+    match = re.fullmatch(rf"{conflicts_prefix()}([0-9a-f]{{8,64}})\.arrow", key)
+    return None if match is None else match[1]
+
+
+def loads_prefix(making: Making | None = None) -> str:
+    """Where loads began."""
+    return f"{made_folder(making)}loads/"
+
+
+def load_record(name: str, making: Making | None = None) -> str:
+    """Where the load of this name began."""
+    return f"{loads_prefix(making)}{_word('load', name)}.json"
+
+
+def parse_load_record(key: str) -> str | None:
+    match = re.fullmatch(rf"{loads_prefix()}({_WORD})\.json", _without_making(key))
+    return match[1] if match and is_word(match[1]) else None
+
+
+def store_proof(way: str) -> str:
+    """Says that the store keeps put-if-absent on this way to it; ``way`` is the SHA-256 of what is seen of it."""
+    if re.fullmatch("[0-9a-f]{64}", way) is None:
+        raise InvalidInput(f"{way[:200]!r} is no SHA-256 in hex")
+    return f"{ROOT}store/{way}.json"
+
+
+def parse_store_proof(key: str) -> str | None:
+    match = re.fullmatch(rf"{ROOT}store/([0-9a-f]{{64}})\.json", key)
+    return None if match is None else match[1]
+
+
+def probe(name: str) -> str:
+    """An object that a process puts and deletes to see whether the store keeps put-if-absent."""
+    return f"{ROOT}probe/{_word('probe', name)}"
+
+
+def parse_probe(key: str) -> str | None:
+    match = re.fullmatch(rf"{ROOT}probe/({_WORD})", key)
+    return match[1] if match and is_word(match[1]) else None
+
+
+def parcels_prefix() -> str:
+    """Tasks on their way to executors."""
+    return f"{ROOT}parcels/"
+
+
+def parcel_part(name: str, part: int) -> str:
+    return f"{parcels_prefix()}{_word('parcel', name)}/{part:05d}"
+
+
+def parse_parcel_part(key: str) -> tuple[str, int] | None:
+    match = re.fullmatch(rf"{parcels_prefix()}({_WORD})/([0-9]{{5,10}})", key)
+    if not match or not is_word(match[1]) or match[2] != f"{int(match[2]):05d}":
+        return None
+    return match[1], int(match[2])
+
+
+# -- the key index ---------------------------------------------------------------------------------------------
+
+
+def key_catalog_prefix(making: Making | None = None) -> str:
+    return f"{made_folder(making)}keys/catalog/"
+
+
+def key_catalog_version(version: int, making: Making | None = None) -> str:
+    """Which key runs there are."""
+    return f"{key_catalog_prefix(making)}{inverted_version(version)}.json"
+
+
+def parse_key_catalog_version(key: str) -> int | None:
+    return _parse_inverted(rf"{key_catalog_prefix()}({_DIGITS_20})\.json", _without_making(key))
+
+
+def key_parts_prefix() -> str:
+    return f"{ROOT}keys/parts/"
+
+
+def key_part(name: str) -> str:
+    """A part of a key run; ``name`` is new for each."""
+    return f"{key_parts_prefix()}{_word('key part', name)}.arrow"
+
+
+def parse_key_part(key: str) -> str | None:
+    match = re.fullmatch(rf"{key_parts_prefix()}({_WORD})\.arrow", key)
+    return match[1] if match and is_word(match[1]) else None
+
+
+# -- logs ------------------------------------------------------------------------------------------------------
+
+
+def wal_prefix() -> str:
+    """Folder of all logs."""
+    return f"{ROOT}wal/"
+
+
+def log_prefix(log: LogId) -> str:
+    """Folder of one log's segments."""
+    return f"{wal_prefix()}{_word('log id', log)}/"
+
+
+def parse_log_prefix(key: str) -> LogId | None:
+    return _log_in(key)
+
+
+@lru_cache(4_096)  # each generation names one
+def _log_in(key: str) -> LogId | None:
+    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/", key)
+    return LogId(match[1]) if match and is_word(match[1]) else None
+
+
+def wal_segment(log: LogId, sequence: Sequence) -> str:
+    """A segment or fence: they compete for the same key."""
+    return f"{log_prefix(log)}{_digits_20('sequence', sequence)}.arrow"
+
+
+def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
+    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/({_DIGITS_20})\.arrow", key)
+    if not match or not is_word(match[1]) or int(match[2]) > _U64_MAX:
+        return None
+    return LogId(match[1]), Sequence(int(match[2]))
+
+
+def wal_bundle(log: LogId, first: Sequence, last: Sequence) -> str:
+    """Copies of the segments from ``first`` to ``last``.  In key order it lies right behind the last of them, so a listing
+    behind any segment shows all bundles with later ones, and its next object is the next segment where there is one."""
+    if first > last:
+        raise InvalidInput(f"a bundle of log {log} cannot go from {first} to {last}")
+    return f"{log_prefix(log)}{_digits_20('sequence', last)}.bundle-{_digits_20('sequence', first)}.arrow"
+
+
+def parse_wal_bundle(key: str) -> tuple[LogId, Sequence, Sequence] | None:
+    """Log, first and last number."""
+    match = re.fullmatch(rf"{wal_prefix()}({_WORD})/({_DIGITS_20})\.bundle-({_DIGITS_20})\.arrow", key)
+    if not match or not is_word(match[1]) or not int(match[3]) <= int(match[2]) <= _U64_MAX:
+        return None
+    return LogId(match[1]), Sequence(int(match[3])), Sequence(int(match[2]))
+
+
+# -- pages -----------------------------------------------------------------------------------------------------
+
+
+def pages_prefix(making: Making | None = None) -> str:
+    """Folder of all pages."""
+    return f"{made_folder(making)}pages/"
+
+
+def page_prefix(page: Page) -> str:
+    """Folder of one page's versions."""
+    if not 0 <= page.number < 2**31:
+        raise InvalidInput(f"{page.number} of topic {page.topic!r} cannot be the number of a page")
+    topic, topic_id = check_topic(page.topic), _word("topic id", page.topic_id)
+    return f"{pages_prefix(page.making)}{topic}/{topic_id}/{page.number:05d}/"
+
+
+def page_version(page: Page, version: int) -> str:
+    """The states of the regions of a page."""
+    return f"{page_prefix(page)}{inverted_version(version)}.binpb"
+
+
+def parse_page_version(key: str) -> tuple[Page, int] | None:
+    match = re.fullmatch(
+        rf"{pages_prefix()}({_WORD})/({_WORD})/([0-9]{{5,10}})/({_DIGITS_20})\.binpb", _without_making(key)
+    )
+    found = _numbered(match)
+    if found is None:
+        return None
+    of = found[0]
+    return Page(of.topic, of.topic_id, of.partition, making_of(key)), _U64_MAX - found[1]
+
+
+# -- regions ---------------------------------------------------------------------------------------------------
+
+
+def regions_prefix(making: Making | None = None) -> str:
+    """Folder of all regions."""
+    return f"{made_folder(making)}regions/"
+
+
+def topic_regions_prefix(region: Region, making: Making | None = None) -> str:
+    """Folder of the regions of this one's topic."""
+    topic, topic_id = check_topic(region.topic), _word("topic id", region.topic_id)
+    return f"{regions_prefix(making)}{topic}/{topic_id}/"
+
+
+def region_prefix(region: Region, making: Making | None = None) -> str:
+    if not 0 <= region.partition < 2**31:
+        raise InvalidInput(f"partition {region.partition} of topic {region.topic!r} is not a Kafka partition number")
+    return f"{topic_regions_prefix(region, making)}{region.partition:05d}/"
+
+
+@lru_cache(4_096)  # each segment names those of its entries
+def parse_region(name: str) -> Region | None:
+    """The region with this ``name``; None when no region that can have a prefix has it."""
+    match = re.fullmatch(rf"({_WORD})/({_WORD})/(0|[1-9][0-9]{{0,9}})", name)
+    return None if match is None else _region_of(match)
+
+
+def check_topic(topic: str) -> str:
+    """``topic``, or ``InvalidInput`` when Kafka would not allow the name either."""
+    if len(topic) > TOPIC_MAX:
+        raise InvalidInput(f"topic name of {len(topic)} characters is not allowed: Kafka's limit is {TOPIC_MAX}")
+    return _word("topic", topic)
+
+
+def history_prefix(region: Region, making: Making | None = None) -> str:
+    return f"{region_prefix(region, making)}history/"
+
+
+def history_page(region: Region, first_generation: Generation, making: Making | None = None) -> str:
+    return f"{history_prefix(region, making)}{_digits_20('generation', first_generation)}.binpb"
+
+
+def parse_history_page(key: str) -> tuple[Region, Generation] | None:
+    found = _numbered(re.fullmatch(rf"{_REGION}history/({_DIGITS_20})\.binpb", _without_making(key)))
+    return None if found is None else (found[0], Generation(found[1]))
+
+
+def losses_prefix(region: Region, making: Making | None = None) -> str:
+    return f"{region_prefix(region, making)}losses/"
+
+
+def loss_record(region: Region, first: Position, number: int = 1, making: Making | None = None) -> str:
+    """Record of an accepted loss that begins at ``first``, the ``number``-th of them from 1."""
+    if not 1 <= number <= _LOSSES_MAX:
+        raise InvalidInput(f"losses that begin at one position are numbered from 1 to {_LOSSES_MAX}, not {number}")
+    behind = "" if number == 1 else f"-{number}"
+    return f"{losses_prefix(region, making)}{_digits_20('position', first)}{behind}.json"
+
+
+def parse_loss_record(key: str) -> tuple[Region, Position, int] | None:
+    match = re.fullmatch(rf"{_REGION}losses/({_DIGITS_20})(?:-([1-9][0-9]{{0,3}}))?\.json", _without_making(key))
+    found = _numbered(match)
+    if match is None or found is None or match[5] == "1":
+        return None
+    return found[0], Position(found[1]), int(match[5] or 1)
+
+
+# -- flushes ---------------------------------------------------------------------------------------------------
+
+
+class FlushFile(Enum):
+    """Objects of a flush's folder."""
+
+    MANIFEST = "manifest.json"
+    DELETES = "deletes.arrow"
+    PATCHES = "patches.arrow"
+
+
+def flushes_prefix() -> str:
+    """Folder of all flushes."""
+    return f"{ROOT}flushes/"
+
+
+def flush_prefix(name: str) -> str:
+    """Folder of one attempt to flush generations; ``name`` is new for each attempt."""
+    return f"{flushes_prefix()}{_word('flush', name)}/"
+
+
+def flush_file(name: str, file: FlushFile) -> str:
+    return f"{flush_prefix(name)}{file.value}"
+
+
+_FLUSH_FILE = re.compile(rf"{ROOT}flushes/({_WORD})/({'|'.join(re.escape(file.value) for file in FlushFile)})")
+
+
+def parse_flush_file(key: str) -> tuple[str, FlushFile] | None:
+    match = _FLUSH_FILE.fullmatch(key)
+    return (match[1], FlushFile(match[2])) if match and is_word(match[1]) else None
+
+
+# -- parts of keys ---------------------------------------------------------------------------------------------
+
+
+def _word(what: str, text: str) -> str:
+    if not is_word(text):
+        raise InvalidInput(f"{what} {text[:300]!r} cannot be part of an object key: use {FORM}")
+    return text
+
+
+def _u64(what: str, number: int) -> int:
+    if not 0 <= number <= _U64_MAX:
+        raise InvalidInput(f"{what} {number} cannot be part of an object key: it is not an unsigned 64-bit number")
+    return number
+
+
+def _digits_20(what: str, number: int) -> str:
+    return f"{_u64(what, number):020d}"
+
+
+def _parse_inverted(pattern: str, key: str) -> int | None:
+    match = re.fullmatch(pattern, key)
+    return _U64_MAX - int(match[1]) if match and int(match[1]) <= _U64_MAX else None
+
+
+def _region_of(match: re.Match[str]) -> Region | None:
+    """The region whose topic, topic id and partition are groups 1 to 3; None where no region can have them."""
+    if not is_word(match[1]) or not is_word(match[2]) or len(match[1]) > 249:
+        return None
+    partition = int(match[3])
+    return Region(match[1], TopicId(match[2]), partition) if partition < 2**31 else None
+
+
+def _numbered(match: re.Match[str] | None) -> tuple[Region, int] | None:
+    """The region in groups 1 to 3, when its parts are those that ``region_prefix`` writes, and the number in group 4."""
+    region = None if match is None else _region_of(match)
+    if match is None or region is None or match[3] != f"{region.partition:05d}" or int(match[4]) > _U64_MAX:
+        return None
+    return region, int(match[4])

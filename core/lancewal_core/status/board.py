@@ -1,0 +1,62 @@
+"""The newest status of a service, which ``/status`` answers as JSON.
+
+Guarantees
+ 1. A request reads no store and asks no broker.  The service's loop calls ``show`` at most every ``LOOKED_AT_S`` while there
+    are requests, else every ``IDLE_S``, however many requests there are.
+ 2. Each status is encoded once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from lancewal_core.process.clock import Clock
+from lancewal_core.process.health import Answer
+from lancewal_core.status.report import TableStatus
+
+LOOKED_AT_S = 1.0
+IDLE_S = 10.0
+_LOOKS_S = 60.0
+"""Requests count as recent for this long."""
+
+_HEADERS: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A status, encoded on first use."""
+
+    status: TableStatus
+
+    @cached_property
+    def json(self) -> bytes:
+        return (json.dumps(asdict(self.status), indent=1) + "\n").encode()
+
+
+class StatusBoard:
+    """The service's loop calls ``show`` and ``due``.  Any thread calls ``answer``."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._shown: _Shown | None = None
+        self._shown_at = float("-inf")
+        self._viewed_at = float("-inf")
+
+    def due(self) -> bool:
+        """Whether the loop should show another status (guarantee 1)."""
+        now = self._clock.monotonic()
+        looked_at = now - self._viewed_at <= _LOOKS_S
+        return now - self._shown_at >= (LOOKED_AT_S if looked_at else IDLE_S)
+
+    def show(self, status: TableStatus) -> None:
+        self._shown, self._shown_at = _Shown(status), self._clock.monotonic()
+
+    def answer(self) -> Answer:
+        """The newest status as JSON.  503 and ``null`` before the first one."""
+        self._viewed_at = self._clock.monotonic()
+        shown = self._shown
+        body = b"null\n" if shown is None else shown.json
+        return Answer(503 if shown is None else 200, "application/json", body, _HEADERS)

@@ -1,0 +1,412 @@
+"""The first step of a partition's way that does not move, why, and what to do: pure, from what was seen.
+
+Guarantees
+ 1. Each rule speaks only from facts that are known; one that lacks them says nothing.
+ 2. Of all that stands a problem is named before what waits by itself, and of several the first of the way.
+ 3. What is young is no problem: what could go on is given ``STANDS_S``, a merge the time that settings give it.  Ages
+    compare clocks of several machines, so a short one proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from lancewal_core.process.clock import utc_text
+from lancewal_core.status import causes
+from lancewal_core.status.causes import Cause, State, Step
+from lancewal_core.status.facts import STANDS_S, Failure, PartitionFacts, TableFacts, Waiting
+
+_STEPS = list(Step)
+_STATES = list(State)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What stands first, and what to do about it."""
+
+    step: Step
+    """The step of the way at which records stop."""
+    kind: str
+    """Stable name of the cause, or the kind of the error where one is known."""
+    state: State
+    """``problem`` wants a person; ``waits`` goes on by itself, or when an operator says so; ``moving``; ``idle``."""
+    message: str
+    """What was seen."""
+    do: str
+    """What to do; empty where nothing is to be done."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.message}. {self.do}" if self.do else self.message
+
+
+Rule = Callable[[TableFacts, PartitionFacts], Diagnosis | None]
+
+
+def diagnose(table: TableFacts, partition: PartitionFacts) -> Diagnosis:
+    """Of one partition."""
+    found = [diagnosis for rule in _RULES if (diagnosis := rule(table, partition)) is not None]
+    return first(found) or _end(table, partition)
+
+
+def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: bool = True) -> Diagnosis:
+    """Of the whole table, or of some partitions and what concerns all of them."""
+    if table.kafka is not None:
+        return _said(causes.KAFKA_NOT_ASKED, State.PROBLEM, table.kafka)
+    silent = bool(partitions) and all(found.kind == causes.NOTHING_PRODUCED.kind for found in partitions)
+    if silent and all_of_them and table.rounds is None:
+        return _found(
+            causes.NOTHING_PRODUCED,
+            State.IDLE,
+            f"Topic {table.topic} never had a record in any partition",
+            "Look whether the producer writes to this topic at these brokers (table.topic, kafka.bootstrap_servers): a "
+            "table reads no other",
+        )
+    # Rounds that fail before anything is known of partitions have no partition to say it.
+    rounds = [] if table.rounds is None else [_said(causes.ROUNDS_FAIL, State.PROBLEM, table.rounds)]
+    found = first([*partitions, *rounds])
+    if found is not None and found.state is State.IDLE:  # partitions without records say nothing of those with some
+        return max(partitions, key=lambda one: (_STEPS.index(one.step), one.kind != causes.UNKNOWN.kind))
+    return found or _found(causes.UNKNOWN, State.IDLE, "Nothing is known of any partition")
+
+
+def first(found: Iterable[Diagnosis]) -> Diagnosis | None:
+    """Guarantee 2."""
+    return min(found, key=lambda one: (_STATES.index(one.state), _STEPS.index(one.step)), default=None)
+
+
+# -- the rules, in the order of the way --------------------------------------------------------------------------
+
+
+def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    at = it.durable if it.durable is not None else it.start
+    if it.kafka is None or at is None:
+        return None
+    low, end = it.kafka.low, it.kafka.end
+    accept = f"`lancewal offset accept-loss {it.topic}-{it.partition}`"
+    reached = "durable up to" if it.durable is not None else "the table starts at"
+    if low > at:
+        return _found(
+            causes.RETENTION_LOST,
+            State.PROBLEM,
+            f"{reached} position {at}, but Kafka begins at {low}: offsets {at} to {low - 1} were deleted before they became "
+            "durable",
+            f"To go on without them: {accept}",
+        )
+    if it.durable is not None and at > end:
+        return _found(
+            causes.TOPIC_TRUNCATED,
+            State.PROBLEM,
+            f"durable up to position {at}, but Kafka ends at {end}: the topic lost its tail",
+            f"Stop its producers; once you know why, go on behind what is durable: {accept}. Where that was done, ingest "
+            "waits until Kafka has grown up to there",
+        )
+    return None
+
+
+def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    """Kafka has nothing for this table, and never had since it was made."""
+    if it.kafka is None or it.claimed is None or (it.claimed and it.durable != it.begun):
+        return None
+    low, high = it.kafka.low, it.kafka.high
+    if high == 0:
+        return _found(
+            causes.NOTHING_PRODUCED,
+            State.IDLE,
+            "no record was ever produced to it",
+            "Where some should have been, look at the producer's topic, brokers and partitioner",
+        )
+    start = it.begun if it.begun is not None else it.start
+    if low == high and (start is None or start >= high):
+        return _found(
+            causes.RETENTION_PASSED,
+            State.IDLE,
+            f"Kafka has no record any more: offsets 0 to {high - 1} were deleted before the table began",
+            "Produce them again, or load them with `lancewal table load`; the topic's retention.ms says how long records stay",
+        )
+    if start is not None and start >= high > low:
+        return _found(
+            causes.STARTS_BEHIND,
+            State.IDLE,
+            f"the table starts at position {start}, and all records that Kafka has ({low} to {high - 1}) lie before it",
+            "They are never read: the start is fixed when the table is created (table.start). To have them, create the "
+            "table anew with table.start: earliest, or load them with `lancewal table load`",
+        )
+    return None
+
+
+def _waits_in_kafka(it: PartitionFacts) -> bool:
+    """Whether Kafka has something that is not durable, readable or not."""
+    at = it.durable if it.durable is not None else it.start
+    return it.kafka is not None and it.kafka.high > (it.kafka.low if at is None else at)
+
+
+def _waits_long(it: PartitionFacts) -> bool:
+    at = it.durable if it.durable is not None else it.start
+    return it.kafka is not None and it.kafka.recent > (it.kafka.low if at is None else at)
+
+
+def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    """Records wait, and nobody takes them."""
+    if it.refused is not None:
+        return _said(causes.CANNOT_OPEN, State.PROBLEM, it.refused)
+    if not _waits_in_kafka(it) or it.kafka is None or it.stopped is not None or _not_stored(table, it) is not None:
+        return None
+    seen = f"records up to position {it.kafka.high} wait"
+    state = State.PROBLEM if _waits_long(it) else State.WAITS
+    if "ingest" in table.paused:
+        return _found(
+            causes.INGEST_PAUSED,
+            State.WAITS,
+            f"{seen}; ingest is paused {table.paused['ingest']}",
+            "`lancewal resume ingest`",
+        )
+    if table.throttled:
+        return _found(
+            causes.THROTTLED,
+            State.WAITS,
+            f"{seen}; ingest's memory is full, so it consumes nothing",
+            "If it stays so: look whether flushes reach the store, or raise ingest.memory_bytes_max",
+        )
+    if table.members == 0:
+        return _found(
+            causes.NO_INGEST,
+            state,
+            f"{seen}, and no ingest runs: its consumer group has no member",
+            "`lancewal ingest run`",
+        )
+    if it.claimed is False:
+        return _found(
+            causes.NOT_OPENED,
+            state,
+            f"{seen}, and no ingest has ever opened it",
+            "Is ingest started with these settings? Its log, /readyz and /status name what keeps it from opening a partition",
+        )
+    if it.misrouted_why and it.misrouted_to is not None:
+        return _found(
+            causes.MISROUTED,
+            State.PROBLEM,
+            f"stops at position {it.durable}: the record there belongs to partition {it.misrouted_to}. {it.misrouted_why}",
+            _past_misrouted(it),
+        )
+    return _stands(table, it) if _waits_long(it) else None
+
+
+def _past_misrouted(it: PartitionFacts) -> str:
+    return (
+        "Correct the producer. To let such records pass, without a restart: `lancewal table alter --on "
+        "misrouted=dead-letter`; to go on without this record alone: "
+        f"`lancewal offset reject {it.topic}-{it.partition}-{it.durable}`"
+    )
+
+
+def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    if it.kafka is None or it.durable is None or it.changed_ms is None or _young(table, it.changed_ms):
+        return None
+    since = utc_text(it.changed_ms)
+    seen = f"stands at position {it.durable} since {since}, though records up to position {it.kafka.high} wait"
+    if it.durable >= it.kafka.end:
+        return _found(
+            causes.OPEN_TRANSACTION,
+            State.PROBLEM,
+            f"{seen}. A transaction is open from position {it.kafka.end} on: what lies behind it cannot be read until it ends",
+            "Find its producer (`kafka-transactions.sh find-hanging`) and end it",
+        )
+    if it.misrouted_to is not None:
+        return _found(
+            causes.MISROUTED,
+            State.PROBLEM,
+            f"{seen}. The key of the record there belongs to partition {it.misrouted_to}: the producer partitions otherwise "
+            "(librdkafka needs partitioner=murmur2_random)",
+            _past_misrouted(it),
+        )
+    if it.owner_wrote_ms is not None and _young(table, it.owner_wrote_ms):
+        why = "Its owner writes for other partitions, so this one has stopped"
+    else:
+        why = "It has stopped, or no ingest has it"
+    return _found(
+        causes.STANDS, State.PROBLEM, f"{seen}. {why}", "The log of ingest, its /readyz and its /status name the reason"
+    )
+
+
+def _stopped(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    return None if it.stopped is None else _said(causes.STOPPED, State.PROBLEM, it.stopped)
+
+
+def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    found = it.rejections
+    if found.records == 0 or found.rows > 0:
+        return None
+    example = f"{it.topic}-{it.partition}-{found.offset}"
+    if found.records == 1:
+        seen = f"the newest record became no row, for the reason {found.kind}: {example}"
+    else:
+        reason = f"the commonest reason is {found.kind}, as at {example}"
+        seen = f"none of the newest {found.records} records became a row; {reason}"
+    return _found(
+        causes.ALL_REJECTED,
+        State.PROBLEM,
+        f"{seen}. Older ones are not counted: what is produced now becomes no row",
+        "`lancewal dead-letter list` counts them by reason and column. Correct the producer, or the table's columns and "
+        "format, and send them again: it is no problem any more once a newer record becomes a row",
+    )
+
+
+def _not_stored(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    if table.not_stored is None or it.decoded is None or it.durable is None or it.decoded <= it.durable:
+        return None
+    return _said(causes.NOT_STORED, State.PROBLEM, table.not_stored)
+
+
+def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    if it.open is None:
+        return None
+    seen = f"generation {it.open.generation} has {it.open.rows} rows, {it.open.nbytes} bytes in the WAL"
+    if table.members == 0 and it.open.since_ms is not None and not _young(table, it.open.since_ms):
+        return _found(
+            causes.ABANDONED,
+            State.PROBLEM,
+            f"{seen}, and no ingest runs that would seal it: strong reads see it, the merged table does not",
+            "`lancewal ingest run`: it takes over what is there",
+        )
+    if it.open.due_ms is None:
+        return None
+    if it.open.due_ms + STANDS_S * 1000 < table.now_ms:
+        return _found(
+            causes.SEAL_OVERDUE,
+            State.PROBLEM,
+            f"{seen}, and was to be sealed by {utc_text(it.open.due_ms)}",
+            "Look at ingest's log and /readyz: the store takes no new index, its owner is gone, or its ingest.seal_age_s "
+            "is longer than the one given here",
+        )
+    return _found(
+        causes.SEAL_LIMITS,
+        State.WAITS,
+        f"{seen}: below ingest's seal limits, it is sealed by {utc_text(it.open.due_ms)} at the latest",
+        "Strong reads see it already. For the merged table sooner, lower ingest.seal_age_s",
+    )
+
+
+def _not_flushed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    if it.sealed is None:
+        return None
+    seen = f"generation {it.sealed.generation} is sealed{_since(it.sealed)}, and not flushed"
+    # Ingest flushes at once; what it left behind, the flusher takes after as long.
+    if it.sealed.since_ms is None or table.now_ms - it.sealed.since_ms < 3 * STANDS_S * 1000:
+        return _found(causes.FLUSH_UNDER_WAY, State.WAITS, seen)
+    return _found(
+        causes.NOT_FLUSHED,
+        State.PROBLEM,
+        f"{seen}: its ingest is gone or cannot write, and no flusher has taken it over",
+        "`lancewal flusher run`; if one runs, its log and /readyz name what its WAL lacks",
+    )
+
+
+def _not_merged(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    if it.held is not None:
+        return _said(causes.HELD_BACK, State.PROBLEM, it.held)
+    if it.unmerged is None:
+        return None
+    seen = f"generation {it.unmerged.generation} is flushed{_since(it.unmerged)}, and not merged"
+    if "flusher" in table.paused:
+        return _found(
+            causes.FLUSHER_PAUSED,
+            State.WAITS,
+            f"{seen}; the flusher is paused {table.paused['flusher']}",
+            "`lancewal resume flusher`",
+        )
+    if table.rounds is not None:
+        return _said(causes.ROUNDS_FAIL, State.PROBLEM, table.rounds)
+    since = it.unmerged.since_ms
+    if since is None or table.now_ms - since < (table.merge_after_s + STANDS_S) * 1000:
+        return _found(causes.MERGE_DUE, State.WAITS, seen)
+    if table.merged_ms is not None and table.merged_ms > since:
+        return _found(
+            causes.PASSED_BY,
+            State.PROBLEM,
+            f"{seen}, though a merge landed at {utc_text(table.merged_ms)}",
+            "What it needs may be damaged: the flusher's log, its /readyz and its /status name it",
+        )
+    if table.merged_ms is not None:
+        last = f"the last merge landed at {utc_text(table.merged_ms)}"
+    else:
+        last = "no merge ever landed" if it.merged is None else "when a merge landed last is not known"
+    return _found(
+        causes.NO_FLUSHER,
+        State.PROBLEM,
+        f"{seen}; {last}",
+        "No flusher runs (`lancewal flusher run`), or its rounds fail: then its log, /readyz and /status name the reason",
+    )
+
+
+def _not_read(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
+    if table.read_version is None or it.merged is None or (it.read or 0) >= it.merged:
+        return None
+    return _found(
+        causes.READER_BEHIND,
+        State.PROBLEM,
+        f"the reader has version {table.read_version} open, which holds the partition up to position {it.read or 0}; the "
+        f"table's newest, {table.version}, up to {it.merged}",
+        "Open the table again, or check out its newest version: an open Lance dataset stays at its version. The `version` of "
+        "the dataset, or of the read's receipt, tells",
+    )
+
+
+_RULES: tuple[Rule, ...] = (
+    _gone,
+    _nothing_came,
+    _not_consumed,
+    _stopped,
+    _rejected,
+    _not_stored,
+    _in_memtable,
+    _not_flushed,
+    _not_merged,
+    _not_read,
+)
+
+
+def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
+    """Nothing stands."""
+    if _waits_in_kafka(it):
+        return _found(causes.MOVING, State.MOVING, "records come, and nothing stands")
+    if it.merged is None and it.durable is None:
+        return _found(causes.UNKNOWN, State.IDLE, "nothing is known of it from here")
+    if it.kafka is not None and table.table_rows == 0 and it.merged is not None and it.merged == it.durable:
+        if table.keys_in_conflict:
+            return _found(
+                causes.NO_ROWS_LEFT,
+                State.IDLE,
+                f"all is merged up to position {it.merged}, and the table has no row: {table.keys_in_conflict} keys came "
+                "through two partitions, and their records wait for a decision",
+                "`lancewal conflict list` names them, `lancewal conflict settle` decides",
+            )
+        return _found(
+            causes.NO_ROWS_LEFT,
+            State.IDLE,
+            f"all is merged up to position {it.merged}, and the table has no row left: its records were deletes, or the rows "
+            "expired, or were deleted since",
+            "`lancewal table show` names the time to live; `lancewal verify` compares the table with its records",
+        )
+    return _found(causes.CAUGHT_UP, State.IDLE, "everything that is known of has come to its end")
+
+
+# -- making one -----------------------------------------------------------------------------------------------------
+
+
+def _found(cause: Cause, state: State, message: str, do: str = "") -> Diagnosis:
+    return Diagnosis(cause.step, cause.kind, state, message, do)
+
+
+def _said(cause: Cause, state: State, failure: Failure) -> Diagnosis:
+    """By the text of an error, which says where and what to do."""
+    return Diagnosis(cause.step, failure.kind, state, failure.text, "")
+
+
+def _young(table: TableFacts, at_ms: int) -> bool:
+    return table.now_ms - at_ms <= STANDS_S * 1000
+
+
+def _since(waiting: Waiting) -> str:
+    return "" if waiting.since_ms is None else f" since {utc_text(waiting.since_ms)}"

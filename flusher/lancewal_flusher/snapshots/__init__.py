@@ -1,7 +1,0 @@
-"""Named snapshots: table and unmerged rows of one point, as a branch of the Lance table.
-
-``make`` makes one, ``together`` those of several tables at one vector of positions, ``drop`` removes them, also when
-their time is over.
-
-May import: commit, context.
-"""

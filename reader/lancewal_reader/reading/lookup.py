@@ -1,0 +1,192 @@
+"""Lookups: the rows of given primary keys, and how many rows there are, without a scan of what the key index covers.
+
+Guarantees
+ 1. ``lookup_plan`` gives exactly those rows of the plan (``scan``) whose key is among the keys, in the order of the keys.
+ 2. ``count_plan`` is as many as ``scan`` gives rows.
+ 3. ``deltas_of`` leaves out only what cannot hold a record of a region key: what came through another partition, by the number
+    of partitions that the contract says, and behind the last change of it.
+
+Steps of 1
+ 0. Of a far store, beside the plan: the key index's catalog, and its parts that may hold the keys.  Only a hint.
+ 1. The plan's unmerged rows are folded as for a scan.  A key among them is answered by them alone, also with nothing where it
+    is deleted: its rows in the table are superseded.
+ 2. All others are looked up in the key index that the flusher keeps up: it names rows of the pinned version, and fragments
+    that it does not cover, which are scanned.  Rows that a deletion vector hides are left out.
+ 3. Rows are taken by their address.
+Where 1 has something to read, and the keys are few, 2 and 3 are done of all keys beside it, and what 1 answers is dropped.
+
+Rounds of requests of an open table that nothing was read of, as counted: 6 ("one key of an open table, nothing read before").
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import LancewalError
+from lancewal_core.keys.catalog import KeyCatalogs
+from lancewal_core.keys.index import KeyIndex
+from lancewal_core.keys.live import find_live
+from lancewal_core.keys.parts import MappedParts
+from lancewal_core.process.tasks import together
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.rows.fold import states_at
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.projection import project
+from lancewal_core.store.obstore import local_folder
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.plan.strong import ReadPlan, RegionDelta
+from lancewal_reader.reading.scan import result_schema
+from lancewal_reader.unmerged.completed import FindAddresses, complete_rows
+from lancewal_reader.unmerged.load import DeltaContext, load
+from lancewal_reader.unmerged.loaded import Loaded
+
+_PARTS_BYTES_MAX = 4 << 30
+"""Of files of the key index, mapped and not in memory; those of a far store lie in a folder for temporary files."""
+_BESIDE_KEYS_MAX = 1_000
+"""So many rows are taken in vain at most, where their keys turn out to be unmerged."""
+T = TypeVar("T")
+
+
+class KeyLookup:
+    """The key index of an open table, made when it is first asked.  Of the threads that share it none waits for what another
+    fetches, but for a part that both want: that is fetched once."""
+
+    def __init__(self, opened: OpenedTable, uri: str) -> None:
+        self._opened = opened
+        self._uri = uri
+        self._index: KeyIndex | None = None
+        self._awaited = False
+        """Whether somebody has asked for it who goes without."""
+        self._lock = Lock()
+
+    def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
+        """``FindAddresses``, without a scan of what the index covers."""
+        if not keys.num_rows:
+            return np.zeros(0, np.uint64)
+        found = self._asked().find(pinned, keys)
+        live = find_live(pinned, KeySet(keys), found)
+        parts = [np.uint64(fragment << 32) | rows.rows.astype(np.uint64) for fragment, rows in live.items()]
+        return np.concatenate([np.zeros(0, np.uint64), *parts])
+
+    def beside(self, plan: Callable[[], T], keys: pa.Table) -> T:
+        """What ``plan`` returns; of a far store what a lookup of these keys will want is brought meanwhile."""
+        if local_folder(self._uri) is not None:
+            return plan()
+        return together(self._opened.tasks, plan, lambda: self._bring(keys))[0]
+
+    def _bring(self, keys: pa.Table) -> None:
+        with suppress(LancewalError):  # who needs it asks again
+            self._asked().bring(keys)
+
+    def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool:
+        """Whether all rows of this version are found without a scan, and without fetching anything.
+
+        Not for the first who asks here, unless keys were looked up before: to open the index takes longer than one scan, and
+        an open table is often read once.
+        """
+        local = local_folder(self._uri) is not None
+        with self._lock:
+            first, self._awaited = not self._awaited, True
+            known = self._index is not None
+        if not known and (first or not local):
+            return False
+        return self._asked().covers_all(pinned, names, local=local)
+
+    def _asked(self) -> KeyIndex:
+        with self._lock:
+            if self._index is None:
+                self._index = self._made()
+            return self._index
+
+    def _made(self) -> KeyIndex:
+        opened, root = self._opened, local_folder(self._uri)
+        folder = root
+        if folder is None:
+            try:
+                folder = Path(tempfile.mkdtemp(prefix=f"lancewal-lookup-{os.getpid()}-"))
+                weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            except OSError:  # none that can be written, as in a container whose file system is read-only
+                folder = Path(os.devnull)  # takes no part: each is read from memory
+        parts = MappedParts(opened.store, root, folder, _PARTS_BYTES_MAX)
+        return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, opened.tasks)
+
+
+def lookup_plan(
+    context: DeltaContext,
+    find: FindAddresses,
+    pinned: PinnedTable,
+    plan: ReadPlan,
+    columns: Sequence[str],
+    keys: pa.Table,
+) -> pa.Table:
+    """See the module docstring; ``keys``: distinct, in the columns of the primary key."""
+    whole = context.contract.rows
+    names = list(whole.primary_key)
+    projected, sought = project(whole, columns), KeySet(keys)
+
+    def merged(keys: pa.Table) -> pa.Table:
+        """Steps 2, 3"""
+        addresses = find(pinned, keys)
+        if not len(addresses):
+            return projected.table.empty_table()
+        return pinned.take(pa.array(addresses), projected.table.names).cast(projected.table)
+
+    def unmerged() -> Loaded:
+        return load(context, plan.deltas, projected, conflicts)
+
+    conflicts = plan.in_force.conflicts
+    if not any(delta.sources for delta in plan.deltas):
+        rows = merged(keys)
+    else:
+        base = None
+        few = keys.num_rows <= _BESIDE_KEYS_MAX
+        if few and context.loaded.get(plan.deltas, projected.table.names, conflicts) is None:
+            loaded, base = together(context.tasks, unmerged, lambda: merged(keys))
+        else:
+            loaded = unmerged()
+        places = loaded.mask.places([keys[name] for name in names])
+        here = complete_rows(states_at(loaded.folded, places[places >= 0]), pinned, projected, find)
+        if base is None:
+            base = merged(keys.filter(pa.array(places < 0)))
+        else:
+            base = base.filter(pa.array(~loaded.mask.contains([base[name] for name in names])))
+        rows = pa.concat_tables([base, here.cast(projected.table)])
+    order = np.argsort(sought.places([rows[name] for name in names]), kind="stable")
+    return rows.take(pa.array(order)).select(list(columns)).cast(result_schema(whole, columns))
+
+
+def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> int:
+    """Rows of the plan: those of the table, without those that unmerged keys supersede, and the unmerged ones."""
+    merged = sum(fragment.live_rows for fragment in pinned.fragments())
+    if not any(delta.sources for delta in plan.deltas):
+        return merged
+    loaded = load(context, plan.deltas, project(context.contract.rows, ()), plan.in_force.conflicts)
+    superseded = len(context.hidden.addresses(find, pinned, plan, loaded.mask))
+    # A Partial is a row, whether it finds one in the table or not.
+    unmerged = int(loaded.folded.rows.num_rows + loaded.folded.partials.num_rows)
+    return merged - superseded + unmerged
+
+
+def deltas_of(contract: Contract, deltas: Sequence[RegionDelta], partition: int) -> tuple[RegionDelta, ...]:
+    """Those that may hold records which belong in this partition, by guarantee 3."""
+    altered = contract.altered_at
+
+    def may(delta: RegionDelta) -> bool:
+        region = delta.region
+        other_number = region.partition < len(altered) and delta.start < altered[region.partition]
+        return region.partition == partition or other_number or region.topic_id != contract.topic_id
+
+    return tuple(delta for delta in deltas if may(delta))

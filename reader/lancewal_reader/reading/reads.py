@@ -1,0 +1,437 @@
+"""Reads of one open table, by any number of threads: their plans, and the rows of a plan.
+
+Guarantees
+ 1. A read of the newest state is not older than any such read whose plan was made before it began, neither in version nor in
+    any position; one that the store shows older is ``StoreInconsistent``.  Of reads at the same time none waits for another.
+ 2. What is planned is read again as it was, or a named error says why it cannot be: what vanished is planned anew at the
+    receipt, never newer.
+ 3. The contract is taken up anew where a newer one is met; the caches hold what is immutable.
+ 4. A read that allows some staleness takes the newest strong plan that was made here, if that was begun less long ago and is
+    not older than any that has ended (1 holds).  Where an object of it has vanished, it plans anew like any other.
+
+A read that is begun with its plan (``begin``) is planned anew, newer, where the plan's objects have vanished before the first
+row: nobody has its receipt yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from threading import Lock
+from typing import NoReturn, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lancewal_core.errors import (
+    ContractChanged,
+    InvalidInput,
+    ObjectMissing,
+    OutsideHistoryWindow,
+    PlanRetriesExhausted,
+    PlanStale,
+    RegionConflict,
+    SnapshotMissing,
+    StoreInconsistent,
+    TableReplaced,
+    VersionGone,
+)
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.rows.murmur2 import partition_of
+from lancewal_core.table.checks import check_columns_read
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.watermarks import TABLE_UUID
+from lancewal_reader.forms.expressions import sql_of
+from lancewal_reader.plan.at_least import Goal, check_rejected, plan_at_least
+from lancewal_reader.plan.at_point import order_not_told, plan_at_point
+from lancewal_reader.plan.strong import PLANS_MAX, PlanContext, ReadPlan, check_contract, plan_eventual, plan_strong
+from lancewal_reader.point.at import AtSnapshot, Point
+from lancewal_reader.point.read_options import Consistency, ReadOptions
+from lancewal_reader.point.receipt import Receipt, with_receipt
+from lancewal_reader.point.token import Least
+from lancewal_reader.reading.lookup import KeyLookup, count_plan, deltas_of, lookup_plan
+from lancewal_reader.reading.scan import batch_rows, left_out, result_schema, scan_plan
+from lancewal_reader.unmerged.completed import FindAddresses
+from lancewal_reader.unmerged.left_out import LeftOut, check_waiting, left_out_of_snapshot, with_left_out
+from lancewal_reader.unmerged.load import DeltaContext
+
+T = TypeVar("T")
+
+_LOOKS_MAX = 3
+"""Plans made anew because what conflicts may be merged by now."""
+_VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of a table is read, and as of when; checked."""
+
+    columns: tuple[str, ...]
+    filter: str | None
+    read: ReadOptions
+    keys: pa.Table | None = None
+    """The rows of these primary keys alone, each named once."""
+    region_key: bytes | None = None
+    """Encoded: all rows wanted have it, and what is unmerged of other partitions, by the contract of the plan, is not read."""
+
+    def names(self, contract: Contract) -> Collection[str]:
+        """Of the columns that are looked at: a filter may name any."""
+        rows = contract.rows
+        return rows.table.names if self.filter is not None else {*self.columns, *rows.primary_key}
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One read.  ``schema``: of its rows, with the receipt in the metadata."""
+
+    wanted: Wanted
+    plan: ReadPlan
+    receipt: Receipt
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Contexts:
+    """Of one contract."""
+
+    plan: PlanContext
+    delta: DeltaContext
+
+    @property
+    def contract(self) -> Contract:
+        return self.plan.contract
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """A version and positions that reads have seen."""
+
+    version: int = 0
+    positions: Mapping[Region, Position] = field(default_factory=dict)
+
+    def check(self, plan: ReadPlan, claims: bool) -> None:
+        """Raise ``StoreInconsistent`` where the plan is older."""
+        cut = plan.cut if claims else self.positions
+        back = [r.name for r, p in self.positions.items() if cut.get(r, Position(0)) < p]
+        if plan.version < self.version or back:
+            raise StoreInconsistent(
+                f"the store shows an older state than an earlier read did: version {plan.version} after {self.version}, "
+                f"partitions {back[:3]}"
+            )
+
+    def reached_by(self, plan: ReadPlan) -> bool:
+        """Whether a strong plan is not older."""
+        cut = plan.cut
+        return plan.version >= self.version and all(cut.get(r, Position(0)) >= p for r, p in self.positions.items())
+
+    def with_plan(self, plan: ReadPlan, claims: bool) -> Newest:
+        """The newer of both: another thread's read may have come in between."""
+        if not claims:
+            return Newest(plan.version) if plan.version >= self.version else self
+        cut = plan.cut
+        both = {r: max(cut.get(r, Position(0)), self.positions.get(r, Position(0))) for r in cut | dict(self.positions)}
+        return Newest(max(plan.version, self.version), both)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A strong plan, when it was begun, on the monotonic clock, and the contract by which it was made."""
+
+    plan: ReadPlan
+    began: float
+    contract: Contract
+
+
+class Reads:
+    """See the module docstring."""
+
+    def __init__(self, uri: str, place: str, plan: PlanContext, delta: DeltaContext) -> None:
+        self.uri = uri
+        self.place = place
+        self._lock = Lock()
+        """Of the fields below, which are values; held for no call outside."""
+        self._contexts = _Contexts(plan, delta)
+        self._lookup = KeyLookup(plan, uri)
+        self._newest: dict[Consistency, Newest] = {}
+        self._kept: _Kept | None = None
+        self._told = LeftOut()
+        """Said last: a reader that looks again says it once."""
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidInput(
+            "an open table and its rows cannot be pickled: they have threads and connections of this process. Send the "
+            "table's address, and open it there. With str(rows.receipt) as `at` it reads the same rows"
+        )
+
+    @property
+    def contract(self) -> Contract:
+        return self._contexts.contract
+
+    @property
+    def context(self) -> PlanContext:
+        return self._contexts.plan
+
+    def plan(self, wanted: Wanted) -> Planned:
+        """The read, no row of it; of a table keyed by bytes its unmerged keys are read, to tell what is left out."""
+        if wanted.keys is None:
+            return self._make(wanted, begin=False)[0]
+        return self._lookup.beside(lambda: self._make(wanted, begin=False)[0], wanted.keys)
+
+    def begin(self, wanted: Wanted) -> tuple[Planned, Iterator[pa.RecordBatch]]:
+        """The read and its rows, which are being read."""
+        return self._make(wanted, begin=True)
+
+    def again(self, planned: Planned) -> tuple[Planned, Iterator[pa.RecordBatch]]:
+        """The rows of a read, once more; and the same read, perhaps by a plan of what is there now."""
+        planned, rows = self._by(
+            planned,
+            lambda contexts, pinned, plan: self._rows(contexts, pinned, planned.wanted, plan),
+            now=planned.wanted.keys is not None,  # all of these are read before that ends
+        )
+        return planned, _described(rows, planned.schema)
+
+    def count(self, wanted: Wanted) -> tuple[Planned, int]:
+        """The read, and how many rows it has."""
+        if wanted.filter is None:
+            return self.at_once(wanted, lambda planned: (planned, self.using(planned, count_plan, now=True)))
+        planned, rows = self.begin(wanted)
+        return planned, sum(batch.num_rows for batch in rows)
+
+    def at_once(self, wanted: Wanted, use: Callable[[Planned], T]) -> T:
+        """What ``use`` makes of a read that nobody has the receipt of: it is called again, by a newer plan, where one that
+        was kept (4) cannot be read any more."""
+        try:
+            return use(self.plan(wanted))
+        except (VersionGone, OutsideHistoryWindow):
+            if wanted.read.max_staleness_s is None:
+                raise
+        return use(self.plan(replace(wanted, read=replace(wanted.read, max_staleness_s=None))))
+
+    def using(
+        self,
+        planned: Planned,
+        use: Callable[[DeltaContext, FindAddresses, PinnedTable, ReadPlan], T],
+        *,
+        now: bool = False,
+    ) -> T:
+        """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile.
+
+        ``now``: the read goes on with the version that its plan has opened, if that is still at hand.
+        """
+
+        def used(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
+            check_readable(pinned, contexts.contract, self.uri, planned.wanted.names(contexts.contract))
+            return use(contexts.delta, self._lookup.addresses, pinned, plan)
+
+        return self._by(planned, used, now=now)[1]
+
+    def _by(
+        self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T], *, now: bool = False
+    ) -> tuple[Planned, T]:
+        """What ``use`` makes of the plan, or of another one at the receipt, where what it names has vanished."""
+        reason: Exception | None = None
+        for attempt in range(PLANS_MAX):
+            if attempt:
+                planned = replace(planned, plan=self._plan_again(planned))  # its errors are final
+            try:
+                contexts = self._contexts
+                # Else anew: a clean-up since then shows here, not midway.
+                opened = _opened(contexts, planned.plan) if now and not attempt else None
+                return planned, use(contexts, opened or planned.plan.pin(contexts.plan.table), planned.plan)
+            except _VANISHED as error:
+                reason = error
+        raise _exhausted(reason)
+
+    def _make(self, wanted: Wanted, *, begin: bool) -> tuple[Planned, Iterator[pa.RecordBatch]]:
+        asked = wanted.read.at
+        until = self.context.clock.monotonic() + wanted.read.timeout_s
+        reason: Exception | None = None
+        for attempt in range(PLANS_MAX):
+            plan = earlier = None if asked is None else self._plan_at(asked)  # its errors are final
+            contexts = self._contexts
+            try:
+                plan = earlier or self._plan_newest(contexts, wanted.read, attempt, until)
+                rows: Iterator[pa.RecordBatch] = iter(())
+                pinned = _opened(contexts, plan) or plan.pin(contexts.plan.table)
+                if begin:
+                    rows = self._rows(contexts, pinned, wanted, plan)
+                else:
+                    check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
+                check_waiting(contexts.contract, plan.in_force.conflicts, contexts.delta.folding.on_conflict)
+                if plan.branch is None:
+                    left = left_out(contexts.delta, plan, wanted.columns, wanted.filter)
+                else:
+                    left = left_out_of_snapshot(contexts.contract, plan.branch, contexts.delta.folding.on_conflict)
+            except ContractChanged as error:
+                reason = error
+                self._take_up_contract()
+                continue
+            except _VANISHED as error:
+                reason = error
+                continue
+            except RegionConflict as error:
+                if plan is None or not self._may_be_settled(plan, asked):
+                    raise
+                reason = error
+                continue
+            if left.unmerged and plan.branch is None and self._may_be_settled(plan, asked) and attempt < _LOOKS_MAX:
+                continue
+            self._tell(left)
+            receipt = Receipt(contexts.contract.uuid, plan.version, plan.cut, self.place, left.unmerged)
+            schema = result_schema(contexts.contract.rows, wanted.columns)
+            schema = with_left_out(with_receipt(schema, receipt), left)
+            return Planned(wanted, plan, receipt, schema), _described(rows, schema)
+        raise _exhausted(reason)
+
+    def _rows(
+        self, contexts: _Contexts, pinned: PinnedTable, wanted: Wanted, plan: ReadPlan
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
+        check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
+        if wanted.region_key is not None:
+            partition = partition_of(wanted.region_key, contexts.contract.partitions)
+            plan = replace(plan, deltas=deltas_of(contexts.contract, plan.deltas, partition))
+        if wanted.keys is not None:
+            found = lookup_plan(contexts.delta, self._lookup.addresses, pinned, plan, wanted.columns, wanted.keys)
+            return iter(found.to_batches(max_chunksize=batch_rows(found.schema)))
+        batches = scan_plan(contexts.delta, pinned, plan, wanted.columns, wanted.filter, self._lookup)
+        first = next(batches, None)
+        return batches if first is None else chain((first,), batches)
+
+    def _plan_newest(self, contexts: _Contexts, read: ReadOptions, attempt: int, until: float) -> ReadPlan:
+        """Steps of a ``max_staleness_s`` that was given: the plan kept, where it is young enough and the first to be tried."""
+        consistency = read.consistency
+        goal = None if read.at_least is None else self._goal(contexts.plan, read.at_least)
+        with self._lock:
+            before, kept = self._newest.get(consistency, Newest()), self._kept
+        began = contexts.plan.clock.monotonic()
+        if kept is not None and read.max_staleness_s is not None and not attempt:
+            young = began - kept.began < read.max_staleness_s
+            enough = goal is None or goal.reached_by(kept.plan)
+            if young and enough and kept.contract is contexts.contract and before.reached_by(kept.plan):
+                if goal is not None:
+                    check_rejected(contexts.plan, goal)
+                return kept.plan
+        if goal is not None:
+            plan = plan_at_least(contexts.plan, goal, max(0.0, until - began))
+        else:
+            plan = plan_strong(contexts.plan) if consistency == "strong" else plan_eventual(contexts.plan)
+        # A table that a user has restored shows what it shows: nothing is claimed that could have gone back.
+        claims = consistency == "strong" or bool(plan.cut)
+        before.check(plan, claims)
+        with self._lock:
+            self._newest[consistency] = self._newest.get(consistency, Newest()).with_plan(plan, claims)
+            if consistency == "strong" and (self._kept is None or self._kept.began <= began):
+                self._kept = _Kept(plan, began, contexts.contract)
+        return plan
+
+    def _goal(self, context: PlanContext, least: Least) -> Goal:
+        try:
+            return Goal.of(least, context.contract, self.place)
+        except InvalidInput:
+            check_contract(context)  # a newer one may have the partition
+            raise
+
+    def _may_be_settled(self, plan: ReadPlan, asked: Point | None) -> bool:
+        """Whether another plan may show no conflict where this delta has one: what met may be merged, one behind the other, by
+        now.  ``VersionGone`` where a version stands in that does not tell the order."""
+        if asked is None:
+            return self.context.table.newest().version != plan.version
+        if isinstance(asked, Receipt) and plan.version != asked.version:
+            raise order_not_told(asked, plan)
+        return False
+
+    def _plan_again(self, planned: Planned) -> ReadPlan:
+        asked = planned.wanted.read.at
+        if not isinstance(asked, AtSnapshot):
+            return self._plan_at(planned.receipt)
+        plan = self._plan_at(asked)
+        if (plan.version, plan.cut) != (planned.plan.version, planned.plan.cut):
+            raise SnapshotMissing(
+                f"snapshot {asked.name} was dropped and made anew since this read was planned", snapshot=asked.name
+            )
+        return plan
+
+    def _plan_at(self, at: Point) -> ReadPlan:
+        try:
+            return plan_at_point(self.context, at, self.place)
+        except ContractChanged:
+            self._take_up_contract()
+            return plan_at_point(self.context, at, self.place)
+
+    def _take_up_contract(self) -> None:
+        known = self._contexts
+        contract = read_contract(known.plan.store, self.uri)
+        with self._lock:
+            if self._contexts.contract.version < contract.version:  # another thread may have been faster
+                self._contexts = _Contexts(
+                    replace(known.plan, contract=contract), replace(known.delta, contract=contract)
+                )
+
+    def _tell(self, left: LeftOut) -> None:
+        with self._lock:
+            news, self._told = left != self._told, left
+        if news:
+            left.warn(self.contract.topic)
+
+
+def _opened(contexts: _Contexts, plan: ReadPlan) -> PinnedTable | None:
+    """The plan's version, if a plan has opened it lately."""
+    return contexts.plan.versions.get(plan.version) if plan.branch is None else None
+
+
+def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOptions) -> Wanted:
+    """What was asked for; ``InvalidInput`` where that cannot be."""
+    if isinstance(filter, pc.Expression):
+        filter = sql_of(filter)
+    if filter is not None and not isinstance(filter, str):
+        raise InvalidInput(
+            "filter: expected a condition in Lance's SQL as text, such as 'a > 3', or an expression such as "
+            f"pyarrow.compute.field('a') > 3, not {type(filter).__name__}"
+        )
+    return Wanted(_columns(schema, columns), filter, read)
+
+
+def _columns(schema: pa.Schema, columns: object) -> tuple[str, ...]:
+    if columns is None:
+        return tuple(schema.names)
+    if isinstance(columns, str):
+        raise InvalidInput(f"columns must be a list of names, not the text {columns!r}")
+    try:
+        names = [*columns]  # type: ignore[misc] # what a user gave
+    except TypeError:
+        raise InvalidInput(f"columns must be a list of names, not {columns!r}") from None
+    unknown = [name for name in names if name not in schema.names]
+    if unknown or len(set(names)) != len(names) or not names:
+        raise InvalidInput(
+            f"columns {names!r}{f': {unknown!r} unknown' if unknown else ''}; name each wanted column once; "
+            f"the table has {schema.names}"
+        )
+    return tuple(names)
+
+
+def check_readable(pinned: PinnedTable, contract: Contract, uri: str, names: Collection[str]) -> None:
+    """Raise ``TableReplaced`` unless this version belongs to the table that the contract was made for, ``ContractMismatch``
+    unless these of its columns are the contract's."""
+    found = pinned.config.get(TABLE_UUID)
+    if found != contract.table_uuid:
+        raise TableReplaced(
+            f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}: it was recreated at "
+            "the same place; or `lancewal table create`, `attach` or `moved` was interrupted here: run it again"
+        )
+    check_columns_read(pinned, contract, names)
+
+
+def _exhausted(reason: Exception | None) -> Exception:
+    # Each plan was made from the newest state: what is trimmed is in none of them, so what is missing is lost.
+    if isinstance(reason, RegionConflict | ObjectMissing):
+        return reason
+    made = PlanRetriesExhausted(f"objects vanished under {PLANS_MAX} plans; the last: {reason}")
+    made.__cause__ = reason
+    return made
+
+
+def _described(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (batch.replace_schema_metadata(schema.metadata) for batch in batches)

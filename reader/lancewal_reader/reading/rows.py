@@ -1,0 +1,146 @@
+"""``Rows``: a planned read, to be used in whatever form, again and again."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.rows.schema import alike_but_for_case
+from lancewal_reader.forms.given_numbers import whole_of
+from lancewal_reader.forms.pandas_frames import Dtypes, pandas_frame
+from lancewal_reader.point.receipt import Receipt
+from lancewal_reader.reading.reads import Planned, Reads
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+
+
+class Rows:
+    """A planned read: what it reads is fixed by its receipt, and each use reads it again.
+
+    Every use gives the rows of the receipt: the same ones, in any order, whatever was written, merged, compacted or cleaned up
+    since; or it raises ``VersionGone``, ``OutsideHistoryWindow`` or ``RecordsGivenUp`` where they are no longer there, and
+    ``ObjectMissing`` or ``ObjectCorrupt`` where an object that they need is lost or damaged.  With a ``limit`` it is that many
+    of these rows, and not the same ones each time.
+
+    Batches are read as they are asked for, so a use that streams needs the memory of some batches and of what is not merged.
+    Any library that takes Arrow streams takes the object itself (``__arrow_c_stream__``).  Threads may share it.
+    """
+
+    def __init__(self, reads: Reads, planned: Planned, limit: int | None = None) -> None:
+        self._reads = reads
+        self._planned = planned
+        self._limit = limit
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows; the receipt stands in its metadata, and what was left out (``left_out_of``)."""
+        return self._planned.schema
+
+    @property
+    def receipt(self) -> Receipt:
+        """What is read."""
+        return self._planned.receipt
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The rows as an Arrow stream, for one pass."""
+        self._planned, batches = self._reads.again(self._planned)
+        return reader_of(self.schema, batches, self._limit)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows batch by batch."""
+        return iter(self.to_reader())
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as one table in memory."""
+        return self.to_reader().read_all()
+
+    def to_pandas(self, dtypes: Dtypes = "nullable") -> pandas.DataFrame:
+        """The rows as a DataFrame of pandas, exactly; ``dtypes="numpy"``: with numpy's, by which digits can be lost."""
+        return to_pandas(self.to_arrow(), dtypes)
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a DataFrame of Polars."""
+        return to_polars(self.to_arrow())
+
+    def to_duckdb(self, connection: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyRelation:
+        """The rows as a relation of DuckDB, in a connection of its own or in this one; each query of it reads them again.
+
+        ``InvalidInput`` where names differ in case alone: DuckDB would read one column for the other."""
+        duck = library("duckdb", "to_duckdb")
+        alike = alike_but_for_case(self.schema)
+        if alike:
+            raise InvalidInput(
+                f"to_duckdb(): DuckDB does not tell {alike} apart. Read one of them by columns=, or rename them by "
+                "to_arrow().rename_columns(...)"
+            )
+        return (duck.connect() if connection is None else connection).from_arrow(self)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow PyCapsule: a stream for one pass, a new one at each call."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """The schema of the stream, without reading anything."""
+        return self.schema.__arrow_c_schema__()
+
+    def __repr__(self) -> str:
+        return f"<lancewal.Rows of version {self.receipt.version}: {', '.join(self.schema.names)}>"
+
+
+def reader_of(schema: pa.Schema, batches: Iterator[pa.RecordBatch], limit: int | None) -> pa.RecordBatchReader:
+    """``limit``: at most so many rows."""
+    wanted = batches if limit is None else _limited(batches, limit)
+    return pa.RecordBatchReader.from_batches(schema, map(_without_parts_of_vectors, wanted))
+
+
+def _without_parts_of_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Copies a column of vectors that is part of a longer one: Polars (2.1) refuses such a part where one is null."""
+    for at, column in enumerate(batch.columns):
+        vectors = pa.types.is_fixed_size_list(column.type) and column.null_count > 0
+        if vectors and len(column.values) != len(column) * column.type.list_size:
+            whole = column.take(pa.array(range(len(column)), pa.int64()))
+            batch = batch.set_column(at, batch.schema.field(at), whole)
+    return batch
+
+
+def limit_of(given: object) -> int | None:
+    """What a user gave as limit; ``InvalidInput``."""
+    limit = whole_of(given)
+    if limit is None and given is not None:
+        raise InvalidInput(f"limit {given!r}: expected a whole number of rows from 0 on, or None for all")
+    return limit
+
+
+def _limited(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    left = limit
+    while left:
+        batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+
+
+def to_pandas(rows: pa.Table, dtypes: Dtypes) -> pandas.DataFrame:
+    library("pandas", "to_pandas")
+    return pandas_frame(rows, dtypes)
+
+
+def to_polars(rows: pa.Table) -> polars.DataFrame:
+    found: polars.DataFrame = library("polars", "to_polars").from_arrow(rows)
+    return found
+
+
+def library(name: str, method: str) -> Any:
+    """A library that lancewal does not bring along; ``InvalidInput`` says what to install."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise InvalidInput(f"{method}() needs {name}, which is not installed: pip install {name}") from error

@@ -1,0 +1,201 @@
+"""Merge on read: the table under a mask, then the delta's rows.
+
+Guarantees
+ 1. The result is the fold of each region's prefix up to the plan's cut: base rows of *all* delta keys are masked, also of
+    deleted ones and before any filter; then filter and projection apply to both sides alike.
+ 2. Batches have exactly the requested columns, types and nullability of the contract.
+ 3. A read of an open table finds the masked rows by the key index where all of it is at hand (``lookup``), and keeps their
+    addresses for the next read of the state (``hidden``): key columns that nobody wants are then not read.
+
+The pieces (``base_batches`` of some fragments, ``delta_rows`` of some regions) are what Spark's tasks run too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.keys.scan import groups
+from lancewal_core.process.tasks import Tasks
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.projection import project
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_reader.plan.strong import ReadPlan
+from lancewal_reader.reading.filter import filter_rows
+from lancewal_reader.unmerged.completed import complete_rows
+from lancewal_reader.unmerged.left_out import LeftOut
+from lancewal_reader.unmerged.load import DeltaContext, load
+from lancewal_reader.unmerged.loaded import Loaded
+from lancewal_reader.unmerged.portions import has_more_than
+
+BATCH_ROWS = 65_536
+"""Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
+BATCH_BYTES = 32 << 20
+_LOOKED_UP_ONE_OF = 16
+"""Keys are looked up where unmerged records are no more than one for so many merged rows: a key costs about as much as to
+compare fifty."""
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """About how many bytes a row takes in memory; text, binaries and lists are a guess."""
+    return sum(_type_bytes(field.type) for field in schema)
+
+
+def batch_rows(schema: pa.Schema) -> int:
+    """Rows of a batch, so that batches with vectors stay about ``BATCH_BYTES``."""
+    return max(min(BATCH_ROWS, BATCH_BYTES // max(row_bytes(schema), 1)), 512)
+
+
+def _type_bytes(type_: pa.DataType) -> int:
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size) * _type_bytes(type_.value_type)
+    if pa.types.is_struct(type_):
+        return sum(_type_bytes(member.type) for member in type_)
+    if pa.types.is_list(type_):
+        return 8 * _type_bytes(type_.value_type)
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return 32
+    return max(int(type_.bit_width) // 8, 1)
+
+
+def result_schema(schema: RowSchema, columns: Sequence[str]) -> pa.Schema:
+    """Schema of a result without its receipt."""
+    return pa.schema([schema.table.field(name) for name in columns])
+
+
+def scan_plan(
+    context: DeltaContext,
+    pinned: PinnedTable,
+    plan: ReadPlan,
+    columns: Sequence[str],
+    filter: str | None,
+    lookup: Lookup | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """All rows of the plan.  The delta is loaded at once, before the first batch, and held until the last.
+
+    ``lookup`` finds the rows that it hides."""
+    whole, scan = context.contract.rows, partial(pinned.scan, filter=filter)
+    if not any(delta.sources for delta in plan.deltas):
+        yield from base_batches(context.tasks, scan, None, whole, columns)
+        return
+
+    @cache
+    def unmerged() -> Loaded:
+        """Once: among what is remembered other reads may take its place meanwhile, and a merge the place of its objects."""
+        return load(context, plan.deltas, loaded_columns(whole, columns, filter), plan.in_force.conflicts)
+
+    def mask() -> KeySet:
+        return unmerged().mask
+
+    hidden = None if lookup is None else _hidden(context, pinned, plan, mask, lookup)
+    if hidden is not None:
+        unmerged()
+        yield from base_batches(
+            context.tasks, partial(pinned.scan_without, without=hidden, filter=filter), None, whole, columns
+        )
+    else:
+        yield from base_batches(context.tasks, scan, mask, whole, columns)
+    rows = delta_rows(pinned, whole, unmerged(), columns, filter)
+    yield from rows.to_batches(max_chunksize=batch_rows(rows.schema))
+
+
+class Lookup(Protocol):
+    """The key index, as a scan uses it (``lookup.KeyLookup``)."""
+
+    def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]: ...
+
+    def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool: ...
+
+
+def _hidden(
+    context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, mask: Callable[[], KeySet], lookup: Lookup
+) -> npt.NDArray[np.uint64] | None:
+    """The merged rows that the delta hides, where they are known, or found faster than by reading all keys of the table."""
+    known = context.hidden.known(pinned, plan)
+    if known is not None:
+        return known
+    rows = sum(fragment.live_rows for fragment in pinned.fragments())
+    if has_more_than(rows // _LOOKED_UP_ONE_OF, plan.deltas) or not lookup.at_hand(
+        pinned, context.contract.rows.primary_key
+    ):
+        return None
+    return context.hidden.addresses(lookup.addresses, pinned, plan, mask())
+
+
+def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
+    """What the read of ``scan_plan`` leaves out of keys in conflict; a delta that is loaded for that is remembered."""
+    ref = plan.in_force.conflicts
+    waiting = 0 if ref is None else ref.keys
+    if not context.folding.may_leave_out(plan):
+        return LeftOut(waiting)
+    loaded = load(context, plan.deltas, loaded_columns(context.contract.rows, columns, filter), ref)
+    return LeftOut(waiting, loaded.unmerged, loaded.partitions)
+
+
+def loaded_columns(whole: RowSchema, columns: Sequence[str], filter: str | None) -> RowSchema:
+    """What of the delta is loaded: a filter may name any column, so with one the delta keeps all."""
+    return whole if filter is not None else project(whole, columns)
+
+
+def delta_keys(context: DeltaContext, plan: ReadPlan) -> Loaded:
+    """The mask alone: only key columns are read."""
+    return load(context, plan.deltas, project(context.contract.rows, ()), plan.in_force.conflicts)
+
+
+def delta_rows(
+    pinned: PinnedTable,
+    whole: RowSchema,
+    loaded: Loaded,
+    columns: Sequence[str],
+    filter: str | None,
+) -> pa.Table:
+    """Rows of some regions' deltas, filtered and projected; ``loaded`` has ``loaded_columns`` of these columns and filter."""
+    projected = loaded_columns(whole, columns, filter)
+    rows = complete_rows(loaded.folded, pinned, projected)
+    return filter_rows(rows, filter, columns).cast(result_schema(whole, columns))
+
+
+class Scan(Protocol):
+    """``PinnedTable.scan`` of the fragments and by the filter that are wanted."""
+
+    def __call__(self, columns: Sequence[str], *, batch_rows: int) -> Iterator[pa.RecordBatch]: ...
+
+
+def base_batches(
+    tasks: Tasks,
+    scan: Scan,
+    mask: Callable[[], KeySet] | None,
+    schema: RowSchema,
+    columns: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """Rows of the table that ``scan`` gives, without those whose key is in the mask.
+
+    The scan begins before ``mask`` is called, so that reading and folding overlap.  None: there is no delta.
+    """
+    target = result_schema(schema, columns)
+    if mask is None:
+        for batch in scan(columns, batch_rows=batch_rows(target)):
+            yield batch.cast(target)
+        return
+    wanted = [*columns, *(name for name in schema.primary_key if name not in columns)]
+    batches = scan(wanted, batch_rows=batch_rows(target))
+    begun = tasks.start(lambda: next(batches, None))
+    try:
+        keys = mask()
+    finally:
+        first = begun.result()
+    if first is None:
+        return
+    for group in groups(itertools.chain([first], batches), keys.group_rows):
+        hidden = keys.contains([group[name] for name in keys.names])
+        kept = group.select(list(columns))
+        if hidden.any():
+            kept = kept.filter(pa.array(~hidden))
+        yield from kept.cast(target).to_batches()

@@ -1,0 +1,194 @@
+"""Keys in conflict in a read: what is left out of the delta, and how the read says so.
+
+Of a table keyed by bytes (``keys.origin``, ``conflicts``)
+ 1. what waits for a person's decision at the table version read is in no delta: it is left out as it is of the table;
+ 2. unmerged records of a key in force count only if they are its owner's;
+ 3. a key of which unmerged records came through several regions, and that is not in force yet, shows what the table version
+    has of it.
+All of a job's tasks leave out the same: it follows from the plan alone.
+
+A read that has left something out says how much, in the schema's metadata under ``lancewal.conflicts`` and in the log: keys
+are counted, never named.  However many they are, all other keys are read.  Where the reader wants none to be left out,
+``RegionConflict``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from threading import Lock
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput, RegionConflict
+from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, read_conflicts
+from lancewal_core.keys.origin import Meeting, conflict, counting
+from lancewal_core.names.ids import Region
+from lancewal_core.rows.fold import Folded, divide, key_codes
+from lancewal_core.rows.key_set import KeySet, distinct
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.store.json_object import JsonFault, JsonObject
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.conflicts_ref import ConflictsRef
+from lancewal_core.table.contract import Contract
+from lancewal_reader.event_table import ReaderEvents
+from lancewal_reader.plan.strong import OnBranch
+
+METADATA_KEY = b"lancewal.conflicts"
+OnConflict = Literal["leave-out", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What of keys in conflict is not in a read.
+
+    ``waiting``: keys that wait for a decision at the version read.  ``unmerged``: keys of which unmerged records were left
+    out; ``partitions``: those that these came through.
+    """
+
+    waiting: int = 0
+    unmerged: int = 0
+    partitions: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.unmerged)
+
+    def warn(self, topic: str) -> None:
+        """A line in the log."""
+        if self:
+            ReaderEvents().keys_left_out(
+                topic=topic,
+                waiting_keys=self.waiting,
+                unmerged_keys=self.unmerged or None,
+                partitions=list(self.partitions) or None,
+            )
+
+
+def with_left_out(schema: pa.Schema, left_out: LeftOut) -> pa.Schema:
+    """The schema with it in its metadata, if it is anything."""
+    if not left_out:
+        return schema
+    return schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: json.dumps(asdict(left_out)).encode()})
+
+
+def left_out_of(schema: pa.Schema) -> LeftOut:
+    """What a result's schema says was left out of it; ``InvalidInput`` where that cannot be read."""
+    text = (schema.metadata or {}).get(METADATA_KEY)
+    if text is None:
+        return LeftOut()
+    try:
+        said = JsonObject.parse(text)
+        return LeftOut(said.whole("waiting"), said.whole("unmerged"), tuple(said.wholes("partitions")))
+    except JsonFault as error:
+        raise InvalidInput(f"the result does not say what was left out of it: {error}") from error
+
+
+@dataclass(slots=True)
+class InForceCache:
+    """The keys in force at the version that was read last; immutable, so what was read stays true."""
+
+    _known: tuple[ConflictsRef | None, int, ConflictKeys] | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def get(self, store: ObjectStore, ref: ConflictsRef | None, contract: Contract) -> ConflictKeys:
+        with self._lock:
+            known = self._known
+        if known is not None and known[:2] == (ref, contract.version):
+            return known[2]
+        rows = contract.rows
+        held = Conflicts.none(rows) if ref is None else read_conflicts(store, ref, rows)
+        keys = ConflictKeys(held, counting(contract))
+        with self._lock:
+            self._known = (ref, contract.version, keys)
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """Folds of some regions without what is left out, and what that is.  ``met``: keys that several of all regions have."""
+
+    folds: tuple[Folded, ...]
+    met: pa.Table
+    unmerged: int
+    partitions: tuple[int, ...]
+
+
+def leave_out(
+    contract: Contract,
+    in_force: ConflictKeys,
+    folds: Mapping[Region, Folded],
+    schema: RowSchema,
+    met_elsewhere: pa.Table | None,
+    on_conflict: OnConflict,
+) -> Sides:
+    """Steps 2 and 3 of the module docstring.  ``met_elsewhere``: what has met in all regions, where these are some of them."""
+    gone: list[pa.Table] = []
+    partitions: set[int] = set()
+    kept: list[Folded] = []
+    for region, fold in folds.items():
+        keys = fold.keys(schema).combine_chunks()
+        mask = in_force.left_out(region, keys)
+        if mask.any():
+            gone.append(keys.filter(pa.array(mask)).combine_chunks())
+            partitions.add(region.partition)
+            fold = divide(fold, KeySet(gone[-1]))[1]
+        kept.append(fold)
+    met = _met(kept, schema) if met_elsewhere is None else met_elsewhere
+    if met.num_rows:
+        wanted = KeySet(met)
+        for at, (region, fold) in enumerate(zip(folds, kept, strict=True)):
+            out, kept[at] = divide(fold, wanted)
+            if len(out.keys(schema)):
+                partitions.add(region.partition)
+        gone.append(met)
+    unmerged = distinct(pa.concat_tables([schema.key.empty_table(), *gone]), schema).num_rows
+    if unmerged and on_conflict == "fail":
+        first, *more = sorted(partitions)
+        raise _refusal(contract, Meeting(unmerged, (first, more[0] if more else first)), "is not merged yet")
+    return Sides(tuple(kept), met, unmerged, tuple(sorted(partitions)))
+
+
+def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnConflict) -> None:
+    """``RegionConflict`` where keys wait for a decision and the reader wants none to."""
+    if on_conflict == "fail" and ref is not None and ref.keys:
+        raise RegionConflict(
+            f"topic {contract.topic}: {ref.keys} primary keys came through two partitions and wait for a decision: "
+            "`lancewal conflict list` shows them, `lancewal conflict settle` decides",
+            topic=contract.topic,
+            keys=ref.keys,
+        )
+
+
+def left_out_of_snapshot(contract: Contract, on: OnBranch, on_conflict: OnConflict) -> LeftOut:
+    """What the read left out that a snapshot was made of; ``RegionConflict`` where that is not to be left out."""
+    found = LeftOut(on.waiting, on.unmerged, on.partitions)
+    if found and on_conflict == "fail":
+        raise RegionConflict(
+            f"topic {contract.topic}: snapshot {on.name} was made where primary keys had come through two partitions, and "
+            "lacks records of them",
+            topic=contract.topic,
+            keys=on.waiting + on.unmerged,
+        )
+    return found
+
+
+def _met(folds: Sequence[Folded], schema: RowSchema) -> pa.Table:
+    """Keys that are in several folds, each once."""
+    keys = pa.concat_tables([schema.key.empty_table(), *(fold.keys(schema) for fold in folds)]).combine_chunks()
+    codes = key_codes(keys)
+    if int(codes.max(initial=-1)) + 1 == len(codes):
+        return schema.key.empty_table()
+    return distinct(keys.filter(pa.array(np.bincount(codes)[codes] > 1)), schema)
+
+
+def _refusal(contract: Contract, met: Meeting, what: str) -> RegionConflict:
+    return conflict(
+        contract.topic,
+        met,
+        what,
+        "The flusher sets aside what conflicts, and a person decides: `lancewal conflict list`. Until "
+        'then the merged table can be read (consistency="eventual")',
+    )

@@ -1,0 +1,71 @@
+"""Options of ``lancewal table alter`` as terms of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lancewal_core.errors import InvalidInput, InvalidSettings
+from lancewal_core.names.words import TOPIC_FORM, is_topic
+from lancewal_core.rows.policy import POLICIES
+from lancewal_core.settings.durations import EXPECTED, duration_s
+
+if TYPE_CHECKING:
+    from lancewal_core.settings.sections import Start
+
+_WINDOWS = {"--history-window": "history_window_s", "--version-window": "version_window_s"}
+_LETTERS = "--dead-letter-topic"
+_NAMED = {_LETTERS: "dead_letter_topic", "--group": "group_id"}
+_ON = {"bad-record": "on_bad_record", "misrouted": "on_misrouted"}
+
+
+def altered_terms(
+    ttl: str, ttl_column: str, no_ttl: bool, windows: Mapping[str, str], on: Sequence[str], named: Mapping[str, str]
+) -> dict[str, object]:
+    """By their names in the contract; ``InvalidInput`` for what says nothing, or two things.
+
+    ``windows``, and ``named``, a topic of dead letters and a consumer group: by their options.
+    """
+    terms: dict[str, object] = {}
+    if bool(ttl) != bool(ttl_column) or (no_ttl and ttl):
+        raise InvalidInput("expected --ttl DURATION with --ttl-column COLUMN, or --no-ttl alone")
+    if no_ttl or ttl:
+        terms |= {"ttl_column": ttl_column or None, "ttl_s": _whole_s("--ttl", ttl) if ttl else None}
+    for option, text in windows.items():
+        if text:
+            terms[_WINDOWS[option]] = _whole_s(option, text)
+    for text in on:
+        what, _, policy = text.partition("=")
+        term = _ON.get(what.replace("_", "-"))
+        if term is None or policy not in POLICIES:
+            raise InvalidInput(
+                f"--on {text}: expected one of {', '.join(_ON)}, then = and one of {', '.join(POLICIES)}"
+            )
+        if term in terms:
+            raise InvalidInput(f"--on {text}: {what} is given twice")
+        terms[term] = policy
+    for option, text in named.items():
+        if option == _LETTERS and text and not is_topic(text):
+            raise InvalidInput(f"{option} {text!a}: expected the name of a topic: {TOPIC_FORM}")
+        if text:
+            terms[_NAMED[option]] = text
+    return terms
+
+
+def _whole_s(option: str, text: str) -> int:
+    seconds = duration_s(text)
+    if seconds is None or seconds != int(seconds):
+        raise InvalidInput(f"{option} {text}: {EXPECTED}, in whole seconds")
+    return int(seconds)
+
+
+def start_of(text: str) -> Start:
+    """Of ``--start``."""
+    from pydantic import TypeAdapter, ValidationError
+
+    from lancewal_core.settings.sections import Start
+
+    try:
+        return TypeAdapter[Start](Start).validate_python(text or "earliest")
+    except ValidationError as error:
+        raise InvalidSettings(f"--start {text!r}: {error.errors()[0]['msg']}") from error

@@ -1,0 +1,155 @@
+"""``lancewal conflict list|settle``: keys that came through two partitions, and a person's decision about them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.groups import Group
+from lancewal_core.cli.named import PartitionArgument, partition_named
+from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    YesOption,
+    agree,
+    read_settings,
+)
+from lancewal_core.cli.output import one_line, say, say_json
+from lancewal_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lancewal_core.names.ids import Region
+    from lancewal_core.table.contract import Contract
+    from lancewal_flusher.merge.settle import SettlePlan
+
+app = Group(help="Primary keys that came through two partitions of a topic that others key: look at them, and decide.")
+
+
+@app.command("list")
+def list_(
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show the keys that wait for a decision: whose records the table has, and what waits of which partition.
+
+    It shows primary keys, which are your data, and no other columns.
+
+    Example: lancewal conflict list -o json
+    """
+    from lancewal_core.keys.conflicts import read_conflicts
+    from lancewal_core.open import Address
+    from lancewal_core.table.contract import read_contract
+    from lancewal_core.table.watermarks import Watermarks
+    from lancewal_tables.status.conflict_list import keys_in_conflict
+
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
+    address = Address.of(settings)
+    store = address.store()
+    contract = read_contract(store, address.uri)
+    in_force = Watermarks(store, address.table(), contract.making).newest()[1]
+    seen = None if in_force.conflicts is None else in_force.conflicts.merge
+    found = keys_in_conflict(read_conflicts(store, in_force.conflicts, contract.rows))
+    if output is Output.JSON:
+        say_json({"seen": seen, "keys": [asdict(key) for key in found]})
+        return
+    say(f"{len(found)} keys wait for a decision" + (f", as of {seen}" if seen else ""))
+    for key in found:
+        owner = "no partition's row is in the table" if key.owner is None else f"the table has {key.owner}'s"
+        say(one_line(f"{json.dumps(key.key, ensure_ascii=False)}  {owner}"))
+        for waiting in key.waiting:
+            say(one_line(f"    {waiting.region}: {waiting.state}, among offsets {waiting.first} to {waiting.next - 1}"))
+
+
+@app.command()
+def settle(
+    partition: PartitionArgument,
+    key: Annotated[
+        list[str] | None, typer.Option("--key", help="A primary key, as `list` shows it; give it again for more.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All keys that wait and of which the partition has records.")
+    ] = False,
+    topic_id: Annotated[
+        str,
+        typer.Option(
+            help="The topic's id where it is another one than today's, of before `lancewal table alter --topic-id`."
+        ),
+    ] = "",
+    seen: Annotated[
+        str,
+        typer.Option(help="What `list` or --dry-run was as of: where something else waits by now, nothing is changed."),
+    ] = "",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Let the records of one partition stand: what waits of it is applied to the table, what waits of others is dropped.
+
+    Where the table has that partition's row already, it stays as it is.  One commit; the flusher may run beside it.  Mend the
+    producers first: the next record through another partition is a conflict again.  As JSON: `partition`, `seen` as of `list`,
+    the number of `keys`, how many of them are `changed` by what waits, `dropped` by partition, and `dry_run`.
+
+    Example: lancewal conflict settle orders-2 --all --dry-run
+    """
+    from contextlib import ExitStack
+
+    from lancewal_flusher.merge.settle import plan_settle
+    from lancewal_flusher.merge.settle import settle as decide
+    from lancewal_flusher.open import open_context
+    from lancewal_tables.status.conflict_list import keys_named, keys_of_region
+
+    if bool(key) == every:
+        raise InvalidInput("name the keys by --key, or take --all")
+    with ExitStack() as stack:
+        context = open_context(read_settings(config, table, storage_option), stack, on_threads=True)
+        region = _region(context.contract, partition, topic_id)
+        if not dry_run:
+            agree(yes, "what waits of other partitions is dropped")
+        done = (plan_settle if dry_run else decide)(
+            context,
+            region,
+            lambda held: keys_of_region(held, region) if every else keys_named(held, key or ()),
+            seen or None,
+        )
+    if output is Output.JSON:
+        say_json(settled_json(done, dry_run=dry_run))
+        return
+    if not done.keys.num_rows:
+        say(f"no key that waits came through partition {region.partition}; nothing was changed")
+        return
+    for line in done.lines():
+        say(one_line(line))
+    say(NOTHING_CHANGED if dry_run else "done")
+
+
+def settled_json(done: SettlePlan, *, dry_run: bool) -> dict[str, object]:
+    """What was decided, or would be."""
+    return {
+        "partition": done.region.partition,
+        "seen": None if done.in_force.conflicts is None else done.in_force.conflicts.merge,
+        "keys": done.keys.num_rows,
+        "changed": done.applied,
+        "dropped": {region.name: keys for region, keys in sorted(done.dropped.items())},
+        "dry_run": dry_run,
+    }
+
+
+def _region(contract: Contract, named: str, topic_id: str) -> Region:
+    from lancewal_core.names.ids import Region, TopicId
+
+    partition = partition_named(named, contract)
+    return Region(contract.topic, TopicId(topic_id), partition) if topic_id else contract.regions[partition]

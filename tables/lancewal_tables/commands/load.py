@@ -1,0 +1,126 @@
+"""``lancewal table load``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
+from lancewal_core.cli.output import say, say_json
+from lancewal_core.errors import MAY_PASS, InvalidInput
+from lancewal_tables.load.duplicates import Duplicates
+
+if TYPE_CHECKING:
+    from lancewal_core.table.load_record import LoadRecord
+    from lancewal_tables.load.whole import LoadSummary
+
+
+def command(
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Parquet or Arrow IPC files, or folders of them; local or s3://.", metavar="FILE"),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the load; by default it follows from the files' names and sizes."),
+    ] = None,
+    duplicates: Annotated[
+        Duplicates, typer.Option("--duplicates", help="Of a key that the files have twice: stop, or take its last row.")
+    ] = Duplicates.ERROR,
+    begin: Annotated[
+        bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Load files into a table that may be streamed to: rows whose key has no row yet; what came through Kafka is newer.
+
+    Safe beside running services, and to be repeated: it then adds what is missing.  Rows that Kafka had deleted before the
+    load began come back: begin it with --begin before the files are written.  --dry-run reads the files and counts what would
+    be inserted now.
+
+    Example: lancewal table load exports/ --name orders-2026 --duplicates last
+    """
+    from contextlib import ExitStack
+
+    from lancewal_core.open import Address
+    from lancewal_core.process.stop_signals import stop_signals
+    from lancewal_flusher.event_table import FlusherEvents
+    from lancewal_tables.load.whole import begin as begin_load
+    from lancewal_tables.load.whole import load_files
+
+    if begin and (files or name is None):
+        raise InvalidInput("--begin takes no files, and a --name by which the load is done afterwards")
+    if not begin and not files:
+        raise InvalidInput("name at least one file or folder to load")
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
+    if begin:
+        began = begin_load(settings, str(name), look_only=dry_run)
+        if output is Output.JSON:
+            say_json({**began.model_dump(mode="json"), "dry_run": dry_run})
+        else:
+            say(began_text(str(name), began))
+            if dry_run:
+                say(NOTHING_CHANGED)
+        return
+    events = FlusherEvents(table=Address.of(settings).name)
+    with ExitStack() as stack:
+        summary = load_files(
+            settings,
+            files or [],
+            name=name,
+            duplicates=duplicates,
+            look_only=dry_run,
+            landed=lambda part: part.log(events),
+            stopping=stack.enter_context(stop_signals()),
+        )
+    if output is Output.JSON:
+        say_json({**asdict(summary), "dry_run": dry_run})
+    else:
+        say(summary_text(summary, dry_run=dry_run))
+    if not summary.finished:
+        raise typer.Exit(MAY_PASS)
+
+
+def began_text(name: str, began: LoadRecord) -> str:
+    """For people."""
+    from datetime import UTC, datetime
+
+    at = datetime.fromtimestamp(began.began_at_ms / 1000, UTC).isoformat(timespec="seconds")
+    return f"load {name} began at {at}: what Kafka has deleted since stays deleted"
+
+
+def summary_text(summary: LoadSummary, *, dry_run: bool = False) -> str:
+    """The summary for people."""
+    are = "would be inserted" if dry_run else "inserted"
+    left_out = [
+        (summary.present, "whose key had a row"),
+        (summary.deleted, "whose key Kafka has deleted since the load began"),
+        (summary.doubled, "with a later row of the same key"),
+        (summary.appended, "whose key somebody appended at the same time"),
+    ]
+    lines = [
+        f"load {summary.name}: {summary.inserted} of {summary.rows} rows of {summary.files} files {are}, in "
+        f"{summary.commits} commits",
+        *(f"left out: {count} {why}" for count, why in left_out if count),
+    ]
+    if not summary.finished:
+        lines.append("stopped before the end; the same command goes on")
+    if dry_run:
+        lines.append(NOTHING_CHANGED)
+    return "\n".join(lines)

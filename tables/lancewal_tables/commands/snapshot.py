@@ -1,0 +1,174 @@
+"""``lancewal snapshot create|list|drop``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lancewal_core.cli.groups import Group
+from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    YesOption,
+    agree,
+    read_settings,
+)
+from lancewal_core.cli.output import aligned, one_line, say, say_json
+from lancewal_core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
+    from lancewal_core.table.protocol import Table
+    from lancewal_tables.snapshots.make import Made
+
+app = Group(help="Make, list and drop named snapshots: a table as it was, unmerged rows too, until it is dropped.")
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the snapshot.", show_default=False)]
+TablesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table", "-t", help="The table's address: a path, file:// or s3://; by default table.uri.", metavar="ADDRESS"
+    ),
+]
+
+
+@app.command()
+def create(
+    name: NameArgument,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at", help="A point, as `lancewal read --at` takes it; by default what is durable.", metavar="POINT"
+        ),
+    ] = "",
+    duration: Annotated[
+        str,
+        typer.Option("--for", help="Let garbage collection drop it after so long, such as 30d.", metavar="DURATION"),
+    ] = "",
+    table: TablesOption = None,
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Keep the table as it is, unmerged rows too, under a name: as a Lance branch, which plain Lance reads.
+
+    Read it by `snapshot:NAME` as the point.  With `-t` once for each of several tables that one topic feeds, all are cut at
+    the same positions.
+
+    Example: lancewal snapshot create end-of-month --for 30d
+    """
+    from contextlib import ExitStack
+
+    from lancewal_flusher.open import open_context
+    from lancewal_reader.point.at import point_of
+    from lancewal_reader.table import reads_of
+    from lancewal_tables.snapshots.together import make_together
+
+    for_ms = _duration_ms(duration) if duration else None
+    asked = point_of(at) if at else None
+    uris = table or [""]
+    with ExitStack() as stack:
+        opened = []
+        for uri in uris:
+            settings = read_settings(config, uri, storage_option)
+            context = open_context(settings, stack, on_threads=True)
+            opened.append((context, reads_of(context, settings.table.uri, 0)))
+        made = make_together(opened, name, asked, for_ms)
+        found = [{"table": reads.uri, **_about(one)} for (_, reads), one in zip(opened, made, strict=True)]
+    if output is Output.JSON:
+        say_json({"snapshots": found})
+        return
+    for one in found:
+        until = f", until {one['until']}" if one["until"] else ""
+        rows = f"version {one['version']} and {one['unmerged_rows']} unmerged rows{until}"
+        say(f"snapshot {name} of {one_line(str(one['table']))}: {rows}")
+        say(f"receipt: {one['receipt']}")
+
+
+@app.command("list")
+def list_all(
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List the table's snapshots.
+
+    Example: lancewal snapshot list
+    """
+    from lancewal_core.table.snapshots import about, readable_snapshots
+
+    opened = _table(read_settings(config, table, storage_option))
+    readable, unreadable = readable_snapshots(opened)
+    faults = [fault for fault in (*unreadable, opened.names_fault()) if fault is not None]
+    found = [about(snapshot) for snapshot in readable]
+    if output is Output.JSON:
+        say_json({"snapshots": found})
+    elif found:
+        say("\n".join(aligned([_row(one) for one in found])))
+    elif not faults:
+        say("no snapshots")
+    if faults:
+        raise faults[0]  # behind the others, which are sound
+
+
+@app.command()
+def drop(
+    name: NameArgument,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Drop a snapshot, and what only it needs; also one whose making was cut short.
+
+    Example: lancewal snapshot drop end-of-month --yes
+    """
+    from lancewal_flusher.garbage.snapshots import drop_snapshot
+
+    opened = _table(read_settings(config, table, storage_option))
+    if not dry_run:
+        agree(yes, f"snapshot {name} is dropped")
+    drop_snapshot(opened, name, look_only=dry_run)
+    if output is Output.JSON:
+        say_json({"dropped": [] if dry_run else [name]})
+    else:
+        say(f"snapshot {name}: {NOTHING_CHANGED}" if dry_run else f"dropped snapshot {name}")
+
+
+def _table(settings: Settings) -> Table:
+    from lancewal_core.open import Address
+
+    settings.need("table.uri")
+    address = Address.of(settings)
+    address.contract()  # else it is no table of lancewal's
+    return address.table()
+
+
+def _row(one: Mapping[str, object]) -> list[str]:
+    until = "until it is dropped" if one["until"] is None else f"until {one['until']}"
+    return [str(one["name"]), f"made {one['created_at']}", until, f"version {one['version']}"]
+
+
+def _about(made: Made) -> dict[str, Any]:
+    from lancewal_core.table.snapshots import about
+
+    return {**about(made.snapshot), "unmerged_rows": made.rows, "hidden_rows": made.hidden}
+
+
+def _duration_ms(text: str) -> int:
+    from lancewal_core.settings.durations import EXPECTED, duration_s
+
+    seconds = duration_s(text)
+    if seconds is None or seconds <= 0:
+        raise InvalidInput(f"--for {text}: {EXPECTED}, above 0")
+    return int(seconds * 1000)

@@ -1,0 +1,198 @@
+"""``lancewal status``: how far every partition of a table has come, and where its records stop."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.named import partition_named
+from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.output import aligned, json_text, one_line, say, say_json
+from lancewal_core.process.clock import Clock, utc_text
+
+if TYPE_CHECKING:
+    from lancewal_core.status.diagnose import Diagnosis
+    from lancewal_core.status.report import PartitionStatus, TableStatus
+    from lancewal_core.table.contract import Contract
+
+WATCH_S = 2.0
+"""As often as a person sees a difference; each look reads the whole state of the table."""
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def command(
+    partition: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PARTITION", help="Only these: numbers, or TOPIC-NUMBER, as messages name them; by default all."
+        ),
+    ] = None,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until interrupted.")] = False,
+    reader_version: Annotated[
+        int | None,
+        typer.Option(
+            help="Version of the table that a reader has open: `version` of its Lance dataset, or of its receipt. "
+            "By default the newest, which a reader that opens the table now sees.",
+            min=1,
+        ),
+    ] = None,
+) -> None:
+    """Show how far every partition has come, from Kafka to a reader, and name the first step that does not move.
+
+    Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
+    running ingest has stopped it, only its log, `/readyz` and `/status` know), one of whose newest records none became a row,
+    however many older ones did, or something that strong reads need and that is lost or damaged. A topic without records,
+    an operator's pause, and rows that wait for their seal or merge are none.
+    What it has not looked at, and what cannot be known from here, it says.  With PARTITION, problems of other partitions do
+    not count; those of the table as a whole do, as what strong reads need does.
+
+    Example: lancewal status -t s3://lake/orders
+    """
+    from lancewal_tables.status.status import table_status
+
+    settings = read_settings(config, table, storage_option)
+    settings.need("table.uri")
+
+    def named(contract: Contract) -> Collection[int]:
+        every = range(contract.partitions)
+        return {partition_named(text, contract) for text in partition} if partition else every
+
+    def look() -> TableStatus:
+        return table_status(settings, settings.table.uri, reader_version=reader_version, named=named)
+
+    if watch:
+        from lancewal_core.process.clock import SystemClock
+
+        watched(look, output, SystemClock(), clear=sys.stdout.isatty())
+    status = look()
+    if output is Output.JSON:
+        say_json(asdict(status))
+    else:
+        say(status_text(status))
+        if status.problems:
+            say(_why_1(len(status.problems)), err=True)
+    if status.problems:
+        raise typer.Exit(1)
+
+
+def watched(
+    look: Callable[[], TableStatus],
+    output: Output,
+    clock: Clock,
+    *,
+    clear: bool,
+    stopping: Callable[[], bool] = lambda: False,
+) -> None:
+    """Show what ``look`` finds every ``WATCH_S``; as JSON an object a line."""
+    while not stopping():
+        status = look()
+        if output is Output.JSON:
+            typer.echo(json_text(json.dumps(asdict(status))))
+        else:
+            if clear:
+                typer.echo(_CLEAR, nl=False, color=True)  # not for a file, which `clear` says already
+            say(f"at        {utc_text(status.at_ms)}\n{status_text(status)}\n")
+        clock.sleep(WATCH_S)
+
+
+_IN_CONFLICT = "conflicts {} keys came through two partitions and wait for a decision: `lancewal conflict list`"
+_TITLES = (
+    *("partition", "kafka", "durable", "flushed", "merged", "read", "lag"),
+    *("unmerged rows", "unmerged bytes", "generations", "stands", "owner"),
+)
+_FIGURES = range(9)
+
+
+def status_text(status: TableStatus) -> str:
+    """The status for people: the table, where its records stop, one aligned line for each partition, the problems."""
+    primary, region = (one_line(", ".join(names)) for names in (status.primary_key, status.region_key))
+    lines = [
+        f"table     {one_line(status.uri)}",
+        f"version   {_figure(status.table_version)}, {_figure(status.table_rows)} rows in "
+        f"{_figure(status.table_fragments)} fragments",
+        f"topic     {status.topic} ({status.topic_id}), {_partitions(status)}",
+        f"keys      primary {primary}; region {region or 'record key'}",
+        f"contract  version {status.contract_version}, table {one_line(status.table_uuid)}",
+        f"group     {one_line(status.group)}, {_counted(status.group_members)}",
+        *(f"paused    {service} {_until(until)}" for service, until in status.paused.items()),
+        *([_IN_CONFLICT.format(status.keys_in_conflict)] if status.keys_in_conflict else []),
+        *_diagnosis(status.diagnosis),
+        "",
+    ]
+    rows = [_TITLES, *(_cells(partition) for partition in status.partitions)]
+    lines += aligned(rows, figures=_FIGURES)
+    rejected = [found for found in status.partitions if found.rejections.records]
+    lines += ["", *map(_rejected, rejected)] if rejected else []
+    if status.not_looked_at:
+        lines += ["", f"not looked at: {'; '.join(map(one_line, status.not_looked_at))}"]
+    if status.unknown:
+        lines += ["", f"not known from here: {'; '.join(map(one_line, status.unknown))}"]
+    advice = f". {status.diagnosis.do}" if status.diagnosis.do else ""
+    problems = (problem.removesuffix(advice) for problem in status.problems)  # it stands above
+    return "\n".join([*lines, *(f"\nproblem: {one_line(problem)}" for problem in problems)])
+
+
+def _why_1(problems: int) -> str:
+    of = "the problem above: it wants" if problems == 1 else f"the {problems} problems above: each wants"
+    return f"exit code 1, for {of} a person"
+
+
+def _diagnosis(found: Diagnosis) -> list[str]:
+    """Where records stop, of the table."""
+    return [
+        f"stands    {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
+        *([f"do        {one_line(found.do)}"] if found.do else []),
+    ]
+
+
+def _rejected(found: PartitionStatus) -> str:
+    few = found.rejections
+    return (
+        f"rejected: partition {found.partition}: {few.records} of the newest {few.records + few.rows} records, most often "
+        f"{one_line(few.kind)}, as at offset {few.offset}"
+    )
+
+
+def _until(until: int | str) -> str:
+    from lancewal_core.table.control import until_text
+
+    return until_text(until) if isinstance(until, int) else until_text("resumed")
+
+
+def _counted(members: int | None) -> str:
+    if members is None:
+        return "members not known"
+    return "1 member" if members == 1 else f"{members} members"
+
+
+def _partitions(status: TableStatus) -> str:
+    shown, all_ = len(status.partitions), status.topic_partitions
+    return f"{all_} partitions" if shown == all_ else f"{shown} of {all_} partitions"
+
+
+def _figure(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _cells(partition: PartitionStatus) -> tuple[str, ...]:
+    generations = ", ".join(f"{count} {state}" for state, count in partition.generations.items())
+    found = partition.diagnosis
+    positions = (partition.high, partition.durable, partition.flushed, partition.merged, partition.read, partition.lag)
+    return (
+        str(partition.partition),
+        *map(_figure, positions),
+        str(partition.unmerged_rows),
+        str(partition.unmerged_bytes),
+        generations or "-",
+        f"{found.step}: {one_line(found.kind)}",
+        one_line(partition.owner or "-"),
+    )

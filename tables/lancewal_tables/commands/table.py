@@ -1,0 +1,248 @@
+"""``lancewal table create|attach|moved|alter|show|load|export-memwal``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lancewal_core.cli.groups import Group
+from lancewal_core.cli.options import (
+    NOTHING_CHANGED,
+    ConfigOption,
+    DryRunOption,
+    Output,
+    OutputOption,
+    StorageOption,
+    TableOption,
+    read_settings,
+)
+from lancewal_core.cli.output import one_line, say, say_json
+from lancewal_core.errors import InvalidInput
+from lancewal_tables.commands.contract_text import changes_text, contract_text
+from lancewal_tables.commands.load import command as load_command
+
+if TYPE_CHECKING:
+    from lancewal_core.settings.load import Settings
+    from lancewal_core.table.contract import Contract
+
+app = Group(help="Make lancewal tables, and show what a table is.")
+
+
+@app.command()
+def create(
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Create an empty table from `table` and `kafka` of the settings.
+
+    --dry-run refuses what would be refused now, and shows the contract that would be put.
+
+    Example: lancewal table create -c lancewal.yaml
+    """
+    from lancewal_tables.define.create import create_table
+
+    settings = read_settings(config, table, storage_option, defining=True)
+    _show(create_table(settings, warn=_warn, look_only=dry_run), output, dry_run=dry_run)
+
+
+@app.command()
+def attach(
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked.
+
+    --dry-run refuses what would be refused now, and shows the contract that would be put.
+
+    Example: lancewal table attach -c lancewal.yaml
+    """
+    from lancewal_tables.define.attach import attach_table
+
+    settings = read_settings(config, table, storage_option, defining=True)
+    _show(attach_table(settings, warn=_warn, look_only=dry_run), output, dry_run=dry_run)
+
+
+@app.command()
+def moved(
+    former: Annotated[str, typer.Option("--from", help="Place of the original, as `lancewal table show` tells it.")],
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Take up a table whose folder was moved or copied to `table.uri`, as a table of its own, with all that the folder holds.
+
+    Neither ingest nor flusher may have worked on it while it was copied.  Receipts of before are not taken any more.
+
+    Example: lancewal table moved --from s3://old/orders
+    """
+    from lancewal_tables.define.move import move_table
+
+    _show(move_table(read_settings(config, table, storage_option), former), output)
+
+
+@app.command()
+def alter(
+    partitions: Annotated[int | None, typer.Option(help="The topic's new number of partitions.", min=1)] = None,
+    topic_id: Annotated[
+        str,
+        typer.Option(
+            help="Id of the topic that was made again under the table's name, as the stop of ingest names it."
+        ),
+    ] = "",
+    start: Annotated[
+        str,
+        typer.Option(
+            help="With --topic-id, where each partition begins: earliest (the default), latest, or a time such as "
+            "2026-01-31T00:00:00Z. Of a topic restored from a backup the table has the records already: latest, while "
+            "producers are stopped."
+        ),
+    ] = "",
+    ttl: Annotated[
+        str, typer.Option(help="Rows expire so long after the time in --ttl-column, such as 30d.", metavar="DURATION")
+    ] = "",
+    ttl_column: Annotated[str, typer.Option(help="Rows expire by the time in this column.")] = "",
+    no_ttl: Annotated[bool, typer.Option("--no-ttl", help="Rows expire no more.")] = False,
+    history_window: Annotated[
+        str, typer.Option(help="How long WAL entries stay after their merge, such as 2d.", metavar="DURATION")
+    ] = "",
+    version_window: Annotated[
+        str,
+        typer.Option(help="How long table versions stay once a newer one is there, such as 7d.", metavar="DURATION"),
+    ] = "",
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            help="What becomes of records that are no rows: bad-record or misrouted, then stop, dead-letter or ignore. "
+            "Repeatable.",
+            metavar="WHAT=POLICY",
+        ),
+    ] = None,
+    dead_letter_topic: Annotated[str, typer.Option(help="Where dead letters go; it must exist.")] = "",
+    group: Annotated[
+        str,
+        typer.Option(
+            help="The consumer group that takes the records from now on, as kafka.group_id of its ingest says. Ingest of "
+            "the former group stops taking records and waits."
+        ),
+    ] = "",
+    dry_run: DryRunOption = False,
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Change the table's contract: take up partitions that were added to the topic, or a topic that was made again, once all
+    is merged; or change when rows expire, what is kept, and what becomes of records that are no rows.
+
+    Restart ingest and flusher afterwards.  Policies (`--on`, `--dead-letter-topic`) and the consumer group (`--group`) running
+    services take up by themselves.
+    --dry-run refuses what would be refused now, and shows the terms before and after; with `-o json` both contracts, as
+    `before` and `after`.
+
+    Example: lancewal table alter --on misrouted=dead-letter
+    """
+    from lancewal_tables.commands.alter_terms import altered_terms, start_of
+    from lancewal_tables.define.alter import alter_partitions, alter_terms, rebind_topic
+
+    windows = {"--history-window": history_window, "--version-window": version_window}
+    named = {"--dead-letter-topic": dead_letter_topic, "--group": group}
+    terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
+    if sum([partitions is not None, bool(topic_id), bool(terms)]) != 1 or (start and not topic_id):
+        raise InvalidInput(
+            "name one change: --partitions N; or --topic-id ID, and with it --start; or any of --ttl DURATION with "
+            "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
+            "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
+        )
+    settings = read_settings(config, table, storage_option)
+    before = _contract(settings) if dry_run else None
+    if partitions is not None:
+        after = alter_partitions(settings, partitions, look_only=dry_run)
+    elif topic_id:
+        after = rebind_topic(settings, topic_id, start=start_of(start), look_only=dry_run)
+    else:
+        after = alter_terms(settings, terms, warn=_warn, look_only=dry_run)
+    if before is None:
+        _show(after, output)
+    elif output is Output.JSON:
+        say_json({"before": before.model_dump(mode="json"), "after": after.model_dump(mode="json")})
+    else:
+        say(f"{changes_text(before, after)}\n{NOTHING_CHANGED}")
+
+
+@app.command()
+def show(
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Show the table's contract.
+
+    Example: lancewal table show -t s3://lake/orders
+    """
+    _show(_contract(read_settings(config, table, storage_option)), output)
+
+
+app.command("load")(load_command)
+
+
+@app.command("export-memwal")
+def export_memwal(
+    file: Annotated[Path, typer.Argument(help="Where to write it; replaced if it is there.", metavar="FILE")],
+    table: TableOption = "",
+    config: ConfigOption = None,
+    storage_option: StorageOption = None,
+) -> None:
+    """Write all generations of all partitions, history pages included, as one `MemWalIndexDetails` of Lance's MemWAL index
+    specification, for programs that know it.  Only reads the table.  Needs `table.uri`.
+
+    Example: lancewal table export-memwal memwal.binpb
+    """
+    from contextlib import ExitStack
+
+    from lancewal_flusher.open import open_context
+    from lancewal_tables.status.memwal_export import export_memwal
+
+    settings = read_settings(config, table, storage_option)
+    with ExitStack() as stack:
+        details = export_memwal(open_context(settings, stack, on_threads=True))
+    try:
+        file.write_bytes(details)
+    except OSError as error:
+        raise InvalidInput(f"cannot write {file}: {error.strerror}") from error
+
+
+def _contract(settings: Settings) -> Contract:
+    from lancewal_core.open import Address
+
+    settings.need("table.uri")
+    return Address.of(settings).contract()
+
+
+def _warn(text: str) -> None:
+    say(f"warning: {one_line(text)}", err=True)
+
+
+def _show(contract: Contract, output: Output, *, dry_run: bool = False) -> None:
+    """``dry_run``: the contract of a table that is not made, which has no identity yet."""
+    match output:
+        case Output.JSON:
+            said = contract.model_dump(mode="json")
+            if dry_run:
+                del said["table_uuid"], said["making"]
+                said["columns"] = [{"name": column.name, "type": column.type} for column in contract.columns]
+            say_json(said)
+        case Output.TEXT:
+            say(contract_text(contract, made=not dry_run))
+            if dry_run:
+                say(NOTHING_CHANGED)

@@ -1,0 +1,200 @@
+"""``lancewal table attach``: an existing Lance table becomes a lancewal table; its rows stay as they are.
+
+Checked first, changing nothing: settings, topic, that lancewal has every column's type, that no row has a null in its
+primary key, and that no primary key is there twice.  Then
+
+ 1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
+    Crash after it: the same command continues.
+ 2. to 4. are ``register``'s: contract, checkpoint, identity.
+
+Rows that others write into the table between the check and step 2 are checked again.  Whoever writes keys into it later
+must know what they do: a Lance table cannot refuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lancewal_core.errors import ContractMismatch, InvalidSchema
+from lancewal_core.open import Address
+from lancewal_core.rows.column_types import format_type, parse_type
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.ttl import check_ttl
+from lancewal_core.settings.declared import declared_keys, declared_ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.checks import check_allowed
+from lancewal_core.table.contract import Contract, column_texts
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_tables.define.register import (
+    begun_contract,
+    columns_of,
+    first_contract,
+    go_on,
+    needed_region_key,
+    register,
+    store_error,
+)
+from lancewal_tables.define.topic import (
+    brokers_of,
+    check_carries,
+    names_alike,
+    no_dead_letter_topic,
+    no_warning,
+    unpacks_unseen,
+)
+from lancewal_tables.define.unique_keys import check_unique_keys
+
+if TYPE_CHECKING:
+    from lancewal_kafka.topic import TopicInspector
+
+
+def attach_table(
+    settings: Settings,
+    inspector: TopicInspector | None = None,
+    warn: Callable[[str], object] = no_warning,
+    *,
+    look_only: bool = False,
+) -> Contract:
+    """Make the existing Lance table at ``table.uri`` a lancewal table and return its contract; ``look_only``: the one that
+    would be put.
+
+    Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
+    columns that are not the table's.
+    """
+    settings.need(
+        "table.uri",
+        "table.primary_key",
+        *needed_region_key(settings.table),
+        "kafka.bootstrap_servers",
+        "table.topic",
+    )
+    check_allowed(settings, settings.table.topic, settings.table.dead_letters)
+    address = Address.of(settings)
+    folder = address.folder()
+    pinned = folder.table.newest()
+    begun = begun_contract(folder)
+    if begun is not None:
+        check_unique_keys(pinned, begun.rows)
+        return go_on(folder, pinned, begun, settings, look_only=look_only)
+    rows = existing_rows(pinned, settings)
+    check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
+    inspector = inspector or brokers_of(settings)
+    topic = inspector.describe(settings.table.topic)
+    check_carries(topic, rows, settings.table)
+    start = inspector.starts(topic, settings.table.start)
+    check_unique_keys(pinned, rows)
+    letters = no_dead_letter_topic(inspector, settings.table.dead_letters)
+    for text in filter(None, (names_alike(rows), unpacks_unseen(topic), letters)):
+        warn(text)
+    nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
+    if look_only:
+        if nullable:
+            warn(f"{nullable} of the Lance table would be declared not nullable, in a commit of its own")
+        return first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    checked, changes = pinned.version, 0
+    # Step 1
+    if nullable:
+        try:
+            pinned.dataset.alter_columns(*({"path": name, "nullable": False} for name in nullable))
+        except OSError as error:
+            raise store_error(error, f"declaring {nullable} of {address.uri} not nullable") from error
+        changes += 1
+    # Steps 2 to 4
+    pinned = folder.table.newest()
+    if pinned.version != checked + changes:
+        check_unique_keys(pinned, existing_rows(pinned, settings))
+    contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    return register(folder, pinned, contract)
+
+
+def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
+    """The table's own columns with the declared keys; ``InvalidSchema`` names every column, and all else, that lancewal
+    cannot carry."""
+    storage = str(pinned.dataset.data_storage_version)
+    problems = []
+    if storage in ("legacy", "0.1"):
+        problems.append(
+            f"its files have Lance's format {storage}, which loses nulls: rewrite it in format 2.1 or later"
+        )
+    if pinned.dataset.mem_wal_index_details() is not None:
+        problems.append(
+            "Lance's own MemWAL is initialised on it, whose rows lancewal does not read: write its rows into the table and "
+            'drop its index, `dataset.drop_index("__lance_mem_wal")` (docs/how-to/attach-a-table.md shows how)'
+        )
+    for field in pinned.schema:
+        try:
+            plain = parse_type(format_type(field.type))
+        except InvalidSchema as error:
+            alike = _same_values(field.type)
+            cast = (
+                f'dataset.alter_columns({{"path": "{field.name}", "data_type": {_in_python(alike)}}})' if alike else ""
+            )
+            way = f"type {field.type} is not supported, and another has the same values: convert it by `{cast}`"
+            problems.append(f"column {field.name!r}: {way if alike else error}")
+            continue
+        if plain != field.type:
+            problems.append(f"column {field.name!r}: type {field.type} differs from {plain}, the one that lancewal has")
+        elif _inner_names(plain) != _inner_names(field.type):  # which Arrow takes for the same type
+            problems.append(
+                f"column {field.name!r}: type {field.type} names the items of a list otherwise than {plain}, and Lance "
+                "would refuse rows of lancewal: write the column anew"
+            )
+        if not field.nullable and field.name not in settings.table.primary_key:
+            problems.append(
+                f"column {field.name!r} is not nullable: a record may leave out any column but the key; allow nulls by "
+                f'`dataset.alter_columns({{"path": "{field.name}", "nullable": True}})`'
+            )
+        if storage == "2.0" and _has_struct(field.type):
+            problems.append(
+                f"column {field.name!r}: files of Lance's format 2.0 cannot hold a null struct: rewrite it in 2.1"
+            )
+    if problems:
+        raise InvalidSchema(f"{settings.table.uri} cannot be attached: " + "; ".join(problems))
+    declared = settings.table.columns
+    if declared and list(declared.items()) != list(column_texts(pinned.schema).items()):
+        raise ContractMismatch(
+            f"table.columns declares {declared}, the table at {settings.table.uri} has {column_texts(pinned.schema)}; "
+            "leave table.columns out, or correct it"
+        )
+    fields = [pa.field(field.name, field.type) for field in pinned.schema]
+    return declared_keys(pa.schema(fields), settings.table)
+
+
+def _same_values(type_: pa.DataType) -> pa.DataType | None:
+    """The type of lancewal's that has the same values, and that Lance can cast a column to; None where there is none."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return _same_values(type_.value_type)
+    if types.is_large_list(type_) or types.is_list(type_):
+        item = _same_values(type_.value_type)
+        return None if item is None else pa.list_(item)
+    if types.is_struct(type_):
+        return None  # Lance casts none
+    if types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary(), pa.date64(): pa.date32()}.get(type_, type_)
+    try:
+        return parse_type(format_type(plain))
+    except InvalidSchema:
+        return None
+
+
+def _in_python(type_: pa.DataType) -> str:
+    if pa.types.is_list(type_):
+        return f"pa.list_({_in_python(type_.value_type)})"
+    if pa.types.is_timestamp(type_):
+        return f"pa.timestamp({type_.unit!r}, {type_.tz!r})"
+    if pa.types.is_decimal128(type_):
+        return f"pa.decimal128({type_.precision}, {type_.scale})"
+    return "pa.bool_()" if pa.types.is_boolean(type_) else f"pa.{format_type(type_)}()"
+
+
+def _inner_names(type_: pa.DataType) -> list[str]:
+    return [n for i in range(type_.num_fields) for n in (type_.field(i).name, *_inner_names(type_.field(i).type))]
+
+
+def _has_struct(type_: pa.DataType) -> bool:
+    return pa.types.is_struct(type_) or any(_has_struct(type_.field(i).type) for i in range(type_.num_fields))

@@ -1,0 +1,140 @@
+"""``lancewal table create``: an empty Lance table with a contract.
+
+Everything that a person can get wrong is checked first (settings, columns, keys, the topic, what lies at the address);
+such an error changes nothing, and with ``look_only`` that is all.  Then
+
+ 1. Lance creates the empty table, keys not nullable: one commit, version 1.
+    Crash after it: an empty table of this schema without contract; the same command takes it up.
+ 2. to 4. are ``register``'s: contract, checkpoint, identity.
+
+Two that create the same table at once end with one contract; the other gets ``TableExists``.
+
+Rounds of requests, as counted: 49 ("`lancewal table create`").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import lance
+
+from lancewal_core.errors import TableExists, TableMissing
+from lancewal_core.open import Address, Folder
+from lancewal_core.rows.column_types import format_type
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.ttl import check_ttl
+from lancewal_core.settings.declared import declared_columns, declared_keys, declared_ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.checks import check_allowed
+from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.lance.pinned import LancePinnedTable
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_core.table.store_proof import check_way
+from lancewal_tables.define.register import (
+    begun_contract,
+    columns_of,
+    first_contract,
+    go_on,
+    needed_region_key,
+    register,
+    store_error,
+)
+from lancewal_tables.define.topic import (
+    brokers_of,
+    check_carries,
+    names_alike,
+    no_dead_letter_topic,
+    no_warning,
+    unpacks_unseen,
+)
+
+if TYPE_CHECKING:
+    from lancewal_kafka.topic import TopicInspector
+
+
+def create_table(
+    settings: Settings,
+    inspector: TopicInspector | None = None,
+    warn: Callable[[str], object] = no_warning,
+    *,
+    look_only: bool = False,
+) -> Contract:
+    """Create the table that the settings describe and return its contract; ``look_only``: the one that would be put.
+
+    Errors: ``InvalidSettings``, ``InvalidSchema``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
+    ``StoreNotWritable``, ``StoreRefused``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
+    """
+    settings.need(
+        "table.uri",
+        "table.columns",
+        "table.primary_key",
+        *needed_region_key(settings.table),
+        "kafka.bootstrap_servers",
+        "table.topic",
+    )
+    check_allowed(settings, settings.table.topic, settings.table.dead_letters)
+    rows = declared_rows(settings)
+    check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
+    address = Address.of(settings)
+    uri, table = address.uri, address.table()
+    there, begun = _what_is_there(table, rows, settings)
+    if there is not None and begun is not None:
+        return go_on(Folder(address.store(), table, address.way()), there, begun, settings, look_only=look_only)
+    inspector = inspector or brokers_of(settings)
+    topic = inspector.describe(settings.table.topic)
+    check_carries(topic, rows, settings.table)
+    start = inspector.starts(topic, settings.table.start)
+    letters = no_dead_letter_topic(inspector, settings.table.dead_letters)
+    warnings = names_alike(rows), unpacks_unseen(topic), letters
+    if look_only:
+        for text in filter(None, warnings):
+            warn(text)
+        columns = columns_of(there, rows) if there is not None else _columns_without_table(rows)
+        return first_contract(table, columns, rows, settings.table, topic, start)
+    # Step 1
+    if there is None:
+        check_way(address.way(), uuid4().hex)
+        # Without a retry: of two at once, the one that comes second would overwrite the other's table with its own.
+        operation = lance.LanceOperation.Overwrite(rows.table, [])
+        try:
+            lance.LanceDataset.commit(uri, operation, storage_options=settings.storage.options, max_retries=0)
+        except OSError as error:
+            if _what_is_there(table, rows, settings)[0] is None:
+                raise store_error(error, f"creating a Lance table at {uri}") from error
+    for text in filter(None, warnings):  # not before: who cannot create is told why, and nothing besides
+        warn(text)
+    # Steps 2 to 4
+    pinned = table.newest()
+    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    return register(Folder(address.store(), table, address.way()), pinned, contract)
+
+
+def declared_rows(settings: Settings) -> RowSchema:
+    """Columns and keys as the settings declare them; ``InvalidSchema`` if they cannot be a table."""
+    return declared_keys(declared_columns(settings.table), settings.table)
+
+
+def _columns_without_table(rows: RowSchema) -> tuple[Column, ...]:
+    """Without ids: Lance gives them."""
+    return tuple(Column(name=f.name, type=format_type(f.type), field_ids=()) for f in rows.columns)
+
+
+def _what_is_there(
+    table: LanceTable, rows: RowSchema, settings: Settings
+) -> tuple[LancePinnedTable | None, Contract | None]:
+    """None, or the empty table that an earlier try has left, and its contract if it got so far; else ``TableExists``."""
+    try:
+        address = Address.of(settings)
+        begun = begun_contract(Folder(address.store(), table, address.way()))
+        pinned = table.newest()
+    except TableMissing:
+        return None, None
+    if pinned.fragments() or not pinned.schema.equals(rows.table):
+        raise TableExists(
+            f"there is already a Lance table at {table.uri}, "
+            + ("with rows" if pinned.fragments() else "with other columns")
+            + ", and it is no lancewal table: `lancewal table attach` makes it one"
+        )
+    return pinned, begun

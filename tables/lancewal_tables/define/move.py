@@ -1,0 +1,71 @@
+"""``lancewal table moved``: a table whose folder was moved or copied goes on at its new place, as a table of its own.
+
+Guarantees
+ 1. It gets a new identity, so it shares none with its original, should that still be worked on, nor with another copy: each
+    has its own consumer group, and takes no receipt of the other.
+ 2. All that the folder holds stays: rows, unmerged ones included, positions, history.  The folder must have been copied while
+    neither ingest nor flusher worked on it; of a copy made meanwhile its parts may not fit together, which is not checked.
+
+Steps
+ 1. The next version of the contract, with a new uuid and this place, by compare-and-swap.  From here on services and readers
+    refuse the table until
+ 2. ``lancewal.table_uuid`` in the Lance table's config is the new one.
+
+After a crash between the two the same command continues: the config still names the uuid of the contract before.
+"""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from lancewal_core.errors import InvalidSettings
+from lancewal_core.open import Address
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.checks import check_columns, check_settings, check_table
+from lancewal_core.table.contract import Contract, read_contract, read_contract_version
+from lancewal_core.table.watermarks import TABLE_UUID
+from lancewal_tables.define.alter import put_next
+from lancewal_tables.define.register import identify
+
+
+def move_table(settings: Settings, former: str) -> Contract:
+    """Take up the table at ``table.uri``, which lay at ``former``; its new contract.
+
+    ``InvalidSettings`` if its contract names another place than ``former``, or this one; ``TableReplaced`` and
+    ``ContractMismatch`` if the Lance table is not the contract's.
+    """
+    settings.need("table.uri")
+    address = Address.of(settings)
+    uri, store, table = address.uri, address.store(), address.table()
+    pinned = table.newest()
+    old = read_contract(store, uri)
+    check_settings(settings, old)
+    here = place_of(uri)
+    at_home = old.place is not None and same_place(old.place, here)
+    if at_home and old.version > 1:
+        before = read_contract_version(store, old, old.version - 1)
+        if before.table_uuid != old.table_uuid and pinned.config.get(TABLE_UUID) == before.table_uuid:
+            check_columns(pinned, old)
+            identify(table, old)
+            return old
+    if old.place is None or at_home:
+        raise InvalidSettings(f"the contract of the table at {here} names no other place: nothing was changed")
+    if not same_place(old.place, place_of(former)):
+        raise InvalidSettings(
+            f"the contract of the table at {here} is that of the table at {old.place}, not of one at {former}: nothing was "
+            "changed"
+        )
+    check_table(pinned, old)
+    # Step 1.  Its ingest begins in a group of its own: the default one has the uuid in its name.
+    changes = {
+        "version": old.version + 1,
+        "table_uuid": str(uuid4()),
+        "place": here,
+        "group_id": None,
+        "former_group_id": None,
+    }
+    new = put_next(store, old, old.model_copy(update=changes))
+    # Step 2
+    identify(table, new)
+    return new

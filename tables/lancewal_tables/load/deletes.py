@@ -1,0 +1,91 @@
+"""Which keys Kafka has deleted since a load began, as far as that is merged: such a row is not to come back.
+
+Guarantee: of every generation that was merged behind the beginning, up to W, all deleted keys are known, or
+``OutsideHistoryWindow``: what is trimmed cannot be asked any more.  Deletes that wait for a person's decision are not among
+them.
+
+A key that was deleted and then came again is among them too: its row is in the table, so it is not loaded either way.
+Snapshots are kept as long as their generation is; one that is missing is folded anew from its WAL entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow, or_raised
+from lancewal_core.keys.conflicts import Conflicts
+from lancewal_core.names.ids import Generation, Region
+from lancewal_core.region.generation_entries import entries_of
+from lancewal_core.region.history import read_histories
+from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.snapshot import read_each, read_gone_of
+from lancewal_core.rows.fold import fold
+from lancewal_core.table.load_record import LoadRecord
+from lancewal_core.table.watermarks import InForce
+from lancewal_flusher.context import FlusherContext
+
+
+@dataclass(slots=True)
+class DeletesSince:
+    """See the module docstring.  ``name`` and ``began`` are the load's."""
+
+    context: FlusherContext
+    name: str
+    began: LoadRecord
+    _without: set[tuple[Region, Generation]] = field(default_factory=set)
+    """Generations without a delete."""
+
+    def keys(self, in_force: InForce, conflicts: Conflicts) -> list[pa.Table]:
+        """The keys that each generation has deleted, up to W; tables of the key columns.  ``conflicts`` are those at W."""
+        generations = self._merged_since(in_force)
+        found = []
+        for (region, record), gone in zip(generations, self._gone(generations), strict=True):
+            if gone.num_rows:
+                assert record.next is not None, "it is merged"
+                waits = conflicts.wait_below(region, gone, record.next)
+                found.append(gone.filter(pa.array(~waits)))
+            else:
+                self._without.add((region, record.generation))
+        return found
+
+    def _merged_since(self, in_force: InForce) -> list[tuple[Region, GenerationRecord]]:
+        """The generations that were merged behind the beginning, but for those that are known to delete nothing."""
+        unseen = [region for region in self.context.contract.regions if not self._seen(region, in_force)]
+        histories = read_histories(self.context, unseen, in_force)
+        found = []
+        for region in unseen:
+            first, last = self.began.generation(region), in_force.generation(region)
+            history = histories.get(region)
+            if history is None or history.index.trimmed_generation > first:
+                raise OutsideHistoryWindow(
+                    f"the load {self.name} began before generation {first + 1} of partition {region.name} was merged, and "
+                    "what it deleted is trimmed: the history window is over. Give the load another name to begin anew; "
+                    "rows that Kafka has deleted until then come back",
+                    load=self.name,
+                    region=region.name,
+                )
+            found += [
+                (region, record)
+                for record in history.generations
+                if first < record.generation <= last and (region, record.generation) not in self._without
+            ]
+        return found
+
+    def _seen(self, region: Region, in_force: InForce) -> bool:
+        """Whether nothing was merged of it since, or nothing that deletes."""
+        merged = range(self.began.generation(region) + 1, in_force.generation(region) + 1)
+        return all((region, Generation(g)) in self._without for g in merged)
+
+    def _gone(self, generations: Sequence[tuple[Region, GenerationRecord]]) -> list[pa.Table]:
+        """What each of them deletes."""
+        context, rows = self.context, self.context.contract.rows
+        read = read_each(context, generations, lambda parts: read_gone_of(context.store, parts, rows))
+        found = []
+        for (region, record), gone in zip(generations, read, strict=True):
+            if gone is None or isinstance(gone, ObjectMissing):
+                gone = fold([e.rows for e in entries_of(context, region, record)], rows).gone
+            found.append(or_raised(gone))
+        return found

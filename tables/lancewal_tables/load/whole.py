@@ -1,0 +1,233 @@
+"""A whole load: files into a table, part by part (``part`` has the protocol of one, and the guarantees).
+
+Steps
+ 1. Find the files and check the columns of each.
+ 2. Begin: record the name and what is merged now, unless a load of this name began before.
+ 3. No key may be twice in the files (``duplicates`` ``error``); the keys are read once for every ``keys_at_once`` of them.
+ 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each.  With ``duplicates`` ``last`` from
+    the last row to the first: of a key that is there twice the last comes first, and is there when the other comes.
+ 5. Keep the key index up, so that the next part need not scan this one.
+
+With ``look_only`` nothing is written: what would be loaded is counted by the version of now, part by part.  A key that two
+parts have then counts twice as inserted.
+
+Stopped between two parts, or killed anywhere: what has landed stays, and the same load again goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from lancewal_core.errors import DuplicateKeys
+from lancewal_core.process.progress import step
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.settings.load import Settings
+from lancewal_core.table.load_record import LoadRecord, begin_load
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.open import open_context
+from lancewal_flusher.upkeep.key_runs import UpkeepState, keep_up
+from lancewal_tables.define.unique_keys import KEYS_AT_ONCE, check_unique_rows
+from lancewal_tables.load.deletes import DeletesSince
+from lancewal_tables.load.duplicates import Duplicates
+from lancewal_tables.load.files import LoadFile, find_files
+from lancewal_tables.load.part import PartLoaded, load_part, look_at_part
+
+PART_ROWS = 1_048_576
+"""As many as one data file takes."""
+PART_BYTES = 128 << 20
+"""In memory a part is held up to three times: as it is read, joined, and without the rows that are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBounds:
+    """What a load may hold in memory at a time."""
+
+    part_rows: int = PART_ROWS
+    part_bytes: int = PART_BYTES
+    keys_at_once: int = KEYS_AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSummary:
+    """What a load did.  ``rows`` = inserted + present + deleted + doubled + appended, unless it was stopped."""
+
+    name: str
+    files: int
+    rows: int
+    inserted: int
+    present: int
+    """Left out: the key had a row."""
+    deleted: int
+    """Left out: Kafka has deleted the key since the load began."""
+    doubled: int
+    """Left out: the same part has a later row of the key (``duplicates`` ``last``)."""
+    appended: int
+    """Hidden again: somebody appended the key at the same time."""
+    commits: int
+    finished: bool
+    """False if it was stopped; the same load again goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadAsked:
+    """What a person says of a load, beside what is loaded."""
+
+    name: str
+    duplicates: Duplicates = Duplicates.ERROR
+    bounds: LoadBounds = field(default_factory=LoadBounds)
+    look_only: bool = False
+    """Count what would be loaded, and write nothing."""
+
+
+def load_files(
+    settings: Settings,
+    addresses: Sequence[str],
+    *,
+    name: str | None = None,
+    duplicates: Duplicates = Duplicates.ERROR,
+    bounds: LoadBounds | None = None,
+    look_only: bool = False,
+    landed: Callable[[PartLoaded], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> LoadSummary:
+    """Load Parquet and Arrow IPC files, or folders of them, into the table at ``table.uri``.
+
+    ``name``: of the load; by default it follows from the names and sizes of the files, so that repeating it goes on.
+    ``look_only``: say what would be loaded, and write nothing.
+    Errors: ``InvalidSchema`` and ``DuplicateKeys`` before anything is loaded, ``OutsideHistoryWindow`` for a load that began
+    too long ago, ``PlanRetriesExhausted`` where merges come too fast, and what the store and the table give.
+    """
+    with ExitStack() as stack:
+        context = open_context(settings, stack, on_threads=True)
+        files = find_files(addresses, settings.storage.options)
+        asked = LoadAsked(name or name_of(files), duplicates, bounds or LoadBounds(), look_only)
+        return load(context, files, asked, landed, stopping)
+
+
+def begin(settings: Settings, name: str, *, look_only: bool = False) -> LoadRecord:
+    """Only step 2: what is deleted from now on will not come back by a load of this name."""
+    with ExitStack() as stack:
+        return _begin(open_context(settings, stack, on_threads=True), name, look_only=look_only)
+
+
+def load(
+    context: FlusherContext,
+    files: Sequence[LoadFile],
+    asked: LoadAsked,
+    landed: Callable[[PartLoaded], None] = lambda _: None,
+    stopping: Callable[[], bool] = lambda: False,
+) -> LoadSummary:
+    """Steps 1 to 5."""
+    name, duplicates, bounds = asked.name, asked.duplicates, asked.bounds
+    rows = context.contract.rows
+    # Step 1
+    with step("looking at files", len(files), "files") as told:
+        for file in told.counting(files):
+            file.check(rows)
+    # Step 2
+    deletes = DeletesSince(context, name, _begin(context, name, look_only=asked.look_only))
+    # Step 3
+    total = _check_keys(files, rows, bounds) if duplicates is Duplicates.ERROR else None
+    # Step 4
+    done: list[PartLoaded] = []
+    read = doubled = 0
+    upkeep = UpkeepState()
+    finished = True
+    parts = _parts(files, rows, bounds, backwards=duplicates is Duplicates.LAST)
+    with step("looking for keys" if asked.look_only else "loading", total, "rows") as told:
+        for part in told.counting(parts, len):
+            if stopping():
+                finished = False
+                break
+            distinct = _last_of_each(part, rows)
+            if duplicates is Duplicates.ERROR and distinct.num_rows < part.num_rows:
+                raise DuplicateKeys("the files have changed while they were loaded: a key is there twice now")
+            read += part.num_rows
+            doubled += part.num_rows - distinct.num_rows
+            if asked.look_only:
+                done.append(look_at_part(context, distinct, deletes))
+                continue
+            done.append(load_part(context, distinct, deletes))
+            landed(done[-1])
+            # Step 5
+            if done[-1].version is not None:
+                keep_up(context, upkeep)
+    return LoadSummary(
+        name,
+        len(files),
+        read,
+        sum(part.inserted for part in done),
+        sum(part.present for part in done),
+        sum(part.deleted for part in done),
+        doubled,
+        sum(part.appended for part in done),
+        sum(part.inserted + part.appended > 0 for part in done),
+        finished,
+    )
+
+
+def name_of(files: Sequence[LoadFile]) -> str:
+    """A name that the same files give again; another content of the same size is no harm: the load then began earlier."""
+    text = "\n".join(f"{file.shown.rpartition('/')[2]} {file.size}" for file in files)
+    return f"files-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _begin(context: FlusherContext, name: str, *, look_only: bool = False) -> LoadRecord:
+    """Step 2."""
+    _, in_force = context.watermarks.newest()
+    merged = {region.name: int(mark.generation) for region, mark in sorted(in_force.regions.items())}
+    here = LoadRecord(began_at_ms=context.clock.now_ms(), topic_id=context.contract.topic_id, merged=merged)
+    return begin_load(context.store, name, context.contract, here, look_only=look_only)
+
+
+def _check_keys(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds) -> int:
+    """Step 3; how many rows there are."""
+
+    total = sum(file.rows() for file in files)
+
+    def scan() -> Iterator[pa.RecordBatch]:
+        with step("looking for keys that come twice", total, "rows") as told:
+            for file in files:
+                yield from told.counting(file.batches(rows.primary_key, rows), len)
+
+    check_unique_rows(
+        scan,
+        total,
+        rows,
+        "in the files",
+        "Nothing was loaded. Remove the rows that are too many, or load with --duplicates last",
+        bounds.keys_at_once,
+    )
+    return total
+
+
+def _parts(files: Sequence[LoadFile], rows: RowSchema, bounds: LoadBounds, *, backwards: bool) -> Iterator[pa.Table]:
+    """The rows in their order; ``backwards``: the last part first, each still in its order."""
+    gathered: list[pa.RecordBatch] = []
+    count = size = 0
+    for file in reversed(files) if backwards else files:
+        for batch in file.batches(rows.table.names, rows, backwards=backwards):
+            starts = range(0, batch.num_rows, bounds.part_rows)
+            for start in reversed(starts) if backwards else starts:
+                gathered.append(batch.slice(start, bounds.part_rows))
+                count += gathered[-1].num_rows
+                size += gathered[-1].nbytes
+                if count >= bounds.part_rows or size >= bounds.part_bytes:
+                    yield pa.Table.from_batches(gathered[::-1] if backwards else gathered)
+                    gathered, count, size = [], 0, 0
+    if count:
+        yield pa.Table.from_batches(gathered[::-1] if backwards else gathered)
+
+
+def _last_of_each(part: pa.Table, rows: RowSchema) -> pa.Table:
+    """The last row of each key."""
+    names = list(rows.primary_key)
+    keys = part.select(names).append_column("_place", pa.array(np.arange(part.num_rows)))
+    last = keys.group_by(names).aggregate([("_place", "max")])["_place_max"]
+    return part if len(last) == part.num_rows else part.take(last.sort())

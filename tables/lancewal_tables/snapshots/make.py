@@ -1,0 +1,221 @@
+"""Making a named snapshot: table and unmerged rows of one point, as a branch of the Lance table.
+
+Guarantees
+ 1. The branch's rows are those of a read at the point: of what was durable when it began, by default.  Its receipt, in the
+    branch's metadata, says which.
+ 2. It is an ordinary Lance data set with the table's indexes, which rows that were unmerged are not in; who opens a
+    branch reads it.  Before step 5 that is the table's version, or the rows without their receipt: no snapshot for us.
+ 3. The table, the WAL and the state of regions are as they were, and no log entry is kept for it.  The version that the branch
+    began at stays, by Lance, and all files that it names, until the branch is dropped.
+ 4. Of two who make a snapshot of the same name at once, one does.  Where one is dropped while it is made, and perhaps made
+    again by another, who made it first leaves that alone: ``SnapshotMissing``, or another error that says to make it again.
+    What happens between a look at what is noted and the note right behind it is not seen: Lance compares nothing there.
+ 5. A process that dies leaves a branch that is begun, which ``drop`` removes by its name, and garbage collection a day later.
+    One that dies within step 2 may leave a branch that looks like a user's: ``drop`` says how to delete that.
+
+Steps
+ 1. Plan a read at the point.  Fold its unmerged rows; find the rows of its version V that their keys supersede.
+ 2. Begin the branch at V, and note that.  There is something of that name: ``InvalidInput``.  V is gone: step 1.
+ 3. Write the rows, and deletion vectors of what they supersede, into the branch's folder; one commit, on the branch.
+ 4. V must be there still: a clean-up that had begun before step 2 knows of no branch.  If not, drop it, and step 1.
+ 5. Note the receipt, and the branch's version: now it is a snapshot.  What was noted at step 2 has to be there still, which
+    has an id of its own; so too where the branch is dropped for an error.
+
+A clean-up that had begun before step 2 and takes V after step 4 would break the snapshot: reads end with
+``VersionGone``.  None takes what was the newest within the last hour, ours or one that users are told to make, so this is only
+about a point far back (``at``) whose version is due at that moment.
+
+A commit of an earlier snapshot of that name may still be on its way.  It can only land as the first version behind V, in the
+place of ours, so ours must be that version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lancewal_core.errors import (
+    InvalidInput,
+    LancewalError,
+    PlanRetriesExhausted,
+    SnapshotMissing,
+    StoreUnavailable,
+    VersionGone,
+)
+from lancewal_core.keys.live import find_live
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.rows.key_set import KeySet
+from lancewal_core.table.protocol import Committed, PinnedTable, TableCommit
+from lancewal_core.table.snapshots import (
+    NOTE,
+    Snapshot,
+    begun,
+    check_name,
+    check_until,
+    find_branch,
+    has_notes,
+    is_ours,
+)
+from lancewal_flusher.commit.send import hide
+from lancewal_flusher.context import FlusherContext
+
+if TYPE_CHECKING:
+    from lancewal_reader.plan.strong import ReadPlan
+    from lancewal_reader.point.at import Point
+    from lancewal_reader.reading.reads import Reads
+    from lancewal_reader.unmerged.completed import FindAddresses
+    from lancewal_reader.unmerged.load import DeltaContext
+
+_TRIES = 10
+_MAKING_MAX_MS = 24 * 3600 * 1000
+"""Longer is none in the making (``drop``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A snapshot, and what of the read was unmerged."""
+
+    snapshot: Snapshot
+    rows: int
+    """Unmerged rows that the branch has of its own."""
+    hidden: int
+    """Rows of the version that they supersede, or that were deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unmerged:
+    """What a read has beyond a version of the merged table."""
+
+    version: TableVersion
+    hidden: Mapping[int, npt.NDArray[np.int64]]
+    """Physical rows by fragment."""
+    rows: pa.Table
+
+
+def make_snapshot(
+    context: FlusherContext, reads: Reads, name: str, at: Point | None = None, for_ms: int | None = None
+) -> Made:
+    """See the module docstring; ``reads`` are of the same table.  With ``for_ms`` it is dropped so long from now.
+
+    ``InvalidInput`` for a name that is taken, or none, or a time too far off; the errors of a read at the point.
+    """
+    from lancewal_reader.point.read_options import read_options
+    from lancewal_reader.reading.reads import wanted_of
+    from lancewal_reader.unmerged.left_out import left_out_of
+
+    check_name(name)
+    if for_ms is not None:
+        check_until(context.clock.now_ms() + for_ms + _MAKING_MAX_MS)
+    _check_free(context, name)
+    read = read_options() if at is None else read_options(at=at)
+    reason: Exception | None = None
+    for _ in range(_TRIES):
+        # Step 1
+        planned = reads.plan(wanted_of(context.contract.rows.table, None, None, read))
+        found = reads.using(planned, lambda *state: _unmerged(context, *state))
+        try:
+            version, mark = _branch(context, name, found, str(planned.receipt))
+        except VersionGone as error:
+            reason = error
+            continue
+        # Step 5
+        now = context.clock.now_ms()
+        until = None if for_ms is None else now + for_ms
+        left = left_out_of(planned.schema)
+        counts = left.waiting, left.unmerged, left.partitions
+        made = Snapshot(name, found.version, version, str(planned.receipt), now, until, *counts)
+        if not has_notes(context.table, name, mark):
+            raise _dropped(name)
+        context.table.note_branch(name, made.notes())
+        return Made(made, found.rows.num_rows, sum(len(rows) for rows in found.hidden.values()))
+    raise PlanRetriesExhausted(
+        f"clean-ups removed {_TRIES} versions while snapshot {name} was made of them; the last: {reason}"
+    ) from reason
+
+
+def _check_free(context: FlusherContext, name: str) -> None:
+    taken = find_branch(context.table, name)
+    if taken is not None:
+        raise _taken(name, is_ours(taken))
+
+
+def _taken(name: str, ours: bool) -> InvalidInput:
+    if not ours:
+        return InvalidInput(f"there is a branch {name} already, or what is left of one: choose another name")
+    return InvalidInput(
+        f"there is a snapshot {name} already, or one is being made: `lancewal snapshot drop {name}`, or choose another name"
+    )
+
+
+def _unmerged(
+    context: FlusherContext, delta: DeltaContext, _: FindAddresses, pinned: PinnedTable, plan: ReadPlan
+) -> _Unmerged:
+    from lancewal_reader.unmerged.completed import complete_rows
+    from lancewal_reader.unmerged.load import load
+
+    schema = context.contract.rows
+    if plan.branch is not None:
+        raise InvalidInput(
+            f"a snapshot cannot be made of snapshot {plan.branch.name}: give the point that it was made at"
+        )
+    if not any(region.sources for region in plan.deltas):
+        return _Unmerged(plan.version, {}, schema.table.empty_table())
+    loaded = load(delta, plan.deltas, schema, plan.in_force.conflicts)
+
+    def live(keys: pa.Table) -> dict[int, npt.NDArray[np.int64]]:
+        found = find_live(pinned, KeySet(keys), context.keys.find(pinned, keys))
+        return {fragment: rows.rows for fragment, rows in found.items() if len(rows.rows)}
+
+    def addresses(pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
+        parts = [np.uint64(fragment << 32) | rows.astype(np.uint64) for fragment, rows in live(keys).items()]
+        return np.concatenate([np.zeros(0, np.uint64), *parts])
+
+    keys = loaded.folded.keys(schema)
+    rows = complete_rows(loaded.folded, pinned, schema, addresses).cast(schema.table)
+    return _Unmerged(plan.version, live(keys) if keys.num_rows else {}, rows)
+
+
+def _dropped(name: str) -> SnapshotMissing:
+    return SnapshotMissing(f"snapshot {name} was dropped while it was made: make it again", snapshot=name)
+
+
+def _branch(
+    context: FlusherContext, name: str, found: _Unmerged, receipt: str
+) -> tuple[TableVersion, Mapping[str, str]]:
+    """Steps 2 to 4; the branch's version that has the rows, and what was noted of the branch."""
+    # Step 2
+    if not context.table.create_branch(name, found.version):
+        raise _taken(name, ours=True)
+    maker = context.new_id()
+    mark = begun(context.clock.now_ms(), maker)
+    if not has_notes(context.table, name, {}):
+        raise _dropped(name)
+    try:
+        context.table.note_branch(name, mark)
+        version = _commit(context, name, found, {NOTE: maker, "lancewal.receipt": receipt})
+        # Step 4
+        context.table.at(found.version)
+    except LancewalError:
+        if has_notes(context.table, name, mark) or has_notes(context.table, name, {}):
+            context.table.drop_branch(name)
+        raise
+    return version, mark
+
+
+def _commit(context: FlusherContext, name: str, found: _Unmerged, properties: dict[str, str]) -> TableVersion:
+    """Step 3."""
+    if not found.hidden and not found.rows.num_rows:
+        return found.version
+    branch = context.table.branch(name)
+    first = branch.at(found.version)
+    new = branch.write_rows(found.rows, context.contract.fields_of) if found.rows.num_rows else ()
+    hidden = hide(first, found.hidden)
+    outcome = branch.commit(TableCommit(found.version, new, hidden.updated, hidden.removed, properties, strict=False))
+    if not isinstance(outcome, Committed) or outcome.version != found.version + 1:
+        raise StoreUnavailable(f"the commit of snapshot {name} has no verdict, or met another: make it again")
+    return outcome.version

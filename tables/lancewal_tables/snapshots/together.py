@@ -1,0 +1,90 @@
+"""Snapshots of several tables at one vector of positions: of tables that are fed by the same topic.
+
+Guarantees
+ 1. All are made at the same positions, so a record is in each of them or in none.  By default these are the highest that every
+    table has durable: nothing that was durable in all tables when the command began is missing.
+ 2. If one cannot be made, those that this call has made are dropped again, and its error is raised.
+
+A table that lags by more than the history window of another is a named error of that other: ``OutsideHistoryWindow`` or
+``VersionGone``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from lancewal_core.errors import InvalidInput, LancewalError
+from lancewal_core.store.place import same_place
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.garbage.snapshots import drop_made
+from lancewal_tables.snapshots.make import Made, make_snapshot
+
+if TYPE_CHECKING:
+    from lancewal_reader.point.at import AtPositions, Point
+    from lancewal_reader.reading.reads import Reads
+
+Opened = tuple[FlusherContext, "Reads"]
+
+
+def make_together(
+    opened: Sequence[Opened], name: str, at: Point | None = None, for_ms: int | None = None
+) -> list[Made]:
+    """One for each table, in their order; see the module docstring."""
+    wanted = common_point(opened, at)
+    made: list[Made] = []
+    try:
+        for context, reads in opened:
+            made.append(make_snapshot(context, reads, name, wanted, for_ms))
+    except BaseException:
+        for (context, _), done in zip(opened, made, strict=False):
+            with suppress(LancewalError):
+                drop_made(context.table, done.snapshot)
+        raise
+    return made
+
+
+def common_point(opened: Sequence[Opened], at: Point | None) -> Point | None:
+    """What all are made at; of one table what was asked for."""
+    from lancewal_reader.point.at import AtPositions
+
+    if len(opened) == 1:
+        return at
+    _check_apart(opened)
+    _check_same_topic(opened)
+    if at is None:
+        return _durable_in_all(opened)
+    if not isinstance(at, AtPositions):
+        raise InvalidInput("of several tables at once --at takes positions:..., which mean the same in each of them")
+    return at
+
+
+def _check_apart(opened: Sequence[Opened]) -> None:
+    for (_, one), (_, other) in combinations(opened, 2):
+        if same_place(one.place, other.place):
+            raise InvalidInput(f"{one.uri} and {other.uri} are one table: name it once")
+
+
+def _check_same_topic(opened: Sequence[Opened]) -> None:
+    first = opened[0][0].contract
+    for context, _ in opened[1:]:
+        other = context.contract
+        if (other.topic, other.topic_id, other.partitions) != (first.topic, first.topic_id, first.partitions):
+            raise InvalidInput(
+                f"tables of topics {first.topic} ({first.topic_id}, {first.partitions} partitions) and {other.topic} "
+                f"({other.topic_id}, {other.partitions} partitions) share no positions: make their snapshots one by one"
+            )
+
+
+def _durable_in_all(opened: Sequence[Opened]) -> AtPositions:
+    from lancewal_reader.point.at import At
+    from lancewal_reader.point.read_options import read_options
+    from lancewal_reader.reading.reads import wanted_of
+
+    cuts = []
+    for context, reads in opened:
+        receipt = reads.plan(wanted_of(context.contract.rows.table, None, None, read_options())).receipt
+        cuts.append({region.partition: int(receipt.positions.get(region, 0)) for region in context.contract.regions})
+    return At.positions({partition: min(cut[partition] for cut in cuts) for partition in cuts[0]})

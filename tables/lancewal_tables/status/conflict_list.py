@@ -1,0 +1,104 @@
+"""Keys in conflict for people, and the keys that people name.
+
+A key is a JSON array of the primary key's columns, in their order: strings, integers and booleans themselves, binaries in
+base64, dates and times as text.  The same key has the same text, so a key is found by it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lancewal_core.errors import InvalidInput
+from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
+from lancewal_core.names.ids import Region
+from lancewal_core.rows.schema import OP, Op
+from lancewal_core.store.json_object import region_named
+
+_WORDS = {Op.UPSERT: "row", Op.DELETE: "delete", Op.PATCH: "patch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits of one region: what its records come to, and the positions between which they lie."""
+
+    region: str
+    partition: int
+    state: str
+    first: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyInConflict:
+    """``owner``: the region whose records the table has of the key, if any."""
+
+    key: list[object]
+    owner: str | None
+    waiting: tuple[Waiting, ...]
+
+
+def keys_in_conflict(conflicts: Conflicts) -> tuple[KeyInConflict, ...]:
+    """Those that wait for a decision, in the order of their texts."""
+    names = list(conflicts.schema.primary_key)
+    owners = dict(zip(_texts(conflicts.owners.select(names)), conflicts.owners[REGION].to_pylist(), strict=True))
+    found: dict[str, list[Waiting]] = {}
+    waiting = conflicts.waiting
+    columns = (waiting[name].to_pylist() for name in (REGION, OP, FIRST, NEXT))
+    for text, region, op, first, next_ in zip(_texts(waiting.select(names)), *columns, strict=True):
+        state = _WORDS[Op(op)]
+        found.setdefault(text, []).append(Waiting(region, region_named(region).partition, state, first, next_))
+    return tuple(
+        KeyInConflict(json.loads(text), owners.get(text), tuple(sorted(some, key=lambda w: w.region)))
+        for text, some in sorted(found.items())
+    )
+
+
+def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
+    """The keys of these texts; ``InvalidInput`` for one that is no key, or does not wait."""
+    known = {text: at for at, text in enumerate(_texts(conflicts.waiting_keys))}
+    places = []
+    for text in named:
+        try:
+            parsed = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _no_key(text, f"is no JSON ({error})") from error
+        at = known.get(_text(parsed))
+        if at is None:
+            raise _no_key(text, "does not wait for a decision")
+        places.append(at)
+    return conflicts.waiting_keys.take(pa.array(sorted(set(places)), pa.int64()))
+
+
+def _no_key(text: str, why: str) -> InvalidInput:
+    return InvalidInput(
+        f"--key {text[:200]!r} {why}: name the primary key as `lancewal conflict list` shows it, a JSON array of its "
+        "columns. Nothing was changed"
+    )
+
+
+def keys_of_region(conflicts: Conflicts, region: Region) -> pa.Table:
+    """All keys that wait and of which this region has a say."""
+    say = conflicts.keys_of(region)
+    return conflicts.waiting_keys.filter(pa.array(say.contains(conflicts.waiting_keys.columns)))
+
+
+def _texts(keys: pa.Table) -> list[str]:
+    columns = [_plain(column) for column in keys.columns]
+    return [_text(list(values)) for values in zip(*columns, strict=True)]
+
+
+def _plain(column: pa.ChunkedArray) -> list[object]:
+    if pa.types.is_temporal(column.type):
+        return list(column.cast(pa.string()).to_pylist())
+    if pa.types.is_binary(column.type):
+        return [base64.b64encode(value).decode() for value in column.to_pylist()]
+    return list(column.to_pylist())
+
+
+def _text(key: object) -> str:
+    return json.dumps(key, ensure_ascii=False, separators=(",", ":"))

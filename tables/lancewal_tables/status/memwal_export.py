@@ -1,0 +1,71 @@
+"""The region states of a whole table as one ``MemWalIndexDetails``, as Lance's MemWAL index specification has it.
+
+Guarantees
+ 1. The message has every generation above each region's trimmed boundary, from its state and its history pages, without a
+    gap.  Regions are in the order of their names and partitions, generations ascend.  Regions of earlier topics that the
+    table has merged are included.
+ 2. The message has the specification's fields alone.  A decoder built from the specification meets no unknown field.
+ 3. The entries of a generation are those that its log has.  Where the log was trimmed, damaged or repaired, every position of
+    the generation counts as an entry.  An OPEN generation has none.
+ 4. A region is what its newest state said at one moment.  Regions are not read at the same moment.  Nothing is written.
+
+``last_updated_dataset_version`` is the table version that merged a generation.  Before the merge it is 0, since no table
+version has updated the generation yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lancewal_core.errors import Corrupt, PlanStale
+from lancewal_core.names.ids import LogId, Position, Region
+from lancewal_core.names.ids import Sequence as SequenceNumber
+from lancewal_core.region.generation_entries import headers_of
+from lancewal_core.region.history import read_histories
+from lancewal_core.region.index import GenerationRecord, encode_specified
+from lancewal_core.wal.segment import EntryHeader
+from lancewal_flusher.context import FlusherContext
+
+Positions = Sequence[Position] | range
+Of = tuple[Region, GenerationRecord]
+
+
+def export_memwal(context: FlusherContext) -> bytes:
+    """See the module docstring.  ``StoreInconsistent`` where generations are missing, ``ObjectCorrupt``, ``FormatUnknown``."""
+    in_force = context.watermarks.newest()[1]
+    regions = sorted({*context.contract.regions, *in_force.regions})
+    histories = read_histories(context, regions, in_force)
+    generations = [(region, record) for region, history in histories.items() for record in history.generations]
+    entries = _entries(context, generations)
+    return encode_specified(
+        (region, [(record, entries[region, record]) for record in history.generations])
+        for region, history in histories.items()
+    )
+
+
+def _entries(context: FlusherContext, generations: Sequence[Of]) -> dict[Of, Positions]:
+    """First positions of the entries.  Generations in the same segments of a log are read together."""
+    together: dict[tuple[LogId, SequenceNumber, SequenceNumber | None], list[Of]] = {}
+    for region, record in generations:
+        if record.next is not None:
+            at = (record.log, record.first_sequence, record.end_sequence)
+            together.setdefault(at, []).append((region, record))
+    found: dict[Of, Positions] = dict.fromkeys(generations, ())
+    for some in context.tasks.map(lambda ended: _in_log(context, ended), list(together.values())):
+        found |= some
+    return found
+
+
+def _in_log(context: FlusherContext, ended: Sequence[Of]) -> dict[Of, Positions]:
+    try:
+        answers = headers_of(context, ended)
+    except Corrupt as error:
+        answers = [PlanStale(str(error))] * len(ended)
+    return {of: _positions(of[1], answer) for of, answer in zip(ended, answers, strict=True)}
+
+
+def _positions(record: GenerationRecord, found: Sequence[EntryHeader] | PlanStale) -> Positions:
+    if isinstance(found, PlanStale):
+        assert record.next is not None, "it has ended"
+        return range(record.first, record.next)
+    return [header.first for header in found]

@@ -1,0 +1,179 @@
+"""What the brokers say of a table's topic and of ingest's group.
+
+A broker that is silent, a topic that is missing or another one, is a failure of the look and hides nothing else.  Where no
+brokers are named, nothing is asked: that is no failure, and Kafka's client need not be installed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lancewal_core.errors import ActionNeeded, LancewalError
+from lancewal_core.names.ids import Position
+from lancewal_core.rows.murmur2 import NO_PARTITION, partition_of
+from lancewal_core.rows.region_key import RegionKeyCodec, why_misrouted
+from lancewal_core.settings.load import Settings
+from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan
+from lancewal_core.store.place import place_of, same_place
+from lancewal_core.table.checks import check_allowed
+from lancewal_core.table.contract import Contract
+
+if TYPE_CHECKING:
+    from lancewal_kafka.group_member import MemberTable
+    from lancewal_kafka.topic import GroupMember, TopicInspector
+
+NO_BROKERS = "Kafka's positions and ingest's group: no broker is given (kafka.bootstrap_servers)"
+_PEEKED_MAX = 8
+"""Partitions of which the record is fetched at which they stand."""
+
+
+@dataclass(slots=True)
+class KafkaLook:
+    """What was found.  ``spans`` is empty, and ``members`` None, where it is not known."""
+
+    spans: Mapping[int, KafkaSpan] = field(default_factory=dict)
+    members: int | None = None
+    group_unknown: str = ""
+    """Why ``members`` is not known of a topic that answers: a user who may not ask, or brokers without a coordinator yet."""
+    same_count: bool = True
+    """The topic has as many partitions as the contract says."""
+    failure: Failure | None = None
+    """Why the topic cannot be asked, or is not the table's."""
+    problems: list[str] = field(default_factory=list)
+    """What else wants a person."""
+
+
+def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int, timeout_s: float) -> KafkaLook:
+    """Ask what there is to ask; never raises what a broker says."""
+    found = KafkaLook()
+    if not settings.kafka.bootstrap_servers:
+        return found
+    from lancewal_kafka.topic import TopicInspector  # the status of a table can do without Kafka's client
+
+    group = settings.kafka.group(contract.table_uuid)
+    try:
+        check_allowed(settings, contract.topic, contract.dead_letters)
+        inspector = TopicInspector(settings.kafka.client(), timeout_s)
+        found.spans = _spans(inspector, contract, now_ms, found)
+    except LancewalError as error:
+        found.failure = Failure(error.kind, str(error))
+        return found
+    if not found.spans:
+        return found
+    try:
+        members = inspector.members(contract.topic, group)
+    except LancewalError as error:  # not every user may see the group, and that is no problem of the table
+        found.group_unknown = str(error)
+        return found
+    found.members = len(members)
+    found.problems += foreign_members(group, members, contract, uri)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Misrouted:
+    """A record that lies in another partition than it belongs in."""
+
+    belongs: int
+    """Its partition; -1: none."""
+    why: str = ""
+    """Whether its key or its partition is wrong; empty: its row could not be told, and its key alone is a sign."""
+
+
+def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]) -> dict[int, Misrouted]:
+    """Which of the records at these positions are misrouted, as far as that can be told; the first partitions count."""
+    from lancewal_kafka.retention import KafkaRetention
+
+    positions = {p: Position(at) for p, at in list(waiting.items())[:_PEEKED_MAX]}
+    group = settings.kafka.group(contract.table_uuid)
+    try:
+        records = KafkaRetention(settings.kafka.client(), contract.topic, group).records(positions)
+    except LancewalError:
+        return {}  # it only makes a diagnosis more exact
+    placed = {p: _placed(contract, found.keys[0], found.values[0]) for p, found in records.items()}
+    return {p: found for p, found in placed.items() if found is not None and found.belongs != p}
+
+
+def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> Misrouted | None:
+    """Where a record belongs, and why it would be misrouted elsewhere; None where nothing tells."""
+    by_key = None if key is None else partition_of(key, contract.partitions)
+    if contract.keyed_by_bytes:
+        return Misrouted(NO_PARTITION if by_key is None else by_key, why_misrouted((), key, None))
+    encoded = _encoded(contract, key, value)
+    if encoded is not None:
+        names = contract.rows.region_key
+        return Misrouted(partition_of(encoded, contract.partitions), why_misrouted(names, key, encoded))
+    return None if by_key is None else Misrouted(by_key)
+
+
+def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> bytes | None:
+    """The canonical encoding of a record's region key, where the record is plain enough to tell it."""
+    rows = contract.rows
+    codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
+    if value is None:  # a delete, if its key is one of the table's
+        is_key = key is not None and set(rows.region_key) == set(rows.primary_key) and codec.decode(key) is not None
+        return key if is_key else None
+    if len(value) > contract.record_bytes_max:
+        return None
+    try:
+        row = json.loads(value)
+        return codec.encode([row[name] for name in rows.region_key])
+    except (ValueError, RecursionError, LookupError, TypeError, ActionNeeded):
+        return None  # no JSON object, or a value of another form than its column's: ingest knows
+
+
+def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: KafkaLook) -> Mapping[int, KafkaSpan]:
+    """What Kafka has by partition; empty where it has another topic."""
+    topic = inspector.describe(contract.topic)
+    if topic.topic_id != contract.topic_id:
+        found.failure = Failure(
+            "topic_replaced",
+            f"topic {contract.topic} has id {topic.topic_id}, the contract says {contract.topic_id}: it was deleted "
+            "and recreated",
+        )
+        return {}
+    if topic.partitions != contract.partitions:
+        found.same_count = False
+        found.problems.append(
+            f"topic {contract.topic} has {topic.partitions} partitions, the contract says {contract.partitions}. Once "
+            "producers are stopped, and ingest, started again, and flusher have taken what the old ones hold: `lancewal "
+            f"table alter --partitions {topic.partitions}`"
+        )
+    partitions = range(min(topic.partitions, contract.partitions))
+    lows = inspector.begins(contract.topic, partitions)
+    recent = inspector.since(contract.topic, partitions, now_ms - int(STANDS_S * 1000), committed=False)
+    ends = inspector.ends(contract.topic, partitions)
+    highs = inspector.ends(contract.topic, partitions, committed=False)
+    # Records of an open transaction wait too, though nobody can read them yet.
+    return {
+        p: KafkaSpan(lows[p], ends[p], highs[p], highs[p] if (first := recent[p]) is None else min(first, highs[p]))
+        for p in partitions
+    }
+
+
+def foreign_members(group: str, members: Sequence[GroupMember], contract: Contract, uri: str) -> list[str]:
+    """A problem for each other table that members of the group work for: both get a part of the partitions only.
+
+    Those at the contract's place are its own, also where it is a copy of the folder, such as a backup, that is looked at.
+    """
+    from lancewal_kafka.group_member import parse_member_id
+
+    here = contract.place or place_of(uri)
+    found: dict[MemberTable, list[str]] = defaultdict(list)
+    for member in members:
+        of = parse_member_id(member.client_id)
+        if of is not None and not (of.table_uuid == contract.table_uuid and same_place(of.place, here)):
+            found[of].append(member.host)
+    return [
+        f"consumer group {group}: {len(hosts)} members ({', '.join(sorted(set(hosts)))}) work for the table "
+        f"{of.table_uuid} at {of.place}: each of the two tables gets the records of a part of the partitions only. Stop them; "
+        "if that table is a copy of this one, `lancewal table attach` or `table moved` makes it one of its own; if both have "
+        "the same kafka.group_id, give them two, or none"
+        for of, hosts in found.items()
+    ]

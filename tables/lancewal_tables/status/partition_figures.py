@@ -1,0 +1,136 @@
+"""The facts of each partition, put together from what is stored and what Kafka says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lancewal_core.names.ids import Position
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, Waiting
+from lancewal_core.status.report import Figures
+from lancewal_core.table.watermarks import InForce
+from lancewal_tables.status.unmerged_counts import InWal, UnmergedCounts
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What holds for all partitions.  ``in_force`` is None where it is not known what is merged."""
+
+    opened: OpenedTable
+    in_force: InForce | None
+    read: InForce | None
+    """What the version holds that a reader opens."""
+    spans: Mapping[int, KafkaSpan]
+    seal_age_s: float
+    now_ms: int
+
+
+def figures_of(seen: Seen, counted: Sequence[UnmergedCounts]) -> list[Figures]:
+    """Of all partitions."""
+    return [stored_facts(seen, counts) for counts in counted]
+
+
+def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
+    """Of one partition; asks nobody."""
+    region, index, in_force = counts.region, counts.index, seen.in_force
+    newest = None if index is None else index.newest
+    generations = () if index is None else index.generations
+    span = seen.spans.get(region.partition)
+    states = Counter(record.state.name.lower() for record in generations)
+    stopped = None if in_force is None else in_force.why_stopped(region)
+    facts = PartitionFacts(
+        region.topic,
+        region.partition,
+        kafka=span,
+        start=seen.opened.contract.start_of(region.partition),
+        claimed=index is not None if counts.index_read else None,
+        begun=_begun(index),
+        owner=None if newest is None else newest.owner,
+        durable=counts.durable,
+        flushed=_flushed(index, None if in_force is None else in_force.position(region)),
+        merged=None if in_force is None else in_force.position(region),
+        read=None if seen.read is None else seen.read.position(region),
+        changed_ms=_changed_ms(seen, counts, span),
+        owner_wrote_ms=counts.owner_wrote_at_ms or None,
+        rejections=counts.rejections.result(seen.opened.contract),
+        open=_open(seen, counts, newest),
+        sealed=_sealed(counts),
+        unmerged=_unmerged(counts),
+        stopped=None if stopped is None else Failure(stopped.kind, str(stopped)),
+    )
+    return Figures(
+        facts,
+        merged_generation=None if in_force is None else in_force.generation(region),
+        generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
+        unmerged_rows=counts.rows,
+        unmerged_bytes=counts.nbytes,
+    )
+
+
+def records_wait(figures: Figures) -> bool:
+    """Whether Kafka has committed records behind the durable position."""
+    it = figures.facts
+    return it.kafka is not None and it.durable is not None and it.kafka.end > it.durable
+
+
+def standing(figures: Figures, now_ms: int) -> bool:
+    """Whether records wait, and nothing has moved for long."""
+    it = figures.facts
+    if it.kafka is None or it.durable is None or it.changed_ms is None:
+        return False
+    return it.kafka.recent > it.durable and it.kafka.end > it.durable and now_ms - it.changed_ms > STANDS_S * 1000
+
+
+def _begun(index: RegionIndex | None) -> int | None:
+    """Where the first generation began, as long as the index has it."""
+    if index is None or not index.generations or index.generations[0].generation != 1:
+        return None
+    return index.generations[0].first
+
+
+def _flushed(index: RegionIndex | None, merged: Position | None) -> int | None:
+    ends = [r.next for r in index.generations if r.snapshot is not None and r.next is not None] if index else []
+    return max([*ends, *([merged] if merged is not None else [])], default=None)
+
+
+def _changed_ms(seen: Seen, counts: UnmergedCounts, span: KafkaSpan | None) -> int | None:
+    """When its newest entry or its index was written, where old records wait."""
+    if counts.durable is None or span is None or span.recent <= counts.durable:
+        return None
+    written = seen.opened.indexes.changed_at_ms(counts.region)
+    return None if written is None else max(counts.entry_at_ms, written)
+
+
+def _open(seen: Seen, counts: UnmergedCounts, newest: GenerationRecord | None) -> Waiting | None:
+    wal = None if newest is None else counts.in_wal.get(newest.generation)
+    if newest is None or newest.state is not State.OPEN or wal is None or wal.first_at_ms is None or not wal.rows:
+        return None
+    # It is as old as the claim or the seal before it, and so no younger than its first entry.
+    due_ms = wal.first_at_ms + int(seen.seal_age_s * 1000)
+    return Waiting(newest.generation, wal.first_at_ms, wal.rows, wal.nbytes, due_ms)
+
+
+def _sealed(counts: UnmergedCounts) -> Waiting | None:
+    """The oldest SEALED generation, without those that are known to have no row."""
+    for record in counts.in_log:
+        wal = counts.in_wal.get(record.generation)
+        without_rows = record.first == record.next if wal is None else not wal.rows
+        if record.state is State.SEALED and not without_rows:
+            wal = wal or InWal()
+            # Of a record that does not tell nothing does: its page was changed later, by whatever came then.
+            return Waiting(record.generation, record.sealed_at_ms, wal.rows, wal.nbytes)
+    return None
+
+
+def _unmerged(counts: UnmergedCounts) -> Waiting | None:
+    """The oldest flushed generation that would change the table.
+
+    An orderly stop leaves generations without rows.  Nobody misses them, so they must not look like a merge that is late.
+    """
+    for record, snapshot in counts.snapshots:
+        if snapshot.changes:
+            return Waiting(record.generation, record.flushed_at_ms, snapshot.changes, snapshot.nbytes)
+    return None

@@ -1,0 +1,81 @@
+"""How many of a partition's newest records became rows, and why the others did not: from the trailers of WAL segments.
+
+What is unmerged is counted where it is counted anyway.  Of a partition that has nothing there, the newest ended generation is
+looked at as long as the WAL has it (``table.history_window_s``): its last ``SEGMENTS_MAX`` segments, of at most
+``REGIONS_MAX`` partitions.  So nothing seen is no proof that nothing was rejected.
+
+What the contract ignores by now is not rejected: the policy was changed because of these records, or made for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lancewal_core.names.ids import LogId, Region, Sequence
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.status.facts import Rejections
+from lancewal_core.table.contract import Contract
+from lancewal_core.wal.segment import EntryHeader, Trailer
+from lancewal_core.wal.walk import walk_trailers
+
+SEGMENTS_MAX = 8
+REGIONS_MAX = 16
+
+
+@dataclass(slots=True)
+class RejectionCounts:
+    """Of one region."""
+
+    rows: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, int] = field(default_factory=dict)
+
+    def add(self, header: EntryHeader) -> None:
+        self.rows += header.row_count
+        for rejected in header.rejected:
+            self.kinds[rejected.kind] += 1
+            self.examples[rejected.kind] = rejected.offset
+
+    @property
+    def seen(self) -> bool:
+        return self.rows > 0 or bool(self.kinds)
+
+    def result(self, contract: Contract) -> Rejections:
+        kinds = Counter({kind: n for kind, n in self.kinds.items() if contract.policy_of(kind) != "ignore"})
+        if not kinds:
+            return Rejections(rows=self.rows)
+        kind, _ = kinds.most_common(1)[0]
+        return Rejections(kinds.total(), self.rows, kind, self.examples[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Of a log, from ``first`` up to ``end``; generations that were sealed together have one."""
+
+    log: LogId
+    first: Sequence
+    end: Sequence
+
+
+def newest_ended(index: RegionIndex | None) -> tuple[GenerationRecord, Stretch] | None:
+    """The newest ended generation that has records, and its last segments."""
+    ended = [r for r in (() if index is None else index.generations) if r.state is not State.OPEN and r.next != r.first]
+    if not ended or ended[-1].end_sequence is None:
+        return None
+    newest, end = ended[-1], ended[-1].end_sequence
+    return newest, Stretch(newest.log, Sequence(max(newest.first_sequence, end - SEGMENTS_MAX)), end)
+
+
+def read_stretch(opened: OpenedTable, stretch: Stretch) -> tuple[Trailer, ...]:
+    return walk_trailers(opened.store, opened.tasks, stretch.log, stretch.first, before=stretch.end).segments
+
+
+def add_newest(region: Region, newest: GenerationRecord, read: Iterable[Trailer], counts: RejectionCounts) -> None:
+    """Add what these segments have of a region's newest ended generation."""
+    for trailer in read:
+        for header in trailer.entries:
+            if header.region == region and header.first >= newest.first:
+                counts.add(header)

@@ -1,0 +1,332 @@
+"""Taking the status of a table: reads the index of every region, the logs' tails, W(newest), control and Kafka's ends.
+
+Only reads.  What stands in the way of one figure (the brokers are silent, an index cannot be read, the table was
+restored) leaves that figure out and becomes a problem in the result; the other figures are there.
+
+ * *durable*: from the index, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
+ * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
+ * *group*: its members tell by their client ids which table they work for (``group_member``).
+ * *diagnosis*: the first step of the way that does not move (``lancewal_core.status``), as far as stored state and
+   brokers tell it.
+ * of some *partitions* alone: their figures, diagnoses and problems, and what concerns the whole table, as what strong reads
+   need does: they need it of every partition.
+ * *problems* are also what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
+ * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
+   key may have several rows.
+
+Rounds of requests, whatever the number of regions: contract and newest version; W, the operator's word and the pages of
+indexes; manifests, each once, and the logs; what tells of rejected records of quiet partitions; what a strong read would ask
+for (``readable``).  Keys in conflict, and the watermarks of a reader's version, are one more where there are some.
+
+Rounds of requests, as counted: 8 ("`lancewal status`").
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from lancewal_core.errors import InvalidInput, LancewalError, or_raised
+from lancewal_core.keys.conflicts import read_conflicts
+from lancewal_core.names import paths
+from lancewal_core.names.ids import LogId, Region, TableVersion
+from lancewal_core.open import Address
+from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.process.tasks import Tasks, ThreadTasks, together
+from lancewal_core.region.flushes.manifest import read_flush
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.settings.load import Settings
+from lancewal_core.status.facts import PartitionFacts, TableFacts
+from lancewal_core.status.report import Figures, TableStatus, partitions_of, problems_of, table_diagnosis
+from lancewal_core.table.checks import check_place, check_settings, check_table
+from lancewal_core.table.contract import Contract, read_contract
+from lancewal_core.table.control import RUNNING, Control, Service, Until, read_control, until_text
+from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.watermarks import InForce
+from lancewal_core.wal.segment import Trailer
+from lancewal_tables.status.of_kafka import NO_BROKERS, KafkaLook, Misrouted, look_at_kafka, misrouted
+from lancewal_tables.status.partition_figures import Seen, figures_of, records_wait, standing
+from lancewal_tables.status.readable import Look, SegmentSize, Unmerged, look
+from lancewal_tables.status.rejections import REGIONS_MAX, add_newest, newest_ended, read_stretch
+from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
+
+T = TypeVar("T")
+K = TypeVar("K")
+_IO_THREADS = 16
+"""Requests under way at the same time: of segments, each may have one in memory."""
+NOT_STORED_ANYWHERE = (
+    "what ingest has consumed and decoded and not stored, and why a partition has stopped: its log, /readyz and /status",
+    "why rounds of the flusher fail: its log, /readyz and /status",
+)
+READERS = "which version readers have open: name it with --reader-version"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What was read of the table's own state."""
+
+    opened: OpenedTable
+    pinned: PinnedTable
+    in_force: InForce | None
+    counted: Sequence[UnmergedCounts]
+
+
+def table_status(
+    settings: Settings,
+    uri: str,
+    kafka_timeout_s: float = 5.0,
+    clock: Clock | None = None,
+    reader_version: int | None = None,
+    named: Callable[[Contract], Collection[int]] = lambda contract: range(contract.partitions),
+) -> TableStatus:
+    """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none.
+
+    ``reader_version``: that of the table which a reader was seen to have open; by default the newest.  ``InvalidInput`` where
+    there is none yet: nobody has it open, and nothing is to be repaired.  ``named``: the partitions that are shown; what it
+    raises is raised before anything else is asked."""
+    clock = clock or SystemClock()
+    address = Address.of(settings, uri)
+    store, table = address.store(), address.table()
+    problems: list[str] = []
+    with closing(ThreadTasks(workers=1, io_threads=_IO_THREADS)) as tasks:
+        # Checked below: what is wrong is a problem among others.
+        contract, pinned = together(tasks, lambda: read_contract(store, uri, tasks), table.newest)
+        chosen = frozenset(named(contract))
+        if reader_version is not None and reader_version > pinned.version:
+            raise InvalidInput(f"there is no table version {reader_version} yet, the newest is {pinned.version}")
+        now_ms = clock.now_ms()
+        asked = tasks.start(lambda: look_at_kafka(settings, contract, uri, now_ms, kafka_timeout_s))
+        _try(lambda: check_place(uri, contract), problems)
+        _try(lambda: check_table(pinned, contract), problems)
+        if uri == settings.table.uri:  # of another table they say nothing
+            _try(lambda: check_settings(settings, contract), problems)
+        opened = OpenedTable.over(store, table, contract, tasks, clock)
+        in_force, control, indexes = _in_force_control_indexes(opened, pinned, problems)
+        conflicts = None if in_force is None else in_force.conflicts
+        _try(lambda: read_conflicts(store, conflicts, contract.rows), problems)
+        read = in_force
+        if reader_version is not None:
+            read = _try(lambda: opened.watermarks.at(TableVersion(reader_version)), problems)
+        counted, segments = _counts(opened, in_force, indexes, problems)
+        shown = [counts for counts in counted if counts.region.partition in chosen]
+        _add_newest_rejections(opened, shown, problems)
+        stored = _Stored(opened, pinned, in_force, counted)
+        looked = _look(stored, segments)
+        problems += looked.problems
+        kafka = asked.result()
+        failed = [] if kafka.failure is None else [f"{kafka.failure.kind}: {kafka.failure.text}"]
+        problems += [found for found in (*failed, *kafka.problems) if found not in problems]
+        paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
+        facts = _table_facts(settings, stored, kafka, paused, now_ms)
+        facts = replace(facts, read_version=reader_version if read is not None else None)
+        seen = Seen(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms)
+        figures = _with_misrouted(settings, contract, figures_of(seen, shown), facts, kafka)
+    partitions = partitions_of(facts, figures)
+    problems += problems_of(facts, partitions)
+    return TableStatus(
+        seen_by="status",
+        at_ms=now_ms,
+        uri=uri,
+        table_uuid=contract.table_uuid,
+        table_version=pinned.version,
+        table_rows=facts.table_rows,
+        table_fragments=len(pinned.fragments()),
+        contract_version=contract.version,
+        topic=contract.topic,
+        topic_id=contract.topic_id,
+        topic_partitions=contract.partitions,
+        primary_key=contract.primary_key,
+        region_key=contract.region_key,
+        group=settings.kafka.group(contract.table_uuid),
+        group_members=kafka.members,
+        paused=paused,
+        last_merge_ms=facts.merged_ms,
+        diagnosis=table_diagnosis(facts, partitions, all_of_them=len(chosen) == contract.partitions),
+        partitions=partitions,
+        problems=tuple(problems),
+        unknown=_unknown(kafka, settings, reader_version),
+        not_looked_at=tuple(looked.not_looked_at),
+        keys_in_conflict=0 if conflicts is None else conflicts.keys,
+    )
+
+
+def _table_facts(
+    settings: Settings, stored: _Stored, kafka: KafkaLook, paused: dict[str, Until], now_ms: int
+) -> TableFacts:
+    generations = [r for counts in stored.counted if counts.index is not None for r in counts.index.generations]
+    flusher, contract = settings.flusher, stored.opened.contract
+    return TableFacts(
+        now_ms,
+        contract.topic,
+        kafka=kafka.failure,
+        members=kafka.members,
+        paused={service: until_text(until) for service, until in paused.items()},
+        table_rows=sum(f.live_rows for f in stored.pinned.fragments()),
+        keys_in_conflict=0
+        if (in_force := stored.in_force) is None or in_force.conflicts is None
+        else in_force.conflicts.keys,
+        version=stored.pinned.version,
+        merged_ms=max((r.merged_at_ms for r in generations if r.merged_at_ms is not None), default=None),
+        merge_after_s=flusher.merge_interval_s + min(flusher.merge_defer_s, contract.freshness_target_s),
+    )
+
+
+def _with_misrouted(
+    settings: Settings, contract: Contract, figures: list[Figures], facts: TableFacts, kafka: KafkaLook
+) -> list[Figures]:
+    """Where records wait, the one that is next may tell why.
+
+    A partition that has just stopped looks like one at work, so the record is judged at once where its row can be told.
+    """
+    if contract.on_misrouted != "stop" or Service.INGEST.value in facts.paused or facts.members == 0:
+        return figures
+    stands = {f.facts.partition for f in figures if standing(f, facts.now_ms)}
+    waiting = [f.facts for f in figures if records_wait(f) and (kafka.same_count or f.facts.partition in stands)]
+    waiting.sort(key=lambda it: (it.partition not in stands, it.partition))
+    places = {it.partition: it.durable for it in waiting if it.durable is not None}
+    if not places:
+        return figures
+    found = misrouted(settings, contract, places)
+    return [replace(f, facts=_judged(f.facts, found.get(f.facts.partition), kafka)) for f in figures]
+
+
+def _judged(it: PartitionFacts, found: Misrouted | None, kafka: KafkaLook) -> PartitionFacts:
+    """A draining ingest sends some records elsewhere by the topic's new number, so then nothing is certain."""
+    if found is None:
+        return it
+    return replace(it, misrouted_to=found.belongs, misrouted_why=found.why if kafka.same_count else "")
+
+
+def _unknown(kafka: KafkaLook, settings: Settings, reader_version: int | None) -> tuple[str, ...]:
+    unknown = [] if settings.kafka.bootstrap_servers else [NO_BROKERS]
+    if kafka.spans and kafka.members is None:
+        unknown.append(f"whether ingest runs: {kafka.group_unknown}")
+    return (*unknown, *NOT_STORED_ANYWHERE, *([] if reader_version is not None else [READERS]))
+
+
+def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts], problems: list[str]) -> None:
+    """Of those whose unmerged entries say nothing."""
+    quiet = [counts for counts in counted if not counts.rejections.seen and counts.index is not None][:REGIONS_MAX]
+    ended = [(counts, found) for counts in quiet if (found := newest_ended(counts.index)) is not None]
+    read = _each(opened.tasks, partial(read_stretch, opened), dict.fromkeys(stretch for _, (_, stretch) in ended))
+    of_segments = dict[str, None]()
+    for counts, (newest, stretch) in ended:
+        segments = read[stretch]
+        if isinstance(segments, LancewalError):
+            of_segments[f"{segments.kind}: {segments}"] = None
+        else:
+            add_newest(counts.region, newest, segments, counts.rejections)
+    problems += of_segments
+
+
+def _look(stored: _Stored, segments: Sequence[Trailer]) -> Look:
+    if stored.in_force is None:  # no strong read can begin, and why is a problem already
+        return Look(not_looked_at=["what strong reads need besides"])
+    unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in stored.counted if t.index_read]
+    sizes = [
+        SegmentSize(
+            paths.wal_segment(s.log, s.sequence), sum(batch.section.length for batch in s.batches), s.written_at_ms
+        )
+        for s in segments
+    ]
+    return look(stored.opened, stored.pinned, stored.in_force, unmerged, sizes)
+
+
+def _in_force_control_indexes(
+    opened: OpenedTable, pinned: PinnedTable, problems: list[str]
+) -> tuple[InForce | None, Control, dict[Region, RegionIndex | None]]:
+    """Asked for at the same time, all behind the version."""
+    of_version, of_control, of_pages = list[str](), list[str](), list[str]()
+    in_force, (control, indexes) = together(
+        opened.tasks,
+        lambda: _try(lambda: opened.watermarks.at(pinned.version), of_version),
+        lambda: together(
+            opened.tasks,
+            lambda: _try(lambda: read_control(opened.store, opened.contract.making), of_control),
+            lambda: _indexes(opened, of_pages),
+        ),
+    )
+    problems += [*of_version, *of_control, *of_pages]
+    return in_force, control or RUNNING, indexes
+
+
+def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionIndex | None]:
+    """Of the regions whose index could be read: None for one that nobody has claimed."""
+    found: dict[Region, RegionIndex | None] = {}
+    errors: dict[str, None] = {}  # a page that cannot be read is one problem
+    for region, answer in opened.indexes.read_each(opened.contract.regions).items():
+        if isinstance(answer, LancewalError):
+            errors[f"{answer.kind}: {answer}"] = None
+        else:
+            found[region] = answer
+    problems += errors
+    return found
+
+
+def _counts(
+    opened: OpenedTable,
+    in_force: InForce | None,
+    indexes: Mapping[Region, RegionIndex | None],
+    problems: list[str],
+) -> tuple[list[UnmergedCounts], list[Trailer]]:
+    """Of all regions, and the segments that have what no flush has.  What is damaged is a problem once, and counts nowhere."""
+    counted = [UnmergedCounts(region, indexes.get(region), region in indexes) for region in opened.contract.regions]
+    flushed = list[tuple[UnmergedCounts, GenerationRecord]]()
+    by_log: dict[LogId, list[tuple[UnmergedCounts, GenerationRecord]]] = defaultdict(list)
+    for counts in counted:
+        for record in counts.index.generations if counts.index is not None else ():
+            counts.durable = record.next  # of an OPEN one its log tells
+            if in_force is not None and record.generation <= in_force.generation(counts.region):
+                continue
+            if record.state is State.MERGED:
+                continue  # the index is ahead of what we pinned
+            if record.snapshot is not None:
+                flushed.append((counts, record))
+                continue
+            counts.in_log.append(record)
+            by_log[record.log].append((counts, record))
+    flushes, walks = together(
+        opened.tasks,
+        lambda: _each(opened.tasks, lambda key: read_flush(opened.store, key), {r.snapshot or "" for _, r in flushed}),
+        lambda: _each(opened.tasks, lambda log: walk_held(opened, log, by_log[log]), by_log),
+    )
+    of_counts: list[str] = []
+    for counts, record in flushed:
+        flush = flushes[record.snapshot or ""]
+        found = _try(lambda: or_raised(flush).snapshot(counts.region, record.generation), of_counts)  # noqa: B023 # called now
+        if found is not None:
+            counts.rows += found.changes
+            counts.nbytes += found.nbytes
+            counts.snapshots.append((record, found))
+    segments: list[Trailer] = []
+    for log, held in by_log.items():
+        walked = walks[log]
+        _try(lambda: count_entries(opened, or_raised(walked), held, segments), of_counts)  # noqa: B023 # called now
+    problems += dict.fromkeys(of_counts)
+    return counted, segments
+
+
+def _each(tasks: Tasks, call: Callable[[K], T], items: Collection[K]) -> dict[K, T | LancewalError]:
+    """What each comes to, asked for at the same time."""
+
+    def answer(item: K) -> T | LancewalError:
+        try:
+            return call(item)
+        except LancewalError as error:
+            return error
+
+    wanted = list(items)
+    return dict(zip(wanted, tasks.map(answer, wanted) if wanted else (), strict=True))
+
+
+def _try(call: Callable[[], T], problems: list[str]) -> T | None:
+    try:
+        return call()
+    except LancewalError as error:
+        problems.append(f"{error.kind}: {error}")
+        return None

@@ -1,0 +1,135 @@
+"""What the status of a table finds of one region, and the entries of unmerged generations counted from their logs.
+
+The tail of a walk counts only as for a strong read (decision 0015): where a later segment is there, or a generation begins or
+reaches beyond, the absent segment is named, and no position is told from what lies before it.
+
+Of WAL segments only the trailers are decoded and kept, so memory does not grow with the rows of a log.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from lancewal_core.errors import PlanStale
+from lancewal_core.names.ids import LogId, Position, Region
+from lancewal_core.names.ids import Sequence as Number
+from lancewal_core.region.flushes.manifest import FlushedGeneration
+from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.wal.log_end import confirm_end, lost_at_end, segment_lost
+from lancewal_core.wal.segment import Trailer
+from lancewal_core.wal.walk import Walk, walk_trailers
+from lancewal_tables.status.rejections import RejectionCounts
+
+
+@dataclass(slots=True)
+class InWal:
+    """What the WAL has of one generation."""
+
+    rows: int = 0
+    nbytes: int = 0
+    first_at_ms: int | None = None
+    """When the first of its entries that moved anything was written."""
+
+
+@dataclass(slots=True)
+class UnmergedCounts:
+    """What has been found of one region."""
+
+    region: Region
+    index: RegionIndex | None = None
+    index_read: bool = False
+    """Else it is not known whether there is one."""
+    durable: Position | None = None
+    rows: int = 0
+    nbytes: int = 0
+    entry_at_ms: int = 0
+    """When its newest entry in an unmerged generation was written."""
+    owner_wrote_at_ms: int = 0
+    """The same of the newest segment of its OPEN generation's log."""
+    in_wal: dict[int, InWal] = field(default_factory=dict)
+    """By generation, of those without a snapshot."""
+    rejections: RejectionCounts = field(default_factory=RejectionCounts)
+    in_log: list[GenerationRecord] = field(default_factory=list)
+    """Unmerged generations without a snapshot."""
+    snapshots: list[tuple[GenerationRecord, FlushedGeneration]] = field(default_factory=list)
+    """The other unmerged ones."""
+
+
+Held = Sequence[tuple[UnmergedCounts, GenerationRecord]]
+"""Generations of a log, each with the counts of its region."""
+
+
+def walk_held(opened: OpenedTable, log: LogId, held: Held) -> Walk[Trailer]:
+    """The log as far as these generations, all in it, may have entries."""
+    start, before = min(record.first_sequence for _, record in held), _before(held)
+    walk_log = partial(walk_trailers, opened.store, opened.tasks, log)
+    walked = walk_log(start, before=before)
+    if before is None or walked.end < before:
+        return confirm_end(opened.store, walked, walk_log)
+    walk_log(walked.end, before=Number(walked.end + 1))  # reads go on to the log's end: its fence must be whole
+    return walked
+
+
+def _before(held: Held) -> Number | None:
+    """Where the last of them ends; None where one is OPEN."""
+    ends = [record.end_sequence for _, record in held]
+    known = [end for end in ends if end is not None]
+    return Number(max(known)) if len(known) == len(ends) else None
+
+
+def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held, segments: list[Trailer]) -> None:
+    """Add the entries of these generations to their regions' counts, and the segments that hold some to ``segments``; also
+    those before a lost segment, which is raised.
+
+    ``walked``: by ``walk_held``."""
+    by_region = defaultdict(list)
+    for counts, record in held:
+        by_region[counts.region].append((counts, record))
+    reached = {counts.region: record.first for counts, record in held if record.state is State.OPEN}
+    holding: dict[Number, Trailer] = {}
+    for trailer, header in ((segment, header) for segment in walked.segments for header in segment.entries):
+        number = trailer.sequence
+        for counts, record in by_region.get(header.region, ()):
+            if number < record.first_sequence or header.first < record.first:
+                continue
+            if record.next is not None and header.next > record.next:
+                continue
+            holding[number] = trailer
+            counts.rows += header.row_count
+            counts.nbytes += header.nbytes
+            counts.entry_at_ms = max(counts.entry_at_ms, trailer.written_at_ms)
+            counts.rejections.add(header)
+            wal = counts.in_wal.setdefault(record.generation, InWal())
+            wal.rows += header.row_count
+            wal.nbytes += header.nbytes
+            wal.first_at_ms = trailer.written_at_ms if wal.first_at_ms is None else wal.first_at_ms
+            if record.state is State.OPEN:
+                reached[header.region] = header.next
+    segments += holding.values()
+    _check_end(opened, walked, _before(held), held)
+    for counts, record in held:
+        if record.state is State.OPEN:
+            counts.durable = reached[counts.region]
+            counts.owner_wrote_at_ms = walked.segments[-1].written_at_ms if walked.segments else 0
+
+
+def _check_end(
+    opened: OpenedTable,
+    walked: Walk[Trailer],
+    before: int | None,
+    held: Held,
+) -> None:
+    """Raise where the walk has ended at a segment that was there."""
+    begins = max(record.first_sequence for _, record in held)
+    reached = walked.fence is not None or (walked.later is None if before is None else walked.end >= before)
+    if reached and walked.end >= begins:
+        return
+    _, region = min((record.first_sequence, counts.region) for counts, record in held)
+    index = opened.indexes.read([region]).get(region)
+    if index is None or not any(r.log == walked.log and r.first_sequence <= walked.end for r in index.generations):
+        raise PlanStale(f"log {walked.log} was trimmed meanwhile: look again", log=walked.log)
+    raise lost_at_end(walked, begins) or segment_lost(walked.log, walked.end, "a generation reaches beyond it")

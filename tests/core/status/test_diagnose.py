@@ -1,0 +1,325 @@
+"""Every cause that is declared, made of facts and named; and that nothing is said of what is not known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import pytest
+
+from lancewal_core.status import causes
+from lancewal_core.status.causes import CAUSES, Cause, State, Step
+from lancewal_core.status.diagnose import Diagnosis, diagnose, first, overall
+from lancewal_core.status.facts import (
+    STANDS_S,
+    Failure,
+    KafkaSpan,
+    PartitionFacts,
+    Rejections,
+    TableFacts,
+    Waiting,
+)
+
+NOW = 1_800_000_000_000
+OLD = NOW - int(10 * STANDS_S * 1000)
+YOUNG = NOW - 1000
+TABLE = TableFacts(NOW, "orders", members=2, table_rows=7, version=9, merged_ms=OLD - 1)
+LAG = KafkaSpan(0, 100, 100, 100)
+"""All records are old."""
+FRESH = KafkaSpan(0, 100, 100, 0)
+DONE = PartitionFacts(
+    "orders",
+    3,
+    kafka=LAG,
+    claimed=True,
+    begun=0,
+    owner="host-a",
+    durable=100,
+    flushed=100,
+    merged=100,
+    read=100,
+)
+"""Everything has come to the end."""
+BEHIND = replace(DONE, durable=40, flushed=40, merged=40, read=40, changed_ms=OLD)
+"""Old records wait, and nothing has moved for long."""
+NEVER = replace(DONE, claimed=False, begun=None, owner=None, durable=None, flushed=None, merged=None, read=None)
+
+
+@dataclass(frozen=True)
+class Case:
+    cause: Cause
+    state: State
+    table: TableFacts
+    partition: PartitionFacts
+    words: str
+    """In the message or in what to do."""
+    kind: str = ""
+    """Where it is an error's."""
+
+
+FAILED = Failure("misrouted", "offset 40 belongs to partition 1; `lancewal offset reject orders-3-40`")
+CASES: dict[str, Case] = {
+    "nothing was produced": Case(
+        causes.NOTHING_PRODUCED, State.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)), "producer's topic"
+    ),
+    "nothing was produced, and an ingest waits for it": Case(
+        causes.NOTHING_PRODUCED,
+        State.IDLE,
+        TABLE,
+        replace(DONE, kafka=KafkaSpan(0, 0, 0, 0), durable=0, flushed=None, merged=None),
+        "no record was ever produced",
+    ),
+    "retention has passed before the first claim": Case(
+        causes.RETENTION_PASSED, State.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(100, 100, 100, 100)), "retention.ms"
+    ),
+    "the start lies behind all records": Case(
+        causes.STARTS_BEHIND, State.IDLE, TABLE, replace(NEVER, start=100), "starts at position 100"
+    ),
+    "the start lies behind all records, and an ingest waits there": Case(
+        causes.STARTS_BEHIND,
+        State.IDLE,
+        TABLE,
+        replace(DONE, begun=100, durable=100, flushed=None, merged=None),
+        "(0 to 99) lie before it",
+    ),
+    "retention has passed what is durable": Case(
+        causes.RETENTION_LOST, State.PROBLEM, TABLE, replace(BEHIND, kafka=KafkaSpan(60, 100, 100, 100)), "offsets 40 to 59"
+    ),
+    "retention has passed the start": Case(
+        causes.RETENTION_LOST,
+        State.PROBLEM,
+        TABLE,
+        replace(NEVER, start=10, kafka=KafkaSpan(60, 100, 100, 100)),
+        "the table starts at position 10, but Kafka begins at 60",
+    ),
+    "the topic has lost its tail": Case(
+        causes.TOPIC_TRUNCATED, State.PROBLEM, TABLE, replace(DONE, kafka=KafkaSpan(0, 90, 90, 90)), "ends at 90"
+    ),
+    "no ingest": Case(
+        causes.NO_INGEST, State.PROBLEM, replace(TABLE, members=0), BEHIND, "`lancewal ingest run`"
+    ),
+    "no ingest, of a new table": Case(causes.NO_INGEST, State.PROBLEM, replace(TABLE, members=0), NEVER, "no member"),
+    "no ingest, and records that have just come": Case(
+        causes.NO_INGEST, State.WAITS, replace(TABLE, members=0), replace(NEVER, kafka=FRESH), "no member"
+    ),
+    "ingest is paused": Case(
+        causes.INGEST_PAUSED,
+        State.WAITS,
+        replace(TABLE, paused={"ingest": "until resumed"}),
+        BEHIND,
+        "`lancewal resume ingest`",
+    ),
+    "no ingest has opened it": Case(causes.NOT_OPENED, State.PROBLEM, TABLE, NEVER, "has ever opened it"),
+    "its owner cannot open it": Case(
+        causes.CANNOT_OPEN,
+        State.PROBLEM,
+        TABLE,
+        replace(NEVER, refused=Failure("object_corrupt", "the index is damaged")),
+        "the index is damaged",
+        "object_corrupt",
+    ),
+    "a transaction is open": Case(
+        causes.OPEN_TRANSACTION,
+        State.PROBLEM,
+        TABLE,
+        replace(BEHIND, kafka=KafkaSpan(0, 40, 100, 100)),
+        "from position 40 on",
+    ),
+    "ingest's memory is full": Case(
+        causes.THROTTLED, State.WAITS, replace(TABLE, throttled=True), BEHIND, "ingest.memory_bytes_max"
+    ),
+    "it stands": Case(causes.STANDS, State.PROBLEM, TABLE, BEHIND, "position 40"),
+    "it stands, and its owner does not": Case(
+        causes.STANDS, State.PROBLEM, TABLE, replace(BEHIND, owner_wrote_ms=YOUNG), "writes for other partitions"
+    ),
+    "keys are misrouted": Case(
+        causes.MISROUTED, State.PROBLEM, TABLE, replace(BEHIND, misrouted_to=1), "`lancewal offset reject orders-3-40`"
+    ),
+    "keys are misrouted, and a way out needs no restart": Case(
+        causes.MISROUTED,
+        State.PROBLEM,
+        TABLE,
+        replace(BEHIND, misrouted_to=1),
+        "`lancewal table alter --on misrouted=dead-letter`",
+    ),
+    "a record is misrouted, and its row tells why at once": Case(
+        causes.MISROUTED,
+        State.PROBLEM,
+        TABLE,
+        replace(BEHIND, kafka=FRESH, changed_ms=YOUNG, misrouted_to=1, misrouted_why="It has no key"),
+        "stops at position 40: the record there belongs to partition 1. It has no key. Correct the producer",
+    ),
+    "its owner has stopped it": Case(
+        causes.STOPPED, State.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
+    ),
+    "all records are rejected": Case(
+        causes.ALL_REJECTED,
+        State.PROBLEM,
+        TABLE,
+        replace(DONE, rejections=Rejections(12, 0, "not_json", 77)),
+        "12 records became a row; the commonest reason is not_json, as at orders-3-77. Older ones are not counted",
+    ),
+    "the only newest record is rejected": Case(
+        causes.ALL_REJECTED,
+        State.PROBLEM,
+        TABLE,
+        replace(DONE, rejections=Rejections(1, 0, "not_json", 77)),
+        "the newest record became no row, for the reason not_json: orders-3-77. Older ones are not counted",
+    ),
+    "the store takes nothing": Case(
+        causes.NOT_STORED,
+        State.PROBLEM,
+        replace(TABLE, not_stored=Failure("store_unavailable", "S3 says 503")),
+        replace(BEHIND, consumed=60, decoded=60),
+        "S3 says 503",
+        "store_unavailable",
+    ),
+    "seal limits are not reached": Case(
+        causes.SEAL_LIMITS,
+        State.WAITS,
+        TABLE,
+        replace(DONE, merged=40, open=Waiting(2, YOUNG, 60, 4096, NOW + 500_000)),
+        "sealed by 2027-01-15T08:08:20Z",
+    ),
+    "a seal is overdue": Case(
+        causes.SEAL_OVERDUE,
+        State.PROBLEM,
+        TABLE,
+        replace(DONE, merged=40, open=Waiting(2, OLD, 60, 4096, OLD + 1000)),
+        "was to be sealed by",
+    ),
+    "no ingest, and rows in its WAL": Case(
+        causes.ABANDONED,
+        State.PROBLEM,
+        replace(TABLE, members=0),
+        replace(DONE, merged=40, open=Waiting(2, OLD, 60, 4096, NOW + 1000)),
+        "takes over",
+    ),
+    "a flush is under way": Case(
+        causes.FLUSH_UNDER_WAY, State.WAITS, TABLE, replace(DONE, merged=40, sealed=Waiting(2, YOUNG)), "sealed since"
+    ),
+    "nobody flushes": Case(
+        causes.NOT_FLUSHED, State.PROBLEM, TABLE, replace(DONE, merged=40, sealed=Waiting(2, OLD)), "`lancewal flusher run`"
+    ),
+    "the flusher is paused": Case(
+        causes.FLUSHER_PAUSED,
+        State.WAITS,
+        replace(TABLE, paused={"flusher": "until resumed"}),
+        replace(DONE, merged=40, unmerged=Waiting(2, OLD)),
+        "`lancewal resume flusher`",
+    ),
+    "rounds fail": Case(
+        causes.ROUNDS_FAIL,
+        State.PROBLEM,
+        replace(TABLE, rounds=Failure("table_restored", "somebody has restored version 3")),
+        replace(DONE, merged=40, unmerged=Waiting(2, YOUNG)),
+        "restored version 3",
+        "table_restored",
+    ),
+    "it is held back": Case(
+        causes.HELD_BACK,
+        State.PROBLEM,
+        TABLE,
+        replace(DONE, merged=40, unmerged=Waiting(2, YOUNG), held=Failure("object_missing", "x.lance is missing")),
+        "x.lance is missing",
+        "object_missing",
+    ),
+    "a merge is due": Case(
+        causes.MERGE_DUE, State.WAITS, TABLE, replace(DONE, merged=40, unmerged=Waiting(2, YOUNG)), "flushed since"
+    ),
+    "merges pass it by": Case(
+        causes.PASSED_BY,
+        State.PROBLEM,
+        replace(TABLE, merged_ms=YOUNG),
+        replace(DONE, merged=40, unmerged=Waiting(2, OLD)),
+        "though a merge landed",
+    ),
+    "no flusher": Case(
+        causes.NO_FLUSHER, State.PROBLEM, TABLE, replace(DONE, merged=40, unmerged=Waiting(2, OLD)), "`lancewal flusher run`"
+    ),
+    "a reader looks at an older version": Case(
+        causes.READER_BEHIND,
+        State.PROBLEM,
+        replace(TABLE, read_version=4),
+        replace(DONE, read=40),
+        "version 4 open, which holds the partition up to position 40; the table's newest, 9, up to 100",
+    ),
+    "no row is left": Case(
+        causes.NO_ROWS_LEFT, State.IDLE, replace(TABLE, table_rows=0), DONE, "deletes, or the rows expired"
+    ),
+    "no row is there, and keys wait for a decision": Case(
+        causes.NO_ROWS_LEFT,
+        State.IDLE,
+        replace(TABLE, table_rows=0, keys_in_conflict=2),
+        DONE,
+        "2 keys came through two partitions, and their records wait for a decision. `lancewal conflict list`",
+    ),
+    "it moves": Case(causes.MOVING, State.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "nothing stands"),
+    "it has caught up": Case(causes.CAUGHT_UP, State.IDLE, TABLE, DONE, "come to its end"),
+    "nothing is known": Case(causes.UNKNOWN, State.IDLE, TableFacts(NOW, "orders"), PartitionFacts("orders", 3), "known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_cause_is_named(name: str) -> None:
+    case = CASES[name]
+    found = diagnose(case.table, case.partition)
+    assert (found.step, found.kind, found.state) == (case.cause.step, case.kind or case.cause.kind, case.state)
+    assert case.words in found.text
+
+
+def test_the_topic_s_causes_are_those_of_the_whole_table() -> None:
+    gone = Failure("topic_missing", "topic orders does not exist")
+    found = overall(replace(TABLE, kafka=gone), [diagnose(TABLE, DONE)])
+    assert (found.step, found.kind, found.state) == (Step.KAFKA, "topic_missing", State.PROBLEM)
+    empty = diagnose(TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)))
+    found = overall(TABLE, [empty, empty])
+    assert (found.kind, found.state) == ("nothing_produced", State.IDLE)
+    assert "a table reads no other" in found.do
+    assert overall(TABLE, [empty, diagnose(TABLE, DONE)]).kind != "nothing_produced"
+    assert overall(TABLE, []).kind == "unknown"
+    blank = diagnose(TableFacts(NOW, "orders"), PartitionFacts("orders", 3))
+    assert [overall(TABLE, found).kind for found in ([blank, blank], [blank, diagnose(TABLE, DONE), blank])] == [
+        "unknown",
+        "caught_up",
+    ]
+    failing = replace(TABLE, rounds=Failure("table_restored", "restored"))
+    assert [overall(failing, found).kind for found in ([], [empty])] == ["table_restored"] * 2
+
+
+def test_every_declared_cause_is_made_here() -> None:
+    assert {case.cause for case in CASES.values()} | {causes.KAFKA_NOT_ASKED} == set(CAUSES)
+    kinds = [cause.kind for cause in CAUSES]
+    assert sorted(kinds) == sorted(set(kinds))
+
+
+def test_a_problem_comes_before_what_waits_and_the_first_step_before_a_later_one() -> None:
+    """An OPEN generation that waits for its seal hides no flusher that does not run."""
+    waits = replace(DONE, merged=40, open=Waiting(3, YOUNG, 1, 1, NOW + 1000), unmerged=Waiting(2, OLD))
+    assert diagnose(TABLE, waits).kind == "no_flusher"
+    assert diagnose(replace(TABLE, members=0), replace(waits, durable=60)).kind == "no_ingest"
+
+
+def test_what_is_not_known_is_not_claimed() -> None:
+    """From any set of facts, taking one away never makes a problem of what was none."""
+    for table, partition in ((TABLE, DONE), (TABLE, CASES["seal limits are not reached"].partition)):
+        for field in fields(PartitionFacts):
+            if field.default is None and field.name not in ("claimed", "merged", "read"):
+                unknown: dict[str, Any] = {field.name: None}
+                found = diagnose(table, replace(partition, **unknown))
+                assert found.state is not State.PROBLEM, field.name
+        found = diagnose(replace(table, members=None, table_rows=None, merged_ms=None), partition)
+        assert found.state is not State.PROBLEM
+
+
+def test_without_a_broker_what_is_stored_is_judged() -> None:
+    blind = replace(TABLE, members=None)
+    assert diagnose(blind, replace(DONE, kafka=None)).kind == "caught_up"
+    stuck = replace(DONE, kafka=None, merged=40, unmerged=Waiting(2, OLD))
+    assert diagnose(blind, stuck).kind == "no_flusher"
+
+
+def test_nothing_stands_first_where_nothing_stands() -> None:
+    assert first([]) is None
+    two = [Diagnosis(step, "k", State.PROBLEM, "m", "") for step in (Step.MERGED, Step.KAFKA)]
+    assert first(two) == two[1]

@@ -1,0 +1,79 @@
+"""Options of ``table alter`` as terms of the contract, and which belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from lancewal_core.errors import InvalidInput
+from lancewal_tables.commands.alter_terms import altered_terms
+from lancewal_tables.commands.table import alter
+
+
+def terms(
+    ttl: str = "",
+    column: str = "",
+    no_ttl: bool = False,
+    window: str = "",
+    on: Sequence[str] = (),
+    *,
+    letters: str = "",
+    group: str = "",
+) -> dict[str, object]:
+    return altered_terms(
+        ttl, column, no_ttl, {"--history-window": window}, on, {"--dead-letter-topic": letters, "--group": group}
+    )
+
+
+def test_terms() -> None:
+    assert altered_terms("", "", False, {"--version-window": "30d"}, [], {}) == {"version_window_s": 30 * 86400}
+    assert terms() == {}
+    assert terms(group="new") == {"group_id": "new"}
+    assert terms("30d", "at") == {"ttl_column": "at", "ttl_s": 30 * 86400}
+    assert terms(no_ttl=True, window="2d") == {"ttl_column": None, "ttl_s": None, "history_window_s": 2 * 86400}
+    assert terms(on=["misrouted=dead-letter", "bad-record=ignore"], letters="d") == {
+        "on_misrouted": "dead-letter", "on_bad_record": "ignore", "dead_letter_topic": "d",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"ttl": "30d"}, "--ttl DURATION with --ttl-column COLUMN"),
+        ({"column": "at"}, "--ttl DURATION with --ttl-column COLUMN"),
+        ({"ttl": "30d", "column": "at", "no_ttl": True}, "--no-ttl alone"),
+        ({"ttl": "30", "column": "at"}, "--ttl 30: expected a whole number and ms, s, m, h or d"),
+        ({"window": "500ms"}, "--history-window 500ms: .*whole seconds"),
+        (
+            {"on": ["misrouted=dlq"]},
+            "--on misrouted=dlq: expected one of bad-record, misrouted, then = and one of stop",
+        ),
+        ({"on": ["unknown=stop"]}, "--on unknown=stop: expected one of bad-record, misrouted"),
+        ({"on": ["misrouted"]}, "--on misrouted: expected"),
+        ({"letters": "dead\nletters"}, r"--dead-letter-topic 'dead\\nletters': expected the name of a topic"),
+        ({"letters": " "}, "expected the name of a topic"),
+        ({"letters": ".."}, "expected the name of a topic"),
+        ({"letters": "t" * 250}, "expected the name of a topic: 1 to 249"),
+        ({"on": ["misrouted=stop", "misrouted=ignore"]}, "misrouted is given twice"),
+    ],
+)
+def test_what_says_nothing_or_two_things(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        terms(**given)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"partitions": 4, "on": ["misrouted=stop"]},
+        {"partitions": 4, "topic_id": "x"},
+        {"topic_id": "x", "no_ttl": True},
+        {"start": "latest", "on": ["misrouted=stop"]},
+    ],
+)
+def test_one_change_at_a_time(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="name one change"):
+        alter(**options)
