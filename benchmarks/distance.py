@@ -30,7 +30,7 @@ from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import SCHEMA, table_rows, upserts
 from lancewal_core.names import paths
 from lancewal_core.open import Address
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
@@ -163,7 +163,7 @@ class _Distance:
         messages = list(upserts(rows, BASE_ROWS, self._seed))
         for ingest in ingests or self._ingests:
             ingest.feed(messages)
-        while any(record.state is State.SEALED for record in self._records()):
+        while any(record.state is GenerationState.SEALED for record in self._records()):
             for ingest in self._ingests:
                 ingest.worker.step(0.01)
 

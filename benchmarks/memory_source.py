@@ -12,7 +12,7 @@ from benchmarks.workload import Message
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Position, position_after
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_ingest.kafka.source import Listener, Offsets, Polled
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
 from lancewal_kafka.records import Records, by_partition
 from lancewal_kafka.topic import TopicFacts
 
@@ -25,7 +25,7 @@ class MemorySource:
         self._ours = range(partitions) if ours is None else ours
         self._records = [Records([], [], [], [], []) for _ in range(partitions)]
         self._next: dict[int, Position] = {}
-        self._listener: Listener | None = None
+        self._listener: PollListener | None = None
         self._fetched: list[Fetched] = []
         self._taken = 0
         """Of what is fetched."""
@@ -70,7 +70,7 @@ class MemorySource:
     def ends(self) -> dict[int, int]:
         return {p: len(self._records[p]) for p in self._ours}
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: PollListener) -> None:
         self._listener = listener
         self._next.clear()
 

@@ -98,10 +98,10 @@ def _tasks(table: Any, rows: int, keys: int) -> list[FragmentTask]:
     import pyarrow as pa
 
     from lancewal_core.rows.key_set import KeySet
-    from lancewal_flusher.tasks.merge_task import FragmentTask, Scan
+    from lancewal_flusher.tasks.merge_task import FragmentTask, KeyScan
 
     ids = np.random.default_rng(2).choice(rows, min(rows, keys), replace=False)
-    keys_of_all = Scan(KeySet(pa.table({"region": _regions(ids), "id": pa.array(ids)})))
+    keys_of_all = KeyScan(KeySet(pa.table({"region": _regions(ids), "id": pa.array(ids)})))
     pinned = table.newest()
     return [
         FragmentTask(pinned.version, f.fragment_id, f.physical_rows, keys_of_all, 0, ("region", "id"))

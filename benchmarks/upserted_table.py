@@ -27,7 +27,7 @@ from lancewal_core.open import Address, Folder
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generation
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content
 from lancewal_core.region.transitions import Claimant, first_claim, seal
@@ -148,7 +148,7 @@ class UpsertedTable:
         """From the MemTable to FLUSHED, in seconds."""
         context = self._context
         index = context.indexes.read([self._region]).get(self._region)
-        record = next(r for r in (index.generations if index else ()) if r.state is State.SEALED)
+        record = next(r for r in (index.generations if index else ()) if r.state is GenerationState.SEALED)
         start = time.perf_counter()
         content = Content(fold(self._sealed, self.contract.rows))
         done = flush_generation(context, self._region, record, content, _new_id)

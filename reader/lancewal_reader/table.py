@@ -39,7 +39,7 @@ from lancewal_reader.search.options import ASKED, Search, sought_of
 from lancewal_reader.search.private_views import PrivateViews
 from lancewal_reader.search.texts.text_query import TextQuery
 from lancewal_reader.search.vectors import VectorCache
-from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.load import DeltaContext, folding_of
 from lancewal_reader.unmerged.loaded import LoadedCache
@@ -130,7 +130,7 @@ def reads_of(
     """What a table reads by."""
     segments = SegmentCache(cache_bytes_max // 2)
     folding = folding_of(opened.contract, conflicts)
-    held = SnapshotCache(cache_bytes_max // 2)
+    held = FlushCache(cache_bytes_max // 2)
     delta = DeltaContext(*opened.parts, segments, held, LoadedCache(), folding, unmerged_keys_max)
     return Reads(table, place_of(table), PlanContext(*opened.parts, segments), delta)
 

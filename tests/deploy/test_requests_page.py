@@ -32,7 +32,7 @@ from lancewal_core.cli.estimate.counted import (
     MORE_PARTITIONS,
     SIZES,
     SMALL,
-    Asked,
+    RequestCounts,
     Size,
 )
 from lancewal_core.keys.catalog import KeyCatalogs
@@ -40,7 +40,7 @@ from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract
@@ -253,7 +253,9 @@ class Acts:
     def feed(self) -> None:
         """A row of each partition, durable and flushed: one poll brings them, so they make one generation each."""
         self._append()
-        while any(r.state is State.SEALED for i in self.context.read_indexes().values() for r in i.generations):
+        while any(
+            r.state is GenerationState.SEALED for i in self.context.read_indexes().values() for r in i.generations
+        ):
             for ingest in self._ingests:
                 ingest.worker.step(0.002)
 
@@ -319,27 +321,27 @@ def run(size: Size) -> dict[str, Counted]:
         return dict(table.run())
 
 
-def count(size: Size) -> dict[str, Asked]:
+def count(size: Size) -> dict[str, RequestCounts]:
     return {act: asked_of(found) for act, found in run(size).items()}
 
 
-def asked_of(found: Counted) -> Asked:
+def asked_of(found: Counted) -> RequestCounts:
     gets, lists, puts = found.of("GET", "HEAD"), found.of("LIST"), found.of("PUT", "POST")
-    return Asked(gets, lists, puts, found.of("DELETE"), found.rounds)
+    return RequestCounts(gets, lists, puts, found.of("DELETE"), found.rounds)
 
 
-def line(act: str, partitions: float, found: Asked) -> str:
+def line(act: str, partitions: float, found: RequestCounts) -> str:
     usd = found.get * READ_USD + (found.list + found.put) * WRITTEN_USD
     figures = (partitions, found.rounds, found.requests, found.get, found.list, found.put)
     return f"| {' | '.join([act, *(f'{figure:g}' for figure in figures), f'{usd:.3f}'])} |"
 
 
-def table_of_acts(by_size: dict[Size, dict[str, Asked]]) -> list[str]:
+def table_of_acts(by_size: dict[Size, dict[str, RequestCounts]]) -> list[str]:
     at = (SMALL, MORE_PARTITIONS)
     return [line(act, size.partitions, by_size[size][act]) for act in by_size[SMALL] for size in at]
 
 
-def table_of_adds(by_size: dict[Size, dict[str, Asked]]) -> list[str]:
+def table_of_adds(by_size: dict[Size, dict[str, RequestCounts]]) -> list[str]:
     """Of acts that grow."""
     found = []
     for act, small in by_size[SMALL].items():
@@ -352,16 +354,18 @@ def table_of_adds(by_size: dict[Size, dict[str, Asked]]) -> list[str]:
     return found
 
 
-def kinds(added: Asked) -> Iterator[str]:
+def kinds(added: RequestCounts) -> Iterator[str]:
     for name, number in (("GET", added.get), ("LIST", added.list), ("PUT", added.put), ("DELETE", added.delete)):
         if number:
             yield f"{number:.2g} {name}"
 
 
-def stored() -> dict[Size, dict[str, Asked]]:
+def stored() -> dict[Size, dict[str, RequestCounts]]:
     """``counted.json``."""
     content = json.loads(COUNTED.read_text())
-    return {size: {act: Asked(**at[size.name]) for act, at in content.items() if size.name in at} for size in SIZES}
+    return {
+        size: {act: RequestCounts(**at[size.name]) for act, at in content.items() if size.name in at} for size in SIZES
+    }
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.name)

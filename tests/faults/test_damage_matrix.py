@@ -26,7 +26,7 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
-from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.index import GenerationRecord, GenerationState
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
@@ -97,14 +97,14 @@ def not_now(*_: object) -> tuple[str, ...]:
 Finder = Callable[[Pipeline], Path]
 
 
-def generation(pipeline: Pipeline, state: State) -> GenerationRecord:
+def generation(pipeline: Pipeline, state: GenerationState) -> GenerationRecord:
     """The newest one in that state of the first region."""
     index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
     assert index is not None
     return next(record for record in reversed(index.generations) if record.state is state)
 
 
-def segments(pipeline: Pipeline, state: State) -> list[Path]:
+def segments(pipeline: Pipeline, state: GenerationState) -> list[Path]:
     """All objects of the log of that generation."""
     log = Path(pipeline.uri) / paths.wal_segment(generation(pipeline, state).log, Sequence(0))
     return sorted(log.parent.iterdir())
@@ -115,7 +115,11 @@ def snapshot(pipeline: Pipeline) -> FlushedGeneration:
     region = pipeline.contract.regions[0]
     index = newest_index(pipeline.store, pipeline.clock, region)
     assert index is not None
-    waiting = [(r.snapshot, region, r.generation) for r in index.generations if r.state is State.FLUSHED and r.snapshot]
+    waiting = [
+        (r.snapshot, region, r.generation)
+        for r in index.generations
+        if r.state is GenerationState.FLUSHED and r.snapshot
+    ]
     found = [read_snapshot(pipeline.store, *of) for of in waiting]
     return next(s for s in reversed(found) if s.fragments and s.deletes and s.patches)
 
@@ -136,7 +140,7 @@ def newest(pipeline: Pipeline, folder: str, name: str = "") -> Path:
 
 def sealed(pipeline: Pipeline) -> bool:
     found = RegionIndexes(pipeline.store, pipeline.clock, 128).read(pipeline.contract.regions)
-    return any(record.state is State.SEALED for index in found.values() for record in index.generations)
+    return any(record.state is GenerationState.SEALED for index in found.values() for record in index.generations)
 
 
 def fold(pipeline: Pipeline, cut: Mapping[int, int]) -> dict[Key, Row]:
@@ -158,10 +162,10 @@ def fold(pipeline: Pipeline, cut: Mapping[int, int]) -> dict[Key, Row]:
 
 
 OBJECTS: Mapping[str, Finder] = {
-    "the log's newest segment": lambda p: segments(p, State.OPEN)[-1],
-    "a segment in the log's middle": lambda p: segments(p, State.OPEN)[1],
-    "a segment of a SEALED generation": lambda p: segments(p, State.SEALED)[0],
-    "a fence": lambda p: segments(p, State.SEALED)[-1],
+    "the log's newest segment": lambda p: segments(p, GenerationState.OPEN)[-1],
+    "a segment in the log's middle": lambda p: segments(p, GenerationState.OPEN)[1],
+    "a segment of a SEALED generation": lambda p: segments(p, GenerationState.SEALED)[0],
+    "a fence": lambda p: segments(p, GenerationState.SEALED)[-1],
     "the newest state page": lambda p: newest(p, "/pages/"),
     "a snapshot's manifest": lambda p: snapshot_file(p, "manifest.json"),
     "a snapshot's deletes": lambda p: snapshot_file(p, "deletes.arrow"),
@@ -266,7 +270,7 @@ def test_status_names_what_strong_reads_have_lost(made: World, tmp_path: Path, w
             lance.dataset(pipeline.uri).delete(f"id = {by_key(open_table(pipeline.uri).to_arrow()).popitem()[0][1]}")
             lost = sorted((Path(pipeline.uri) / "_deletions").iterdir())
         case "a snapshot's data file, and its log":
-            record = generation(pipeline, State.FLUSHED)
+            record = generation(pipeline, GenerationState.FLUSHED)
             lost = [
                 data_file(pipeline),
                 *(Path(pipeline.uri) / paths.wal_segment(record.log, Sequence(0))).parent.iterdir(),

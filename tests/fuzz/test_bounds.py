@@ -33,7 +33,7 @@ from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
 from lancewal_core.region.flushes.manifest import decode_flush
 from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.region.loss_record import decode_loss
-from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
+from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
 from lancewal_core.region.snapshot import side_rows
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
@@ -221,7 +221,7 @@ def test_indexes(kind: str, generation: bool) -> None:
 
 def page_of(count: int) -> bytes:
     """Slots and records, of which none is looked into."""
-    records = {partition: Record(b"r", 1) for partition in range(count)}
+    records = {partition: PageRecord(b"r", 1) for partition in range(count)}
     return encode_page(StatePage(Page("orders", TopicId("id"), 0), 1 << 20, "w", records))
 
 

@@ -34,7 +34,7 @@ from lancewal_core.table.watermarks import (
     encode_merge_record,
     encode_watermarks,
 )
-from lancewal_flusher.commit.facts import MergeFacts, Settled, facts_of
+from lancewal_flusher.commit.facts import KeyDecision, MergeFacts, facts_of
 from lancewal_reader.point.receipt import METADATA_KEY, Receipt, receipt_of
 from tests.support.fuzzing import MESSAGE_MAX, damaged, fuzz, memory_bound, outcome
 
@@ -272,7 +272,7 @@ FACTS = MergeFacts(
     {REGION: (Generation(1), Generation(4))},
     3,
     1,
-    Settled(REGION, 2, {REGION: 1}, CONFLICTS),
+    KeyDecision(REGION, 2, {REGION: 1}, CONFLICTS),
 )
 
 
@@ -295,7 +295,7 @@ GOOD: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "flush": (judge_flush, encode_flush(FLUSH)),
     "merge": (judge_merge, encode_merge_record(MERGE, "merge")),
     "merge with conflicts": (judge_merge, encode_merge_record(MERGE_WITH_CONFLICTS, "merge")),
-    "settled": (judge_facts, Settled(REGION, 2, {REGION: 1}, CONFLICTS).to_json().encode()),
+    "settled": (judge_facts, KeyDecision(REGION, 2, {REGION: 1}, CONFLICTS).to_json().encode()),
     "watermarks": (judge_marks, encode_watermarks(MARKS).encode()),
     "loss": (judge_loss, encode_loss(LossRecord(first=5, next=9, accepted_at_ms=1, accepted_by="o"))),
     "facts": (judge_facts, json.dumps({REGION.name: [1, 4]}).encode()),

@@ -21,9 +21,9 @@ from lancewal_core.proto import mem_wal_pb2
 from lancewal_core.region.index import (
     Before,
     GenerationRecord,
+    GenerationState,
     HistoryPage,
-    RegionIndex,
-    State,
+    RegionState,
     decode_history,
     decode_index,
     encode_history,
@@ -39,9 +39,11 @@ PAGE_KEY = paths.history_page(REGION, Generation(4))
 CHECKSUM_SIZE = 6
 
 
-def record(generation: int, state: State) -> GenerationRecord:
+def record(generation: int, state: GenerationState) -> GenerationRecord:
     begin = 100 * generation
-    sealed, flushed, merged = (state.value >= s.value for s in (State.SEALED, State.FLUSHED, State.MERGED))
+    sealed, flushed, merged = (
+        state.value >= s.value for s in (GenerationState.SEALED, GenerationState.FLUSHED, GenerationState.MERGED)
+    )
     snapshot = paths.flush_file(f"0badcafe-{generation}", FlushFile.MANIFEST)
     return GenerationRecord(
         Generation(generation),
@@ -61,13 +63,13 @@ def record(generation: int, state: State) -> GenerationRecord:
     )
 
 
-STATES = (State.MERGED, State.FLUSHED, State.SEALED, State.OPEN)
-INDEX = RegionIndex(
+STATES = (GenerationState.MERGED, GenerationState.FLUSHED, GenerationState.SEALED, GenerationState.OPEN)
+INDEX = RegionState(
     REGION, 2, tuple(record(4 + i, s) for i, s in enumerate(STATES)), Generation(4), Position(500), "write-1"
 )
-EMPTY = RegionIndex(REGION, 1, (), Generation(0), Position(0), "write-0")
+EMPTY = RegionState(REGION, 1, (), Generation(0), Position(0), "write-0")
 INDEXES = [encode_index(INDEX), encode_index(EMPTY)]
-PAGES = [encode_history(REGION, 2, tuple(record(g, State.MERGED) for g in range(4, 7)))]
+PAGES = [encode_history(REGION, 2, tuple(record(g, GenerationState.MERGED) for g in range(4, 7)))]
 
 
 def sealed(body: bytes) -> bytes:
@@ -75,7 +77,7 @@ def sealed(body: bytes) -> bytes:
     return body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body))
 
 
-def judge(data: bytes) -> tuple[RegionIndex | None, HistoryPage | None]:
+def judge(data: bytes) -> tuple[RegionState | None, HistoryPage | None]:
     with memory_bound(64 * MIB):
         index = outcome(lambda: decode_index(data, INDEX_KEY, REGION), INDEX_KEY)
         page = outcome(lambda: decode_history(data, PAGE_KEY), PAGE_KEY)
@@ -162,7 +164,7 @@ def test_other_values_in_its_fields(data: bytes) -> None:
 
 @pytest.mark.parametrize("snapshot", ["x", "../../../etc/passwd", f"{paths.ROOT}contract/1.json", PAGE_KEY])
 def test_a_snapshot_elsewhere_is_refused(snapshot: str) -> None:
-    elsewhere = replace(record(5, State.FLUSHED), snapshot=snapshot)
+    elsewhere = replace(record(5, GenerationState.FLUSHED), snapshot=snapshot)
     message = mem_wal_pb2.MemWalIndexDetails.FromString(INDEXES[0][:-CHECKSUM_SIZE])
     message.mem_wal_list[1].mem_table_location = snapshot
     with pytest.raises(ObjectCorrupt, match=re.escape(INDEX_KEY)):

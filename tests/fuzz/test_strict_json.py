@@ -26,7 +26,7 @@ from lancewal_core.table.drain import decode_drain
 from lancewal_core.table.load_record import decode_load
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import decode_merge_record, decode_watermarks, encode_watermarks
-from lancewal_flusher.commit.facts import MergeFacts, Settled, facts_of
+from lancewal_flusher.commit.facts import KeyDecision, MergeFacts, facts_of
 from lancewal_flusher.commit.row_origins import PROPERTY_KEY_REGIONS, read_spans, region_properties
 from lancewal_reader.point.receipt import Receipt
 from lancewal_reader.unmerged.left_out import METADATA_KEY, LeftOut, left_out_of, with_left_out
@@ -44,7 +44,7 @@ FACTS = MergeFacts(
     {core.NORTH: (Generation(1), Generation(4))},
     3,
     1,
-    Settled(core.NORTH, 2, {core.SOUTH: 1}, REF),
+    KeyDecision(core.NORTH, 2, {core.SOUTH: 1}, REF),
 )
 PROPERTIES = FACTS.properties()
 SPANS = region_properties(

@@ -20,9 +20,16 @@ from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part, sorted_entries
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.region.index import GenerationRecord, HistoryPage, RegionIndex, State, encode_history, encode_index
+from lancewal_core.region.index import (
+    GenerationRecord,
+    GenerationState,
+    HistoryPage,
+    RegionState,
+    encode_history,
+    encode_index,
+)
 from lancewal_core.region.pages.packed_record import pack_record
-from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
+from lancewal_core.region.pages.state_page import PageRecord, StatePage, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
@@ -140,7 +147,7 @@ FENCE_KEY = paths.wal_segment(FENCE.log, FENCE.sequence)
 
 def _generation(
     number: int,
-    state: State,
+    state: GenerationState,
     positions: tuple[int, int | None],
     sequences: tuple[int, int | None],
     snapshot: str | None = None,
@@ -172,16 +179,16 @@ def _snapshot(generation: int, region: Region = NORTH) -> str:
 
 _TIMES = (1_709_207_990_123, 1_709_207_991_456, -1, 1_709_207_989_000)
 
-INDEX = RegionIndex(
+INDEX = RegionState(
     NORTH,
     3,
     (
-        _generation(7, State.MERGED, (500, 500), (30, 30), _snapshot(7), (18, 1_709_208_000_000), _TIMES),
-        _generation(8, State.MERGED, (500, 503), (30, 33), _snapshot(8), (19, 1_709_208_060_000), _TIMES),
-        _generation(9, State.FLUSHED, (503, 100_000), (33, 36), _snapshot(9), times=_TIMES),
-        _generation(10, State.FLUSHED, (100_000, 2**20), (36, 38), _snapshot(10)),
-        _generation(11, State.SEALED, (2**20, 2**40), (38, 41), times=_TIMES),
-        _generation(12, State.OPEN, (2**40, None), (41, None)),
+        _generation(7, GenerationState.MERGED, (500, 500), (30, 30), _snapshot(7), (18, 1_709_208_000_000), _TIMES),
+        _generation(8, GenerationState.MERGED, (500, 503), (30, 33), _snapshot(8), (19, 1_709_208_060_000), _TIMES),
+        _generation(9, GenerationState.FLUSHED, (503, 100_000), (33, 36), _snapshot(9), times=_TIMES),
+        _generation(10, GenerationState.FLUSHED, (100_000, 2**20), (36, 38), _snapshot(10)),
+        _generation(11, GenerationState.SEALED, (2**20, 2**40), (38, 41), times=_TIMES),
+        _generation(12, GenerationState.OPEN, (2**40, None), (41, None)),
     ),
     Generation(7),
     Position(500),
@@ -196,8 +203,8 @@ STATES = StatePage(
     16,
     "77c0ffee",
     {
-        0: Record(pack_record(encode_index(INDEX)), 1_709_208_060_500),
-        7: Record(
+        0: PageRecord(pack_record(encode_index(INDEX)), 1_709_208_060_500),
+        7: PageRecord(
             pack_record(
                 encode_index(
                     first_claim(EAST, 3, Position(12), Claimant(OwnerId("ingest-1"), LogId("11aa"), Sequence(4)), "b7")
@@ -213,8 +220,8 @@ PAGE = HistoryPage(
     SOUTH,
     2,
     (
-        _generation(1, State.MERGED, (0, 9), (0, 2), _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
-        _generation(2, State.MERGED, (9, 2**33), (2, 3), _snapshot(2, SOUTH), (3, 1_700_000_100_000), _TIMES),
+        _generation(1, GenerationState.MERGED, (0, 9), (0, 2), _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
+        _generation(2, GenerationState.MERGED, (9, 2**33), (2, 3), _snapshot(2, SOUTH), (3, 1_700_000_100_000), _TIMES),
     ),
 )
 PAGE_KEY = paths.history_page(SOUTH, Generation(1))

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from lancewal_core.names.ids import Position
-from lancewal_ingest.service.freshness import Freshness, Progress
+from lancewal_ingest.service.freshness import Freshness, IngestProgress
 from tests.ops.tools import program
 from watch.alerts.rules import plain_rules
 
@@ -124,7 +124,7 @@ def _backfill(behind_s: float) -> Series:
     found = []
     for now in range(0, 60 * MINUTES + 60, 5):
         durable, end = Position(int(100 * max(0.0, now - behind_s))), Position(100 * now)
-        at = Progress((), {0: durable}, {0: 1000}, {0: end}, {}, looked_at=now, retention_s=604800.0)
+        at = IngestProgress((), {0: durable}, {0: 1000}, {0: end}, {}, looked_at=now, retention_s=604800.0)
         found.append(freshness.look(now + 4, now_ms + 1000 * now, at)[0])
     return {_FRESHNESS: lambda minute: found[12 * minute], _LAG: _always(100 * behind_s)}
 

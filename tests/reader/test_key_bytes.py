@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_audit.verify.report import report_text
-from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.errors import InvalidInput, RegionConflict, VersionGone
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
@@ -160,7 +160,7 @@ def test_verify_counts_what_nothing_orders(pipeline: Pipeline) -> None:
     move_to_another_partition(pipeline)
     pipeline.upsert("secret", 1, a=2)
     pipeline.merge_all()
-    report = verify_table(Settings(), pipeline.uri, Asked(sources="wal"))
+    report = verify_table(Settings(), pipeline.uri, VerifyRequest(sources="wal"))
     assert (report.equal, report.counts, report.keys_in_conflict, report.rows_in_conflict) == (True, {}, 1, 1)
     assert (report.records, report.rows_unchecked) == (50, 0)
     shown = report_text(report)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.errors import InvalidSchema, InvalidSettings
 from lancewal_core.rows.schema import RowSchema, check_row_schema
 from lancewal_core.settings.load import Settings, load_settings
@@ -87,7 +87,7 @@ def test_all_others_are_loaded_compacted_verified_and_searched(tmp_path: Path) -
     pipeline.ingest()
     table = open_table(pipeline.uri)
     assert by_key(table.to_arrow()) == {**pipeline.oracle, ("loaded", 1): loaded}
-    found = verify_table(settings, pipeline.uri, Asked(sources="wal"))
+    found = verify_table(settings, pipeline.uri, VerifyRequest(sources="wal"))
     assert found.equal, found.findings
     assert sorted(table.to_pandas().columns) == sorted(["region", "id", *names])
     for name in names:

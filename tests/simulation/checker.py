@@ -24,7 +24,7 @@ from lancewal_core.names.ids import Generation, OwnerId, Region, Sequence
 from lancewal_core.process import failpoints
 from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.generation_entries import entries_of
-from lancewal_core.region.index import TRANSITIONS, GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import TRANSITIONS, GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page
@@ -81,7 +81,7 @@ class _Seen:
     """What was checked of a region before."""
 
     version: int = 0
-    index: RegionIndex | None = None
+    index: RegionState | None = None
     entries: set[Generation] = field(default_factory=set)
     snapshots: set[str] = field(default_factory=set)
     open: _SeenOpen | None = None
@@ -155,13 +155,13 @@ class Checker:
                 self._check_change(seen.index, after)
             seen.version, seen.index = seen.version + 1, after
 
-    def _check_change(self, before: RegionIndex, after: RegionIndex) -> None:
+    def _check_change(self, before: RegionState, after: RegionState) -> None:
         old = {r.generation: r for r in before.generations}
         new = {r.generation: r for r in after.generations}
         for generation, record in old.items():
             later = new.get(generation)
             if later is None:
-                require(record.state is State.MERGED, "a generation left the index unmerged:", record)
+                require(record.state is GenerationState.MERGED, "a generation left the index unmerged:", record)
                 continue
             require(
                 later.state is record.state or later.state in TRANSITIONS[record.state],
@@ -179,7 +179,7 @@ class Checker:
         if claimed:
             require(became.generation == was.generation + 1, "a generation was left out:", was, became)
             require(became.owner == writer, "somebody opened a generation for another:", writer, became)
-        if was.state is State.OPEN and new.get(was.generation) != was and not claimed:
+        if was.state is GenerationState.OPEN and new.get(was.generation) != was and not claimed:
             require(
                 was.owner == OwnerId(writer) or self._is_ended(new.get(was.generation)),
                 f"{writer} changed a generation that it does not own:", was, after,
@@ -195,13 +195,13 @@ class Checker:
 
     # -- entries and snapshots -----------------------------------------------------------------------------------
 
-    def _check_generations(self, region: Region, index: RegionIndex) -> int:
+    def _check_generations(self, region: Region, index: RegionState) -> int:
         """The position up to which everything is durable."""
         end = 0
         for record in index.generations:
             if record.generation <= index.trimmed_generation:
                 continue
-            if record.state is State.OPEN:
+            if record.state is GenerationState.OPEN:
                 end = self._check_open(region, record)
             else:
                 self._check_kept(region, record)
@@ -241,7 +241,11 @@ class Checker:
             require(end == record.next, f"{region.name}: entries end at", end, "the generation is", record)
             self._check_times(region, record, entries)
             seen.entries.add(record.generation)
-        if record.snapshot is not None and record.snapshot not in seen.snapshots and record.state is State.FLUSHED:
+        if (
+            record.snapshot is not None
+            and record.snapshot not in seen.snapshots
+            and record.state is GenerationState.FLUSHED
+        ):
             try:
                 snapshot = read_snapshot(self.store, record.snapshot, region, record.generation)
                 folded = read_folded(self.store, self.table, snapshot, self._contract.rows)

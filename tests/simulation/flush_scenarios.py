@@ -8,7 +8,7 @@ from contextlib import suppress
 from lancewal_core.names import paths
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.table.protocol import files_of
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
@@ -83,7 +83,7 @@ def one_part_was_made_anew() -> None:
     flush = flush_of(stage, 0)
     region = stage.region(0)
     index = stage.checker.indexes.read([region])[region]
-    (record,) = (r for r in index.generations if r.state is State.FLUSHED)
+    (record,) = (r for r in index.generations if r.state is GenerationState.FLUSHED)
     rebuild_snapshot(g, region, record, g.new_id)
     require(flush_of(stage, 0) != flush == flush_of(stage, 1), "it names the same flush still:", flush)
     stage.round(f)
@@ -167,22 +167,26 @@ def _flushed_beside_a_silent_page() -> tuple[Stage, Member]:
     return stage, a
 
 
-def _require_states(stage: Stage, *newest_last: list[State]) -> None:
+def _require_states(stage: Stage, *newest_last: list[GenerationState]) -> None:
     """Of the ended generations of each partition."""
     indexes = stage.checker.indexes.read(stage.contract.regions)
-    found = [[r.state for r in indexes[region].generations if r.state is not State.OPEN] for region in indexes]
+    found = [
+        [r.state for r in indexes[region].generations if r.state is not GenerationState.OPEN] for region in indexes
+    ]
     require(found == list(newest_last), "the generations are", found)
 
 
 def a_page_is_silent_while_others_answer() -> None:
     """What lies in the other page is FLUSHED, and A holds on to none of it."""
     stage, a = _flushed_beside_a_silent_page()
-    _require_states(stage, [State.SEALED], [State.SEALED], [State.FLUSHED], [State.FLUSHED])
+    _require_states(
+        stage, [GenerationState.SEALED], [GenerationState.SEALED], [GenerationState.FLUSHED], [GenerationState.FLUSHED]
+    )
     require(len(a.worker._flushes) == 2, "it holds on to", len(a.worker._flushes))
     stage.check()
     stage.answer(a)
     stage.step(a, 2)
-    _require_states(stage, *[[State.FLUSHED]] * 4)
+    _require_states(stage, *[[GenerationState.FLUSHED]] * 4)
     require(len(a.worker._flushes) == 0, "it holds on to", len(a.worker._flushes))
     stage.check()
 
@@ -192,12 +196,12 @@ def a_page_is_silent_for_long() -> None:
     stage, a = _flushed_beside_a_silent_page()
     for partition in (2, 3):
         stage.append_and_seal(a, 0, partition)
-    flushed, waiting = [State.FLUSHED] * 2, [State.SEALED] * 3
-    _require_states(stage, waiting, [State.SEALED], flushed, flushed)
+    flushed, waiting = [GenerationState.FLUSHED] * 2, [GenerationState.SEALED] * 3
+    _require_states(stage, waiting, [GenerationState.SEALED], flushed, flushed)
     stage.check()
     stage.answer(a)
     stage.step(a, 10)
-    _require_states(stage, [State.FLUSHED] * 3, [State.FLUSHED], flushed, flushed)
+    _require_states(stage, [GenerationState.FLUSHED] * 3, [GenerationState.FLUSHED], flushed, flushed)
     stage.check()
 
 

@@ -15,7 +15,7 @@ from random import Random
 
 from lancewal_core.errors import KafkaUnavailable, LancewalError
 from lancewal_core.names.ids import Position
-from lancewal_ingest.kafka.source import Listener, Offsets, Polled
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
 from tests.simulation.oracle import Record
@@ -139,13 +139,13 @@ class MemorySource:
         self._scheduler = scheduler
         self._rng = rng
         self._unavailable = unavailable
-        self._listener: Listener | None = None
+        self._listener: PollListener | None = None
         self._owned: set[int] = set()
         self._positions: dict[int, int] = {}
         """Of started partitions."""
         self._paused: set[int] = set()
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: PollListener) -> None:
         self._listener = listener
         self._group.members.add(self.member)
 

@@ -47,7 +47,7 @@ from lancewal_core.names.ids import Position, Region, Sequence, TableVersion
 from lancewal_core.region.flush import Flushing, flush_generations
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
-from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.index import GenerationRecord, GenerationState
 from lancewal_core.region.snapshot import Flushable
 from lancewal_core.region.transitions import Claimant, claim, trim
 from lancewal_core.rows.record_times import RecordTimes
@@ -70,7 +70,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.regions.seal import to_seal
 from lancewal_ingest.service.worker import IngestWorker
-from lancewal_reader.plan.log_entries import LogEntries, Run
+from lancewal_reader.plan.log_entries import EntryRun, LogEntries
 from lancewal_reader.plan.stand_in import Lineage
 from lancewal_reader.plan.strong import OnBranch, plan_strong
 from tests.simulation.memory_kafka import MemorySource
@@ -188,7 +188,7 @@ def _join_over_a_gap(patch: pytest.MonkeyPatch) -> None:
     def joined(self: LogEntries, region: Any, record: Any) -> Any:
         refs, _ = of_generation(self, region, record)
         joining = [replace(ref, first=Position(_Joins(ref.first)), next=Position(_Joins(ref.next))) for ref in refs]
-        return Run(joining, chained=True)
+        return EntryRun(joining, chained=True)
 
     patch.setattr(LogEntries, "of_generation", joined)
 
@@ -413,14 +413,14 @@ def _versions_expire_below_an_unfinished_merge(patch: pytest.MonkeyPatch) -> Non
 
 
 def _versions_expire_after_a_restore(patch: pytest.MonkeyPatch) -> None:
-    _without_generations(patch, State.MERGED)
+    _without_generations(patch, GenerationState.MERGED)
 
 
 def _versions_expire_beside_a_flush_that_waits(patch: pytest.MonkeyPatch) -> None:
-    _without_generations(patch, State.FLUSHED)
+    _without_generations(patch, GenerationState.FLUSHED)
 
 
-def _without_generations(patch: pytest.MonkeyPatch, state: State) -> None:
+def _without_generations(patch: pytest.MonkeyPatch, state: GenerationState) -> None:
     """Expiry does not see generations in this state."""
 
     def why_kept(context: Any, in_force: Any, kept: SoundHistories, now_ms: int) -> str | None:

@@ -9,7 +9,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import OwnerId, Sequence
 from lancewal_core.region.end_region import end_region
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page, encode_page
 from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPolicy
@@ -341,8 +341,8 @@ def member_stops_beside_a_silent_page() -> None:
         a.script.clear()
         indexes = stage.checker.indexes.read(stage.contract.regions)
         states = {region.partition: [r.state for r in index.generations] for region, index in indexes.items()}
-        handed_over = [State.FLUSHED, State.FLUSHED] if sealing else [State.FLUSHED]
-        left = [State.OPEN]
+        handed_over = [GenerationState.FLUSHED, GenerationState.FLUSHED] if sealing else [GenerationState.FLUSHED]
+        left = [GenerationState.OPEN]
         require(states == {0: left, 1: left, 2: handed_over, 3: handed_over}, "handed over:", states)
         stage.take_over(a, b, 0, 1, 2, 3)
         stage.step(b, 4)

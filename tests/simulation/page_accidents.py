@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Page
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from tests.simulation.checker import require
 from tests.simulation.run import limits_of
@@ -15,7 +15,7 @@ from tests.simulation.stage import ALWAYS, NEVER, Stage
 from tests.twins.faults import PutFault
 
 
-def _generations(stage: Stage, *partitions: int) -> list[list[tuple[int, State]]]:
+def _generations(stage: Stage, *partitions: int) -> list[list[tuple[int, GenerationState]]]:
     """What the indexes say of these."""
     indexes = stage.checker.indexes.read([stage.region(p) for p in partitions])
     return [[(int(r.generation), r.state) for r in indexes[stage.region(p)].generations] for p in partitions]
@@ -34,7 +34,7 @@ def two_owners_swap_a_page_at_once() -> None:
     stage.append(b, 1, records=3)
     a.script.before("put", "/pages/", lambda: stage.seal(b))
     stage.seal(a)
-    both = [(1, State.FLUSHED), (2, State.OPEN)]
+    both = [(1, GenerationState.FLUSHED), (2, GenerationState.OPEN)]
     require(_generations(stage, 0, 1) == [both, both], "sealed:", _generations(stage, 0, 1))
     require((set(a.worker.durable), set(b.worker.durable)) == ({0}, {1}), "both keep theirs:", stage.counts)
     stage.append(a, 0)
@@ -55,7 +55,7 @@ def swap_of_many_regions_lands_and_nobody_says_so() -> None:
         stage.append(a, partition)
     a.script.puts.append(lost)
     stage.seal(a)
-    sealed = [(1, State.FLUSHED), (2, State.OPEN)]
+    sealed = [(1, GenerationState.FLUSHED), (2, GenerationState.OPEN)]
     require(_generations(stage, 0, 1) == [sealed, sealed], "sealed once:", _generations(stage, 0, 1))
     a.script.puts.append(lost)
     stage.give(b, 0, 1)

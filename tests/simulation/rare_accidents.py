@@ -16,7 +16,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import encode_contract
@@ -226,7 +226,7 @@ def attempts_that_lost_are_garbage() -> None:
     stage.step(a)
     index = stage.checker.indexes.read([stage.region(0)]).get(stage.region(0))
     assert index is not None
-    sealed = next(r for r in index.generations if r.state is State.SEALED)
+    sealed = next(r for r in index.generations if r.state is GenerationState.SEALED)
     attempt = paths.flush_file("f" * 8, paths.FlushFile.MANIFEST)
     part = FlushPart(
         stage.region(0),

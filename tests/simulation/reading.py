@@ -19,7 +19,7 @@ from lancewal_reader.point.read_options import Consistency, Read
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.reading.reads import Reads
 from lancewal_reader.table import Table
-from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.load import DeltaContext, folding_of
 from lancewal_reader.unmerged.loaded import LoadedCache
 from tests.simulation import oracle
@@ -35,7 +35,7 @@ class SimTable(Table):
         cache = segments if process.rng.random() < 0.5 else None
         opened = process.opened(world.contract)
         folding = folding_of(world.contract)
-        delta = DeltaContext(*opened.parts, segments, SnapshotCache(1 << 20), LoadedCache(), folding)
+        delta = DeltaContext(*opened.parts, segments, FlushCache(1 << 20), LoadedCache(), folding)
         self.reads = Reads("memory", "memory", PlanContext(*opened.parts, cache), delta)
         super().__init__(self.reads)
 

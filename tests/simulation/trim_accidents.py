@@ -20,7 +20,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Sequence
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.history import KnownPages, generations_behind, read_histories
-from lancewal_core.region.index import State, decode_history, encode_history
+from lancewal_core.region.index import GenerationState, decode_history, encode_history
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_reader.plan.strong import plan_strong
@@ -290,7 +290,7 @@ def sealed_segment_is_lost() -> None:
     a.worker._sealing._policy = ALWAYS
     stage.step(a)
     index = stage.checker.indexes.read([stage.region(0)]).get(stage.region(0))
-    require(index is not None and index.generations[0].state is State.SEALED, "not flushed yet:", index)
+    require(index is not None and index.generations[0].state is GenerationState.SEALED, "not flushed yet:", index)
     newest = max(info.key for info in stage.bucket.listing(paths.wal_prefix()))
     stage.bucket.delete(newest)
     with stops(ObjectMissing):

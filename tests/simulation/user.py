@@ -7,7 +7,7 @@ from random import Random
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import TABLE_UUID
 from tests.simulation.draws import drawn_s
@@ -82,7 +82,7 @@ def _lose_files(world: World, rng: Random) -> None:
     for region in world.contract.regions:
         index = world.checker.indexes.read([region]).get(region)
         for record in () if index is None else index.generations:
-            if record.state is State.FLUSHED and record.snapshot is not None and rng.random() < 0.5:
+            if record.state is GenerationState.FLUSHED and record.snapshot is not None and rng.random() < 0.5:
                 try:
                     flush = read_flush(world.checker.store, record.snapshot)
                 except ObjectMissing:  # named so late, behind the grace period, that it was deleted: merges rebuild it

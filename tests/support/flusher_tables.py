@@ -28,7 +28,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generations
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
 from lancewal_core.region.generation_entries import entries_of
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Flushable
 from lancewal_core.region.transitions import Claimant, claim, first_claim, seal
@@ -260,7 +260,7 @@ class FlusherTable:
         flushable = []
         for partition in partitions:
             region = self.regions[partition]
-            record = next(r for r in self.index(partition).generations if r.state is State.SEALED)
+            record = next(r for r in self.index(partition).generations if r.state is GenerationState.SEALED)
             entries = entries_of(opened, region, record)
             content = Content(fold([e.rows for e in entries], self.contract.rows))
             flushable.append(Flushable(region, record, content))
@@ -275,7 +275,7 @@ class FlusherTable:
             self.generation(partition, some, flush=False)
         return self.flush_together(*operations)
 
-    def _open(self, region: Region) -> RegionIndex:
+    def _open(self, region: Region) -> RegionState:
         index = self._feeding.indexes.read([region]).get(region)
         claimant = Claimant(self._owner, self._log.log, self._log.next_unsent)
         if index is None:
@@ -347,7 +347,7 @@ class FlusherTable:
         for key, data in objects.items():
             self.store.put_if_absent(key, data)
 
-    def index(self, partition: int) -> RegionIndex:
+    def index(self, partition: int) -> RegionState:
         found = newest_index(self.store, self._clock, self.regions[partition], self.contract.regions_per_page)
         assert found is not None
         return found

@@ -32,7 +32,7 @@ from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, NothingToCompact, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
-from lancewal_flusher.upkeep.expiry import Expired, Oldest, expire_next
+from lancewal_flusher.upkeep.expiry import Expired, OldestTimes, expire_next
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import extend_indexes
 from lancewal_tables.load.files import find_files
@@ -190,7 +190,7 @@ class AllIndexes(KeyedTable):
         self.generation(0, [Operation(Op.UPSERT, (id,), {**values(id, self.age), **old}) for id in ids])
         self.round(MergeLimits(adopt_rows=1))
         clock = _At(int((NOW - timedelta(days=1)).timestamp() * 1000))
-        done = expire_next(replace(self.context(), clock=clock), Ttl("at", DAY_S), Oldest())  # type: ignore[arg-type] # only the time of day is asked
+        done = expire_next(replace(self.context(), clock=clock), Ttl("at", DAY_S), OldestTimes())  # type: ignore[arg-type] # only the time of day is asked
         assert isinstance(done, Expired)
         assert done.rows == len(ids)
         for id in ids:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lancewal_core.names.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.region.indexes import RegionIndexes, page_family
 from lancewal_core.region.pages.state_page import decode_page, encode_page
 from lancewal_core.store.object_store import ObjectStore
@@ -18,7 +18,7 @@ REGIONS_PER_PAGE = 128
 
 def newest_index(
     store: ObjectStore, clock: Clock, region: Region, regions_per_page: int = REGIONS_PER_PAGE
-) -> RegionIndex | None:
+) -> RegionState | None:
     return RegionIndexes(store, clock, regions_per_page).read([region]).get(region)
 
 

@@ -47,7 +47,7 @@ from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
-from lancewal_ingest.kafka.source import Listener, Offsets, Polled
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
@@ -104,10 +104,10 @@ class MemoryTopic:
     topic_id: str = "topic-id"
     positions: dict[int, int] = field(default_factory=dict)
     paused: set[int] = field(default_factory=set)
-    listener: Listener | None = None
+    listener: PollListener | None = None
     assigned: bool = False
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: PollListener) -> None:
         self.listener = listener
 
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:

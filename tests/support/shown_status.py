@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lancewal_core.status.facts import Failure, KafkaSpan, PartitionFacts, Rejections, TableFacts, Waiting
+from lancewal_core.status.facts import Failure, KafkaSpan, PartitionFacts, Rejections, TableFacts, WaitingGeneration
 from lancewal_core.status.report import (
     Figures,
     MergeDone,
@@ -62,7 +62,7 @@ def _figures(name: str, partition: int) -> Figures:
         decoded=position,
         durable=position,
         rejections=Rejections(412, 0, name, 99_731) if partition == 11 else Rejections(rows=50),
-        open=Waiting(9, NOW - 100_000, 5310, 1 << 20, NOW + 500_000) if partition % 3 == 0 else None,
+        open=WaitingGeneration(9, NOW - 100_000, 5310, 1 << 20, NOW + 500_000) if partition % 3 == 0 else None,
         stopped=Failure(name, f"offset 5000 of {name} belongs elsewhere: `lancewal offset reject {name}`")
         if partition == 3
         else None,

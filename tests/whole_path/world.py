@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 
 from lancewal_audit.verify.report import Report, report_text
-from lancewal_audit.verify.verification import Asked, Sources, verify_table
+from lancewal_audit.verify.verification import Sources, VerifyRequest, verify_table
 from lancewal_core.cli.options import read_settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_reader.point.receipt import Receipt, receipt_of
@@ -77,7 +77,7 @@ class World:
 
     def verify(self, sources: Sources = "both") -> Report:
         """`lancewal verify`, in this process; it must find nothing."""
-        report = verify_table(read_settings(self.lancewal.config), self.uri, Asked(sources))
+        report = verify_table(read_settings(self.lancewal.config), self.uri, VerifyRequest(sources))
         assert report.equal, report_text(report)
         return report
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import PartitionArgument, partition_named
 from lancewal_core.cli.options import (
     NOTHING_CHANGED,
@@ -31,7 +31,7 @@ from lancewal_core.process.progress import step
 if TYPE_CHECKING:
     from lancewal_audit.repair.told import Told
 
-app = Group(
+app = CommandApp(
     help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing. "
     "As JSON: what was `found`, what was `done`, and `dry_run`; each of the two is a list of sentences (`message`) with the "
     "fields that log events have."

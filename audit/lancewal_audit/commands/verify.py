@@ -81,13 +81,13 @@ def command(
     from pyarrow import ArrowException
 
     try:
-        from lancewal_audit.verify.verification import Asked, verify_table
+        from lancewal_audit.verify.verification import VerifyRequest, verify_table
 
         settings = read_settings(config, table, storage_option)
         settings.need("table.uri")
         uri = settings.table.uri
         _check(settings, from_, sample, keys)
-        asked = Asked(
+        asked = VerifyRequest(
             sources=from_.value,
             at=at or None,
             fraction=1.0 if sample is None else sample,

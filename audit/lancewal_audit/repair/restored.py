@@ -42,7 +42,7 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import revived
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import TransactionInfo
@@ -141,9 +141,9 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
     _check_contract(context, before, records[-1])
     again = {}
     for region, found in _above(context, context.contract.regions, records[-1]).items():
-        if any(r.state is State.MERGED for r in found):
+        if any(r.state is GenerationState.MERGED for r in found):
             _check_readable(context, region, found)
-            again[region] = tuple(r for r in found if r.state is State.MERGED)
+            again[region] = tuple(r for r in found if r.state is GenerationState.MERGED)
     return RestoredPlan(choice, restores, records, again)
 
 
@@ -262,7 +262,7 @@ def _above(context: RepairContext, regions: Collection[Region], in_force: InForc
     }
 
 
-def _behind(context: RepairContext, index: RegionIndex, merged: Generation) -> list[GenerationRecord]:
+def _behind(context: RepairContext, index: RegionState, merged: Generation) -> list[GenerationRecord]:
     region = index.region
     try:
         return generations_behind(context, region, index, merged)
@@ -293,10 +293,10 @@ def _revive(context: RepairContext, regions: Collection[Region], in_force: InFor
     for attempt in range(_TRIES):
         records = _above(context, regions, in_force)
 
-        def decide(index: RegionIndex | None, above: Above = records) -> RegionIndex | None:
+        def decide(index: RegionState | None, above: Above = records) -> RegionState | None:
             if index is None:
                 return None
-            merged = [r for r in above.get(index.region, ()) if r.state is State.MERGED]
+            merged = [r for r in above.get(index.region, ()) if r.state is GenerationState.MERGED]
             return revived(index, in_force.generation(index.region), merged, context.new_id())
 
         try:

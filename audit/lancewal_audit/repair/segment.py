@@ -41,7 +41,7 @@ from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, Top
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.flush import flush_generation, replace_snapshot
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.snapshot import Content
 from lancewal_core.region.transitions import Claimant, seal
 from lancewal_core.rows.fold import fold
@@ -154,7 +154,7 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
         needed[at] = replace(generation, reads=_reads(context, generation, lost), given_up=lost)
     if not accept_loss:
         refuse([one for generation in needed for one in generation.given_up])
-    opened = any(g.record.state is State.OPEN for g in needed)
+    opened = any(g.record.state is GenerationState.OPEN for g in needed)
     fence_at = survey.behind if opened and survey is not None and survey.fence is None else None
     return SegmentPlan(key, log, problem, tuple(needed), fence_at, accept_loss, compacted)
 
@@ -200,7 +200,7 @@ def _problem(context: RepairContext, key: str) -> str | None:
 
 def _needed(
     context: RepairContext,
-    index: RegionIndex,
+    index: RegionState,
     log: LogId,
     sequence: Sequence,
     surveys: Mapping[LogId, LogSurvey],
@@ -224,7 +224,9 @@ def _needed(
     if not needing:
         return []
     last = needing[-1].generation
-    before = [r for r in index.generations if r.state is State.SEALED and r.generation < last and r not in needing]
+    before = [
+        r for r in index.generations if r.state is GenerationState.SEALED and r.generation < last and r not in needing
+    ]
     chosen = sorted([*needing, *before], key=lambda r: r.generation)
     return [NeededGeneration(region, r, parts_of(context, region, r, surveys.get(r.log)), r in needing) for r in chosen]
 
@@ -254,12 +256,12 @@ def _flush(context: RepairContext, generation: NeededGeneration, record: Generat
 def _sealed(context: RepairContext, generation: NeededGeneration) -> GenerationRecord | None:
     """The generation to be flushed: an OPEN one SEALED at its end and handed over; None if somebody has changed it."""
     record = generation.record
-    if record.state is not State.OPEN:
+    if record.state is not GenerationState.OPEN:
         found = context.indexes.read([generation.region]).get(generation.region)
         return record if found is not None and record in found.generations else None
     end = _fence_of(context, record.log)
 
-    def decide(index: RegionIndex | None) -> RegionIndex | None:
+    def decide(index: RegionState | None) -> RegionState | None:
         if index is None or record not in index.generations:
             return None  # re-anchored, sealed, or claimed
         return seal(

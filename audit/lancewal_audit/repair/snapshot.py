@@ -23,7 +23,7 @@ from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_core.errors import LOG_LOST, MergedPositionUnknown, RepairRefused, TableRestored
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.region.flush import rebuild_snapshot
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +88,21 @@ def repair_snapshots(context: RepairContext, plan: SnapshotPlan) -> list[Told]:
     return done
 
 
-def _waiting(context: RepairContext, region: Region, index: RegionIndex | None) -> list[GenerationRecord]:
+def _waiting(context: RepairContext, region: Region, index: RegionState | None) -> list[GenerationRecord]:
     try:
         merged = context.watermarks.newest()[1].generation(region)
     except (TableRestored, MergedPositionUnknown):
         merged = Generation(0)  # what was merged may be asked for again
     found = () if index is None else index.generations
-    return [r for r in found if r.state is State.FLUSHED and r.generation > merged]
+    return [r for r in found if r.state is GenerationState.FLUSHED and r.generation > merged]
 
 
-def _why_not(index: RegionIndex | None, generation: Generation) -> str:
+def _why_not(index: RegionState | None, generation: Generation) -> str:
     record = next((r for r in (() if index is None else index.generations) if r.generation == generation), None)
     match None if record is None else record.state:
         case None:
             return "is not in its index"
-        case State.OPEN | State.SEALED:
+        case GenerationState.OPEN | GenerationState.SEALED:
             return "is not flushed yet: it is from its log"
         case _:
             return "is in the table already"

@@ -31,7 +31,7 @@ from lancewal_core.errors import ATTACH_A_COPY, MergedPositionUnknown, RepairRef
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Region, TableVersion
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, decode_merge_record, watermarks_of
 
@@ -137,7 +137,7 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     return plan
 
 
-def _check_again(region: Region, index: RegionIndex, left: InForce) -> None:
+def _check_again(region: Region, index: RegionState, left: InForce) -> None:
     """Of keys in conflict a merge that nothing tells of has set records aside: it is all merged again, or nothing."""
     if index.generations[0].generation > left.generation(region) + 1:
         raise RepairRefused(
@@ -199,12 +199,12 @@ def _newest_below(context: RepairContext, below: int) -> InForce:
     return decode_merge_record(data, key)
 
 
-def _marked(index: RegionIndex) -> Watermark | None:
+def _marked(index: RegionState) -> Watermark | None:
     """What the index says is merged: generations that left it are."""
     if not index.generations:
         return None
     mark = Watermark(Generation(index.generations[0].generation - 1), index.generations[0].first)
     for record in index.generations:
-        if record.state is State.MERGED and record.next is not None:
+        if record.state is GenerationState.MERGED and record.next is not None:
             mark = Watermark(record.generation, record.next)
     return mark

@@ -19,7 +19,7 @@ from operator import itemgetter
 import pyarrow as pa
 
 from lancewal_audit.verify.evidence import Evidence
-from lancewal_audit.verify.key_fold import KeyState, Record, Values, apply, plain_rows, same, stored
+from lancewal_audit.verify.key_fold import KeyState, RowOperation, Values, apply, plain_rows, same, stored
 from lancewal_audit.verify.report import MERGED, READ, WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
 from lancewal_audit.verify.shares.by_share import PARTITION
@@ -34,7 +34,7 @@ Key = Values
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRow:
     """A row that the merged table should have, for the search among hidden rows."""
 
     key: Key
@@ -51,7 +51,7 @@ class Tally:
     rows_unchecked: int = 0
     keys_in_conflict: int = 0
     rows_in_conflict: int = 0
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[WantedRow] = field(default_factory=list)
 
 
 class Comparison:
@@ -76,7 +76,7 @@ class Comparison:
         }
         self.tally = Tally()
 
-    def table(self, records: Sequence[Record], merged: pa.Table, read: pa.Table) -> None:
+    def table(self, records: Sequence[RowOperation], merged: pa.Table, read: pa.Table) -> None:
         """Compare 1 and 2 of one share.  ``records`` lie in the ranges, in any order."""
         below, behind = self._fold(records)
         conflicting = self._conflicting(records)
@@ -94,7 +94,7 @@ class Comparison:
         settled = {key: kinds for key, kinds in told.items() if behind.get(key) is below.get(key)}
         self._compare(READ, behind, read, settled, conflicting)
 
-    def logs(self, topic: Sequence[Record], wal: Sequence[Record]) -> None:
+    def logs(self, topic: Sequence[RowOperation], wal: Sequence[RowOperation]) -> None:
         """Compare 3 of one share."""
         ours = {(r.partition, r.offset): r for r in self._overlap(topic)}
         theirs = {(r.partition, r.offset): r for r in self._overlap(wal)}
@@ -126,7 +126,7 @@ class Comparison:
 
     # -- details -------------------------------------------------------------------------------------------------
 
-    def _fold(self, records: Sequence[Record]) -> tuple[dict[Key, KeyState], dict[Key, KeyState]]:
+    def _fold(self, records: Sequence[RowOperation]) -> tuple[dict[Key, KeyState], dict[Key, KeyState]]:
         """The states of the keys below W(V), and at the cut."""
         below: dict[Key, KeyState] = {}
         behind: dict[Key, KeyState] = {}
@@ -138,7 +138,7 @@ class Comparison:
                 below[key] = behind[key]
         return below, behind
 
-    def _conflicting(self, records: Sequence[Record]) -> set[Key]:
+    def _conflicting(self, records: Sequence[RowOperation]) -> set[Key]:
         """Keys in force at the version read, and those of which records came through several partitions in one era."""
         if self._rows_tell_regions:
             return set()
@@ -150,7 +150,7 @@ class Comparison:
                 found.add(key)
         return found
 
-    def _order(self, record: Record) -> tuple[int, int, int]:
+    def _order(self, record: RowOperation) -> tuple[int, int, int]:
         era = self._eras.era_of(record.partition, record.offset) if self._eras.altered else 0
         return era, record.partition, record.offset
 
@@ -220,9 +220,9 @@ class Comparison:
 
     def _want(self, where: str, key: Key, state: KeyState) -> None:
         if where == MERGED and len(self.tally.wanted) < LOOKED_UP:
-            self.tally.wanted.append(Wanted(key, state))
+            self.tally.wanted.append(WantedRow(key, state))
 
-    def _overlap(self, records: Iterable[Record]) -> list[Record]:
+    def _overlap(self, records: Iterable[RowOperation]) -> list[RowOperation]:
         found = []
         for record in records:
             first, end = self._both.get(record.partition, (0, 0))
@@ -230,12 +230,12 @@ class Comparison:
                 found.append(record)
         return found
 
-    def _other_columns(self, here: Record, there: Record) -> tuple[str, ...]:
+    def _other_columns(self, here: RowOperation, there: RowOperation) -> tuple[str, ...]:
         names = [*self._columns.names, OP, PRESENT, TIMESTAMP]
         ours, theirs = ((*r.values, r.op, r.present, r.timestamp) for r in (here, there))
         return tuple(name for name, a, b in zip(names, ours, theirs, strict=True) if not same(a, b))
 
-    def _wal(self, kind: str, record: Record, columns: tuple[str, ...]) -> None:
+    def _wal(self, kind: str, record: RowOperation, columns: tuple[str, ...]) -> None:
         key = shown_key(self._columns, self._key_names, self._key(record.values))
         where = self._object_of(self._regions[record.partition], record.offset)
         self._findings.add(Finding(kind, WAL, "", key, record.partition, record.offset, columns, where))

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from lancewal_audit.verify.key_fold import Record, plain_rows
+from lancewal_audit.verify.key_fold import RowOperation, plain_rows
 from lancewal_audit.verify.records.source import Range
-from lancewal_audit.verify.records.topic import TopicRecords
+from lancewal_audit.verify.records.topic import TopicReader
 from lancewal_audit.verify.records.wal import WalRecords
 from lancewal_audit.verify.report import WAL, Finding, Findings
 from lancewal_audit.verify.scope import Scope
@@ -37,7 +37,7 @@ _DROPPED = "a restore dropped what was merged before (`lancewal repair restored 
 class Evidence:
     """``topic`` None: the WAL alone; ``from_wal`` False: Kafka alone.  The ranges are right once ``gather`` has read all."""
 
-    def __init__(self, scope: Scope, wal: WalRecords, topic: TopicRecords | None, *, from_wal: bool) -> None:
+    def __init__(self, scope: Scope, wal: WalRecords, topic: TopicReader | None, *, from_wal: bool) -> None:
         self._scope = scope
         self._topic = topic
         self.wal_records = wal
@@ -109,11 +109,11 @@ class Evidence:
             return frozenset()
         return whole if incomplete else whole | {NO_PARTITION}
 
-    def load(self, number: int) -> tuple[list[Record], list[Record], list[Record]]:
+    def load(self, number: int) -> tuple[list[RowOperation], list[RowOperation], list[RowOperation]]:
         """Records of one share: those to compare the table with, Kafka's, and the WAL's."""
         sides = {"topic": self.topic, "wal": self.wal}
-        found: dict[str, list[Record]] = {"topic": [], "wal": []}
-        compared: list[Record] = []
+        found: dict[str, list[RowOperation]] = {"topic": [], "wal": []}
+        compared: list[RowOperation] = []
         for name, shares in self._shares.items():
             by_partition = {region.partition: range_ for region, range_ in sides[name].items()}
             found[name] = _records_of(shares.load(number), self._scope.contract.rows.table, by_partition)
@@ -147,7 +147,7 @@ def _tell_gaps(wal: WalRecords, ranges: dict[Region, Range], findings: Findings)
                 findings.add(Finding("wal_missing", WAL, text, None, region.partition, first))
 
 
-def _records_of(table: pa.Table, columns: pa.Schema, ranges: Mapping[int, Range]) -> list[Record]:
+def _records_of(table: pa.Table, columns: pa.Schema, ranges: Mapping[int, Range]) -> list[RowOperation]:
     """The records of a share that lie in their region's range."""
     found = []
     system = (table[name].cast(pa.int64()).to_pylist() for name in (PARTITION, OFFSET, OP, TIMESTAMP))
@@ -156,5 +156,5 @@ def _records_of(table: pa.Table, columns: pa.Schema, ranges: Mapping[int, Range]
     ):
         range_ = ranges.get(partition)
         if range_ is not None and range_.begin <= offset < range_.end:
-            found.append(Record(partition, offset, op, present, values, timestamp))
+            found.append(RowOperation(partition, offset, op, present, values, timestamp))
     return found

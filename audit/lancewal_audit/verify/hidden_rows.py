@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lancewal_audit.verify.compare import Wanted, key_reader, shown_key
+from lancewal_audit.verify.compare import WantedRow, key_reader, shown_key
 from lancewal_audit.verify.key_fold import plain_rows, stored
 from lancewal_audit.verify.report import MERGED, Finding
 from lancewal_core.rows.key_set import KeySet
@@ -18,7 +18,7 @@ from lancewal_core.table.lance.pinned import LancePinnedTable
 _ROW_ID = "_rowid"
 
 
-def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[Wanted]) -> Iterator[Finding]:
+def hidden_rows(pinned: LancePinnedTable, rows: RowSchema, wanted: Sequence[WantedRow]) -> Iterator[Finding]:
     """The hidden rows of a version that the wanted keys should show."""
     if not wanted:
         return

@@ -42,7 +42,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class Answer:
+class IndexAnswer:
     """What an index said to one question."""
 
     wrong: pa.Table
@@ -63,7 +63,7 @@ class Questions(Protocol):
     def uses_index(self, dataset: Any) -> bool:
         """Whether Lance answers them by this index."""
 
-    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> Answer | None:
+    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> IndexAnswer | None:
         """None where it cannot be compared."""
 
     def count(self, column: pa.Array) -> npt.NDArray[np.int64]:
@@ -93,7 +93,7 @@ class Values:
         plan = dataset.scanner(columns=[self.build.path[0]], filter=self._condition(0)).explain_plan()
         return f"]@{self.build.name}(" in plan
 
-    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> Answer | None:
+    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> IndexAnswer | None:
         columns = list(dict.fromkeys([*keys, self.build.path[0]]))
         scanner = dataset.scanner(columns=columns, filter=self._condition(number), with_row_address=True)
         return _answer(scanner.to_batches(), keys, self.build.path, *self._tests(number))
@@ -167,7 +167,7 @@ class Words:
     def uses_index(self, dataset: Any) -> bool:
         return True
 
-    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> Answer | None:
+    def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> IndexAnswer | None:
         word = self.words[number]
         columns = list(dict.fromkeys([*keys, self.build.path[0]]))
         scanner = dataset.scanner(
@@ -287,7 +287,7 @@ def _answer(
     path: Sequence[str],
     right: Callable[[pa.Array], Mask],
     counts: Callable[[pa.Array], Mask],
-) -> Answer:
+) -> IndexAnswer:
     wrong: list[pa.RecordBatch] = []
     twice: list[pa.RecordBatch] = []
     seen: list[npt.NDArray[np.uint64]] = []
@@ -309,7 +309,7 @@ def _answer(
         if rows > ANSWER_ROWS_MAX:
             break
     empty = wrong[0].schema if wrong else pa.schema([])
-    return Answer(
+    return IndexAnswer(
         pa.Table.from_batches(wrong, empty), pa.Table.from_batches(twice, empty), counted, rows <= ANSWER_ROWS_MAX
     )
 

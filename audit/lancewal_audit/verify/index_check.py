@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from lancewal_audit.verify.compare import shown_key
 from lancewal_audit.verify.index_answers import (
-    Answer,
+    IndexAnswer,
     Questions,
     Words,
     column_of,
@@ -64,7 +64,7 @@ class _Asking:
     build: IndexBuild
     unindexed: int
     questions: Questions | None = None
-    answers: dict[int, Answer] = field(default_factory=dict)
+    answers: dict[int, IndexAnswer] = field(default_factory=dict)
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     asked: int = 0
     found: int = 0

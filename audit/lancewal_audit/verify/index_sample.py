@@ -15,7 +15,7 @@ from hashlib import blake2b
 import pyarrow as pa
 
 from lancewal_audit.verify.compare import Key, key_reader
-from lancewal_audit.verify.key_fold import Record, plain_rows, same, stored
+from lancewal_audit.verify.key_fold import RowOperation, plain_rows, same, stored
 from lancewal_core.rows.schema import Op, RowSchema
 
 VALUES_MAX = 4
@@ -46,7 +46,7 @@ class IndexSample:
     def keys(self) -> Sequence[SampledKey]:
         return [*self._changed, *self._others[: self._keys_max - len(self._changed)]]
 
-    def add(self, records: Sequence[Record], rows: pa.Table) -> None:
+    def add(self, records: Sequence[RowOperation], rows: pa.Table) -> None:
         """One share: all records of its keys, and their rows in the merged table."""
         values: dict[Key, dict[str, list[object]]] = {}
         for record in sorted(records, key=lambda r: (r.partition, r.offset)):

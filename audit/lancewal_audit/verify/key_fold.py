@@ -21,7 +21,7 @@ Values = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RowOperation:
     """One row operation: the values of all columns, and for a patch which of them it carries."""
 
     partition: int
@@ -59,7 +59,7 @@ class KeyState:
         ]
 
 
-def apply(state: KeyState | None, record: Record, *, began_without_row: bool) -> KeyState:
+def apply(state: KeyState | None, record: RowOperation, *, began_without_row: bool) -> KeyState:
     """The key's state behind one more record.  ``began_without_row``: no state means no row, not that nothing is known."""
     width = len(record.values)
     if record.op == Op.UPSERT:

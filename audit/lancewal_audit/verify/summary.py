@@ -15,7 +15,7 @@ from lancewal_reader.point.receipt import Receipt
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class VerifyRun:
     """What was asked, and how much was read."""
 
     uri: str
@@ -28,7 +28,7 @@ class Run:
     """None: they were not looked at."""
 
 
-def summarise(run: Run, scope: Scope, evidence: Evidence, tally: Tally, findings: Findings) -> Report:
+def summarise(run: VerifyRun, scope: Scope, evidence: Evidence, tally: Tally, findings: Findings) -> Report:
     """See ``Report``."""
     # What is hidden is missing or differs as well.
     only_named = ("hidden", "wal_held") if run.foreign_rows_differ else ("hidden", "wal_held", "foreign")
@@ -77,7 +77,7 @@ def _region(scope: Scope, evidence: Evidence, region: Region) -> RegionReport:
     )
 
 
-def _notes(scope: Scope, tally: Tally, run: Run) -> list[str]:
+def _notes(scope: Scope, tally: Tally, run: VerifyRun) -> list[str]:
     notes = []
     if _receipt_version(run.asked_at) not in (None, scope.receipt.version):
         notes.append(f"the receipt's table version is gone; version {scope.receipt.version} shows the same rows")

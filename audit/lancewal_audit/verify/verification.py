@@ -31,13 +31,13 @@ from lancewal_audit.verify.compare import Comparison
 from lancewal_audit.verify.evidence import Evidence
 from lancewal_audit.verify.hidden_rows import hidden_rows
 from lancewal_audit.verify.index_check import IndexCheck
-from lancewal_audit.verify.records.topic import TopicRecords
+from lancewal_audit.verify.records.topic import TopicReader
 from lancewal_audit.verify.records.wal import WalRecords
 from lancewal_audit.verify.report import Findings, Report
 from lancewal_audit.verify.scope import Scope, find_scope
 from lancewal_audit.verify.shares.by_share import ShareWriter
 from lancewal_audit.verify.shares.sample import KeySample
-from lancewal_audit.verify.summary import Run, summarise
+from lancewal_audit.verify.summary import VerifyRun, summarise
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.progress import step
@@ -57,7 +57,7 @@ Sources = Literal["topic", "wal", "both"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VerifyRequest:
     """What is to be verified."""
 
     sources: Sources = "both"
@@ -75,7 +75,7 @@ class Asked:
     """About so many keys are asked for through the indexes; None: the indexes are not looked at."""
 
 
-def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
+def verify_table(settings: Settings, uri: str, asked: VerifyRequest) -> Report:
     """Steps 1 to 5.  Errors are those of a strong read, and of the sources; what differs is no error."""
     if asked.sources != "wal":
         settings.need("kafka.bootstrap_servers")
@@ -101,12 +101,12 @@ def verify_table(settings: Settings, uri: str, asked: Asked) -> Report:
 
 
 def _evidence(settings: Settings, opened: OpenedTable, scope: Scope, sources: Sources) -> Evidence:
-    topic = None if sources == "wal" else TopicRecords(settings, scope.eras)
+    topic = None if sources == "wal" else TopicReader(settings, scope.eras)
     return Evidence(scope, WalRecords(opened), topic, from_wal=sources != "topic")
 
 
 def _compare(
-    uri: str, asked: Asked, scope: Scope, evidence: Evidence, read: Iterator[pa.RecordBatch], folder: Path
+    uri: str, asked: VerifyRequest, scope: Scope, evidence: Evidence, read: Iterator[pa.RecordBatch], folder: Path
 ) -> Report:
     findings = Findings(asked.findings_max)
     fraction = _fraction(asked, scope)
@@ -138,11 +138,11 @@ def _compare(
     # Step 6
     with step("asking indexes"):
         index_reports = None if indexes is None else indexes.run(findings)
-    run = Run(uri, asked.at, fraction, asked.foreign_rows_differ, read_rows.rows, merged_rows.rows, index_reports)
+    run = VerifyRun(uri, asked.at, fraction, asked.foreign_rows_differ, read_rows.rows, merged_rows.rows, index_reports)
     return summarise(run, scope, evidence, comparison.tally, findings)
 
 
-def _fraction(asked: Asked, scope: Scope) -> float:
+def _fraction(asked: VerifyRequest, scope: Scope) -> float:
     if asked.keys is None:
         return asked.fraction
     behind = sum(max(end - scope.merged(region), 0) for region, end in scope.cut.items())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, read_settings
 from lancewal_core.cli.output import say, say_json
 
-app = Group(help="Check and show the settings.")
+app = CommandApp(help="Check and show the settings.")
 
 
 @app.command()

@@ -79,7 +79,7 @@ class CommandGroup(TyperGroup):
         return f"No such command {words!r}." + (f" Did you mean {' or '.join(map(repr, likely))}?" if likely else "")
 
 
-class Group(typer.Typer):
+class CommandApp(typer.Typer):
     """A group of commands that a package brings."""
 
     def __init__(self, help: str) -> None:

@@ -37,11 +37,11 @@ from lancewal_core.region.flushes.manifest import (
     decode_flush,
     flush_name,
 )
-from lancewal_core.region.index import GenerationRecord, RegionIndex, decode_history
+from lancewal_core.region.index import GenerationRecord, RegionState, decode_history
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.page_chain import newest
-from lancewal_core.region.pages.state_page import Record, decode_page
+from lancewal_core.region.pages.state_page import PageRecord, decode_page
 from lancewal_core.region.snapshot import side_rows
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
@@ -71,7 +71,7 @@ class Inspected:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """One object as its kind's function in ``SHOWERS`` takes it."""
 
     store: ObjectStore
@@ -94,7 +94,7 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     data = store.get(key)
     if data is None:
         raise ObjectMissing(f"{key} is missing", object=key)
-    what, content = show(Stored(store, key, data))
+    what, content = show(StoredObject(store, key, data))
     return Inspected(key, what, len(data), content)
 
 
@@ -117,11 +117,11 @@ def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
     return Inspected(key, "state of a partition", len(content.records[region.partition].data), shown)
 
 
-def show_contract(stored: Stored) -> tuple[str, Content]:
+def show_contract(stored: StoredObject) -> tuple[str, Content]:
     return "contract", decode_contract(stored.data, stored.key).model_dump(mode="json")
 
 
-def show_control(stored: Stored) -> tuple[str, Content]:
+def show_control(stored: StoredObject) -> tuple[str, Content]:
     control = decode_control(stored.data, stored.key)
     return "control", {
         "version": paths.parse_control_version(stored.key),
@@ -131,16 +131,16 @@ def show_control(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_drain(stored: Stored) -> tuple[str, Content]:
+def show_drain(stored: StoredObject) -> tuple[str, Content]:
     version = paths.parse_drain_version(stored.key)
     return "drain", {"version": version, **decode_drain(stored.data, stored.key).model_dump(mode="json")}
 
 
-def show_store_proof(stored: Stored) -> tuple[str, Content]:
+def show_store_proof(stored: StoredObject) -> tuple[str, Content]:
     return "store proof", decode_way(stored.data, stored.key).model_dump(mode="json")
 
 
-def show_segment(stored: Stored) -> tuple[str, Content]:
+def show_segment(stored: StoredObject) -> tuple[str, Content]:
     trailer = decode_trailer(stored.data, stored.key, len(stored.data))
     if isinstance(trailer, Fence):
         return "fence", asdict(trailer)
@@ -167,7 +167,7 @@ def show_segment(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_bundle(stored: Stored) -> tuple[str, Content]:
+def show_bundle(stored: StoredObject) -> tuple[str, Content]:
     bundle = decode_bundle(stored.data, stored.key)
     copies = [
         {
@@ -183,7 +183,7 @@ def show_bundle(stored: Stored) -> tuple[str, Content]:
     return "bundle", {"log": bundle.log, "first": bundle.first, "writer": bundle.writer, "segments": copies}
 
 
-def show_page(stored: Stored) -> tuple[str, Content]:
+def show_page(stored: StoredObject) -> tuple[str, Content]:
     """All its regions, each with its newest generation; every record is checked."""
     content = decode_page(stored.data, stored.key)
     _, version = _known(paths.parse_page_version(stored.key))
@@ -209,7 +209,7 @@ def show_page(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def _index(index: RegionIndex, record: Record) -> Content:
+def _index(index: RegionState, record: PageRecord) -> Content:
     return {
         "region": index.region.name,
         "contract_version": index.contract_version,
@@ -221,7 +221,7 @@ def _index(index: RegionIndex, record: Record) -> Content:
     }
 
 
-def show_history(stored: Stored) -> tuple[str, Content]:
+def show_history(stored: StoredObject) -> tuple[str, Content]:
     page = decode_history(stored.data, stored.key)
     return "history page", {
         "region": page.region.name,
@@ -254,7 +254,7 @@ def _record_times(of: EntryHeader | GenerationRecord | FlushPart) -> Content:
     return {"record_time_min_ms": low, "record_time_max_ms": high}
 
 
-def show_key_catalog(stored: Stored) -> tuple[str, Content]:
+def show_key_catalog(stored: StoredObject) -> tuple[str, Content]:
     catalog = decode_catalog(stored.data, stored.key)
     return "key catalog", {
         "version": paths.parse_key_catalog_version(stored.key),
@@ -268,7 +268,7 @@ def show_key_catalog(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_key_part(stored: Stored) -> tuple[str, Content]:
+def show_key_part(stored: StoredObject) -> tuple[str, Content]:
     entries = decode_part(pa.py_buffer(stored.data), stored.key)
     numbers = entries.keys.numbers
     return "part of a key run", {
@@ -282,7 +282,7 @@ def show_key_part(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_flush(stored: Stored) -> tuple[str, Content]:
+def show_flush(stored: StoredObject) -> tuple[str, Content]:
     found = decode_flush(stored.data, stored.key)
     return "flush", {
         "flush": flush_name(stored.key),
@@ -306,7 +306,7 @@ def show_flush(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_side_file(stored: Stored) -> tuple[str, Content]:
+def show_side_file(stored: StoredObject) -> tuple[str, Content]:
     """Keys that are Gone, or Partial rows: checked against what the manifest beside it says, if there is one."""
     name, file = _known(paths.parse_flush_file(stored.key))
     manifest = paths.flush_file(name, FlushFile.MANIFEST)
@@ -329,7 +329,7 @@ def _sides(flush: Flush, file: FlushFile) -> list[tuple[SideFile, FlushedGenerat
     return [(side, snapshot) for side, snapshot in found if side is not None]
 
 
-def _stretch(stored: Stored, manifest: str, side: SideFile, of: FlushedGeneration) -> Content:
+def _stretch(stored: StoredObject, manifest: str, side: SideFile, of: FlushedGeneration) -> Content:
     data = stored.data[side.start : side.start + side.size]
     if (len(data), google_crc32c.value(data)) != (side.size, side.crc32c):
         raise ObjectCorrupt(f"{stored.key} is corrupt: {manifest} says other bytes", object=stored.key)
@@ -346,16 +346,16 @@ def _stretch(stored: Stored, manifest: str, side: SideFile, of: FlushedGeneratio
     }
 
 
-def show_loss(stored: Stored) -> tuple[str, Content]:
+def show_loss(stored: StoredObject) -> tuple[str, Content]:
     return "accepted loss", decode_loss(stored.data, stored.key).model_dump(mode="json")
 
 
-def show_load(stored: Stored) -> tuple[str, Content]:
+def show_load(stored: StoredObject) -> tuple[str, Content]:
     name = paths.parse_load_record(stored.key)
     return "beginning of a load", {"name": name, **decode_load(stored.data, stored.key).model_dump(mode="json")}
 
 
-def show_merge_record(stored: Stored) -> tuple[str, Content]:
+def show_merge_record(stored: StoredObject) -> tuple[str, Content]:
     in_force = decode_merge_record(stored.data, stored.key)
     return "merge record", {
         "version": paths.parse_merge_record(stored.key),
@@ -370,7 +370,7 @@ def show_merge_record(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_conflicts(stored: Stored) -> tuple[str, Content]:
+def show_conflicts(stored: StoredObject) -> tuple[str, Content]:
     schema = read_contract(stored.store, "the table").rows
     found = decode_conflicts(stored.data, stored.key, schema)
     return "keys in conflict", {
@@ -388,7 +388,7 @@ def show_conflicts(stored: Stored) -> tuple[str, Content]:
     }
 
 
-def show_merge_finished(stored: Stored) -> tuple[str, Content]:
+def show_merge_finished(stored: StoredObject) -> tuple[str, Content]:
     merge = decode_merge_finished(stored.data, stored.key)
     return "finished merge", {"version": paths.parse_merge_finished(stored.key), "merge": merge}
 
@@ -398,7 +398,7 @@ def _known(parsed: T | None) -> T:
     return parsed
 
 
-SHOWERS: Mapping[str, Callable[[Stored], tuple[str, Content]]] = {
+SHOWERS: Mapping[str, Callable[[StoredObject], tuple[str, Content]]] = {
     "segment": show_segment,
     "bundle": show_bundle,
     "flush": show_flush,

@@ -48,7 +48,7 @@ LOOP_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a request gets."""
 
     status: int
@@ -57,9 +57,9 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-Page = Callable[[], Answer]
+Page = Callable[[], HttpAnswer]
 """A page, by the request's ``Accept``; called by any thread, and costs nothing but its bytes."""
-NO_PAGE = Answer(404, "text/plain", b"this process has no status\n")
+NO_PAGE = HttpAnswer(404, "text/plain", b"this process has no status\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,13 +248,13 @@ def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[
                 return
             self.request_version = self.protocol_version
             self.requestline = self.command = ""
-            self._answer(Answer(431, "text/plain", b"request line and headers are too long\n"))
+            self._answer(HttpAnswer(431, "text/plain", b"request line and headers are too long\n"))
 
         def do_GET(self) -> None:
             match self.path.partition("?")[0]:
                 case "/metrics":
                     encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-                    self._answer(Answer(200, content_type, encode(registry)))
+                    self._answer(HttpAnswer(200, content_type, encode(registry)))
                 case "/livez":
                     self._state(health.live())
                 case "/readyz":
@@ -262,15 +262,15 @@ def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[
                 case "/status":
                     self._answer(status())
                 case "/":
-                    self._answer(Answer(302, "text/plain", b"/status\n", {"Location": "/status"}))
+                    self._answer(HttpAnswer(302, "text/plain", b"/status\n", {"Location": "/status"}))
                 case _:
-                    self._answer(Answer(404, "text/plain", b"/metrics, /livez, /readyz, /status\n"))
+                    self._answer(HttpAnswer(404, "text/plain", b"/metrics, /livez, /readyz, /status\n"))
 
         def _state(self, problems: Sequence[Problem], remark: str = "") -> None:
             text = "".join(f"{problem}\n" for problem in problems) or (f"ok: {remark}\n" if remark else "ok\n")
-            self._answer(Answer(503 if problems else 200, "text/plain; charset=utf-8", text.encode()))
+            self._answer(HttpAnswer(503 if problems else 200, "text/plain; charset=utf-8", text.encode()))
 
-        def _answer(self, answer: Answer) -> None:
+        def _answer(self, answer: HttpAnswer) -> None:
             self.send_response(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)

@@ -36,7 +36,7 @@ class Step:
             self.done += size(item)
 
 
-class Listener(Protocol):
+class ProgressListener(Protocol):
     """Called in the thread that does the work."""
 
     def begun(self, step: Step) -> None: ...
@@ -44,10 +44,10 @@ class Listener(Protocol):
     def ended(self, step: Step) -> None: ...
 
 
-_listener: Listener | None = None
+_listener: ProgressListener | None = None
 
 
-def listen(listener: Listener | None) -> None:
+def listen(listener: ProgressListener | None) -> None:
     """Tell ``listener`` of all steps of this process from now on; None: nobody."""
     global _listener
     _listener = listener

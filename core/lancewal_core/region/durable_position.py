@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import partial
 
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.index import GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.walk import walk_trailers
@@ -27,11 +27,11 @@ def durable_positions(opened: OpenedTable, regions: Collection[Region]) -> dict[
     return {region: _durable(opened, region, indexes.get(region)) for region in regions}
 
 
-def _durable(opened: OpenedTable, region: Region, index: RegionIndex | None) -> Position | None:
+def _durable(opened: OpenedTable, region: Region, index: RegionState | None) -> Position | None:
     newest = None if index is None else index.newest
     if newest is None:
         return opened.contract.start_of(region.partition)
-    if newest.state is not State.OPEN:
+    if newest.state is not GenerationState.OPEN:
         return newest.next
     walk_log = partial(walk_trailers, opened.store, opened.tasks, newest.log)
     walked = confirm_end(opened.store, walk_log(newest.first_sequence), walk_log)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from lancewal_core.errors import Corrupt, LancewalError, ObjectMissing, OwnershipLost, StoreInconsistent, or_raised
 from lancewal_core.names.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.failpoints import point
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.transitions import Ended, retire
 from lancewal_core.rows.record_times import RecordTimes
@@ -42,7 +42,7 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
         # Step 1
         index = opened.indexes.read([region]).get(region)
         newest = None if index is None else index.newest
-        if newest is None or newest.state is not State.OPEN:
+        if newest is None or newest.state is not GenerationState.OPEN:
             return
         # Step 2
         try:
@@ -51,7 +51,7 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
             continue
 
         # Step 3
-        def decide(found: RegionIndex | None, ended: Ended = ended) -> RegionIndex | None:
+        def decide(found: RegionState | None, ended: Ended = ended) -> RegionState | None:
             return found and retire(found, ended, new_id())
 
         with point("handover.cas", region=region.name, generation=newest.generation):

@@ -35,7 +35,7 @@ from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.generation_entries import entries_together, kept_entries
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.indexes import Decide
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Flushable, write_flush
@@ -166,7 +166,7 @@ def _written(opened: OpenedTable, group: Seq[Flushable], new_id: Callable[[], st
 
 
 def _flushing(opened: OpenedTable, record: GenerationRecord, snapshot: str, new_id: Callable[[], str]) -> Decide:
-    def decide(index: RegionIndex | None) -> RegionIndex | None:
+    def decide(index: RegionState | None) -> RegionState | None:
         if index is None or record not in index.generations:
             return None
         return flushed(index, record.generation, snapshot, opened.clock.now_ms(), new_id())
@@ -204,8 +204,8 @@ def _from_logs(
     regions that have none, or whose log cannot be read."""
     by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
     for region, index in opened.indexes.read_each(regions).items():
-        generations = index.generations if isinstance(index, RegionIndex) else ()
-        oldest = next((r for r in generations if r.state is State.SEALED), None)
+        generations = index.generations if isinstance(index, RegionState) else ()
+        oldest = next((r for r in generations if r.state is GenerationState.SEALED), None)
         if oldest is None:
             answers[region] = index if isinstance(index, LancewalError) else None
         else:
@@ -273,7 +273,7 @@ def replace_snapshot(
         raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")
     (snapshot,) = write_flush(opened, [Flushable(region, record, content)], new_id()).snapshots
 
-    def decide(index: RegionIndex | None) -> RegionIndex | None:
+    def decide(index: RegionState | None) -> RegionState | None:
         return index and refreshed(index, record.generation, old, snapshot.key, new_id())
 
     ours, _ = opened.indexes.swap({region: decide})[region]

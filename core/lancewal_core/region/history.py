@@ -28,7 +28,7 @@ from threading import Lock
 from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Making, Position, Region
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState, decode_history
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.region_listing import list_regions
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
@@ -42,7 +42,7 @@ _READS = 3
 class History:
     """An index, and its pages by object key (those below the boundary that are not deleted yet included)."""
 
-    index: RegionIndex
+    index: RegionState
     pages: tuple[tuple[str, tuple[GenerationRecord, ...]], ...]
 
     @property
@@ -95,7 +95,7 @@ class SoundHistories:
     damaged: Mapping[Region, Corrupt]
 
 
-def check_reaches(region: Region, index: RegionIndex | None, in_force: InForce) -> None:
+def check_reaches(region: Region, index: RegionState | None, in_force: InForce) -> None:
     """``StoreInconsistent`` where the region's index, None if none is found, ends below ``in_force``, or still has what is
     merged as OPEN: of the entries behind that, which may be durable before it is sealed, it says nothing.
 
@@ -110,7 +110,7 @@ def check_reaches(region: Region, index: RegionIndex | None, in_force: InForce) 
             f"{INDEX_LOST}",
             region=region.name,
         )
-    if newest is not None and newest.generation == merged and newest.state is State.OPEN:
+    if newest is not None and newest.generation == merged and newest.state is GenerationState.OPEN:
         raise StoreInconsistent(
             f"region {region.name}: the index found has generation {merged} as OPEN, which the table has merged; {INDEX_LOST}",
             region=region.name,
@@ -165,7 +165,7 @@ class _Pages:
     known: KnownPages
 
 
-def _history(opened: OpenedTable, index: RegionIndex | None, in_force: InForce, pages: _Pages) -> History | None:
+def _history(opened: OpenedTable, index: RegionState | None, in_force: InForce, pages: _Pages) -> History | None:
     """From an index that was just read, and the pages listed after it; both are read again where they do not go together."""
     gap, region, known = "", pages.region, pages.known
     listed: Iterable[ObjectInfo] | None = pages.listed
@@ -218,7 +218,7 @@ def pages_of(
 
 
 def generations_behind(
-    opened: OpenedTable, region: Region, index: RegionIndex | None, merged: Generation, end: Position | None = None
+    opened: OpenedTable, region: Region, index: RegionState | None, merged: Generation, end: Position | None = None
 ) -> list[GenerationRecord]:
     """See the module docstring.  ``index``: the region's, just read; ``end``: the position behind the generation ``merged``,
     where records alone count; None: every generation does."""

@@ -3,7 +3,7 @@
 A change is a compare-and-swap of the page that it lies in (``pages``).  Promises:
 
 1. ``decode_index(encode_index(index)) == index``, and equal indexes give equal bytes.
-2. An index that breaks a structural invariant (``RegionIndex.check``) is neither written nor read.
+2. An index that breaks a structural invariant (``RegionState.check``) is neither written nor read.
 3. Any changed, missing or added byte is found: the message ends with a crc32c of everything before it.
 4. A format version that this release does not know is refused by name, never half read.
 
@@ -46,7 +46,7 @@ _OWN_FIELDS_FROM = 100
 _Message = mem_wal_pb2.MemWalIndexDetails
 
 
-class State(Enum):
+class GenerationState(Enum):
     """How far a generation has come; the values are those of the wire."""
 
     OPEN = 0
@@ -55,15 +55,15 @@ class State(Enum):
     MERGED = 3
 
 
-_BY_VALUE = {state.value: state for state in State}
-_SEALED, _FLUSHED, _MERGED = State.SEALED.value, State.FLUSHED.value, State.MERGED.value
+_BY_VALUE = {state.value: state for state in GenerationState}
+_SEALED, _FLUSHED, _MERGED = GenerationState.SEALED.value, GenerationState.FLUSHED.value, GenerationState.MERGED.value
 
 
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.OPEN: frozenset({State.SEALED}),
-    State.SEALED: frozenset({State.FLUSHED}),
-    State.FLUSHED: frozenset({State.MERGED}),
-    State.MERGED: frozenset(),
+TRANSITIONS: dict[GenerationState, frozenset[GenerationState]] = {
+    GenerationState.OPEN: frozenset({GenerationState.SEALED}),
+    GenerationState.SEALED: frozenset({GenerationState.FLUSHED}),
+    GenerationState.FLUSHED: frozenset({GenerationState.MERGED}),
+    GenerationState.MERGED: frozenset(),
 }
 """The allowed changes of a generation's state.  One more, MERGED to FLUSHED, is a person's alone: ``revived``."""
 
@@ -77,7 +77,7 @@ class GenerationRecord:
     """
 
     generation: Generation
-    state: State
+    state: GenerationState
     owner: OwnerId
     log: LogId
     first: Position
@@ -159,7 +159,7 @@ def _is_range(times: RecordTimes | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RegionIndex:
+class RegionState:
     """One version of a region's index."""
 
     region: Region
@@ -199,7 +199,7 @@ class RegionIndex:
         if self.trimmed_record_time_max_ms is not None and not self.trimmed_generation:
             raise _broken(self.region, "it has a record time of what is trimmed, but nothing is")
         for record in self.generations:
-            if record.generation <= self.trimmed_generation and record.state is not State.MERGED:
+            if record.generation <= self.trimmed_generation and record.state is not GenerationState.MERGED:
                 raise _broken(self.region, f"generation {record.generation} is trimmed but {record.state.name}")
             if record.generation == self.trimmed_generation and record.next != self.trimmed:
                 raise _broken(
@@ -222,7 +222,7 @@ class HistoryPage:
         _check_chain(self.region, self.generations, sound)
         if self.contract_version < 1:
             raise _broken(self.region, f"contract versions are numbered from 1, not {self.contract_version}")
-        if not self.generations or self.generations[-1].state is not State.MERGED:
+        if not self.generations or self.generations[-1].state is not GenerationState.MERGED:
             raise _broken(self.region, "a history page holds MERGED generations, and at least one")
 
 
@@ -239,7 +239,7 @@ class Before:
     """
 
     data: bytes
-    index: RegionIndex
+    index: RegionState
 
     def encoded(self, region: Region) -> _Encoded:
         """By number each generation; none if it is of another region."""
@@ -267,7 +267,7 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], soun
         pair = f"generations {earlier.generation} and {later.generation}"
         if later.generation != earlier.generation + 1:
             raise _broken(region, f"{pair} are not consecutive")
-        if earlier.state is State.OPEN:
+        if earlier.state is GenerationState.OPEN:
             raise _broken(region, f"generation {earlier.generation} is OPEN but not the newest")
         if later.state.value > earlier.state.value:
             raise _broken(region, f"{pair}: the later is {later.state.name}, the earlier only {earlier.state.name}")
@@ -287,7 +287,7 @@ def _broken(region: Region, problem: str) -> ObjectCorrupt:
 # -- bytes -----------------------------------------------------------------------------------------------------
 
 
-def encode_index(index: RegionIndex, before: Before | None = None) -> bytes:
+def encode_index(index: RegionState, before: Before | None = None) -> bytes:
     """The index as an object's bytes.  Raises ``ObjectCorrupt`` when ``index.check()`` does."""
     there = {} if before is None else before.encoded(index.region)
     same = _same(index.generations, there)
@@ -305,7 +305,7 @@ def encode_index(index: RegionIndex, before: Before | None = None) -> bytes:
     return _seal(message)
 
 
-def decode_index(data: bytes, where: str, region: Region | None = None, before: Before | None = None) -> RegionIndex:
+def decode_index(data: bytes, where: str, region: Region | None = None, before: Before | None = None) -> RegionState:
     """Inverse of ``encode_index``; ``where`` is the key of the object that holds it.
 
     Raises ``ObjectCorrupt`` (also when it is not that of ``region``), or ``FormatUnknown``.
@@ -319,7 +319,7 @@ def decode_index(data: bytes, where: str, region: Region | None = None, before: 
     found = _region(message, where, region)
     there = {} if before is None else before.encoded(found)
     generations = _generations(message, where, there)
-    index = RegionIndex(
+    index = RegionState(
         region=found,
         contract_version=message.contract_version,
         generations=generations,
@@ -375,7 +375,7 @@ def encode_specified(
     return message.SerializeToString(deterministic=True)
 
 
-def _check_read(content: RegionIndex | HistoryPage, where: str, sound: Collection[Generation] = ()) -> None:
+def _check_read(content: RegionState | HistoryPage, where: str, sound: Collection[Generation] = ()) -> None:
     try:
         content.check(sound)
     except ObjectCorrupt as error:

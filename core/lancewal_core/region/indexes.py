@@ -23,10 +23,10 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import Before, RegionIndex, decode_index, encode_index
+from lancewal_core.region.index import Before, RegionState, decode_index, encode_index
 from lancewal_core.region.pages.packed_record import RecordBroken, pack_record, unpack_record
-from lancewal_core.region.pages.page_chain import Ahead, Known, Swapped, newest, swap
-from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, empty_page, encode_page
+from lancewal_core.region.pages.page_chain import Ahead, KnownPage, PageSwapped, newest, swap
+from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, empty_page, encode_page
 from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
 from lancewal_core.store.object_limits import too_large
 from lancewal_core.store.object_store import ObjectStore
@@ -52,7 +52,7 @@ def page_family(page: Page) -> Family:
     return Family(paths.page_prefix(page), lambda version: paths.page_version(page, version), parse)
 
 
-def index_in(page: StatePage, region: Region, where: str, before: Before | None = None) -> RegionIndex | None:
+def index_in(page: StatePage, region: Region, where: str, before: Before | None = None) -> RegionState | None:
     """The region's index as the page has it; None where nobody has claimed it.
 
     ``where`` is the page's object key; ``before``: what it was in an earlier version.  ``ObjectCorrupt`` where its record is
@@ -79,12 +79,12 @@ def index_in(page: StatePage, region: Region, where: str, before: Before | None 
     return decode_index(data, where, region, before)
 
 
-def record_of(index: RegionIndex, clock: Clock, before: Before | None = None) -> Record:
+def record_of(index: RegionState, clock: Clock, before: Before | None = None) -> PageRecord:
     """The index as a page has it, changed now; ``before`` as of ``index_in``."""
-    return Record(pack_record(encode_index(index, before)), clock.now_ms())
+    return PageRecord(pack_record(encode_index(index, before)), clock.now_ms())
 
 
-Decide = Callable[[RegionIndex | None], RegionIndex | None]
+Decide = Callable[[RegionState | None], RegionState | None]
 """From the newest index of a region, or None for one that nobody has claimed, to the next one; None where it stays."""
 
 
@@ -92,13 +92,13 @@ class Swap(NamedTuple):
     """``ours``: ``found`` is what was decided.  Else it was declined, and ``found`` is what it was declined against."""
 
     ours: bool
-    found: RegionIndex | None
+    found: RegionState | None
 
 
 class Sound(NamedTuple):
     """What could be read of several regions, and what could not."""
 
-    indexes: dict[Region, RegionIndex]
+    indexes: dict[Region, RegionState]
     """Of those that somebody has claimed."""
     damaged: dict[Region, Corrupt]
     """Where the record, or its page, is not what was written, and nothing is known of the region."""
@@ -108,10 +108,10 @@ class Sound(NamedTuple):
 class _PageRead:
     """A page as its newest version was, and the indexes that were looked for in it."""
 
-    known: Known
+    known: KnownPage
     content: StatePage
     where: str
-    indexes: dict[Region, RegionIndex]
+    indexes: dict[Region, RegionState]
     """Decoded so far."""
     before: dict[Region, Before] = field(default_factory=dict)
     """Of regions that are not decoded yet, what was read last."""
@@ -119,10 +119,10 @@ class _PageRead:
     """Met so far.  Somebody may put the very object back as it was: it is read again, which else is never done."""
 
     @property
-    def known_whole(self) -> Known | None:
+    def known_whole(self) -> KnownPage | None:
         return None if self.damaged else self.known
 
-    def index(self, region: Region) -> RegionIndex | None:
+    def index(self, region: Region) -> RegionState | None:
         if region not in self.indexes:
             try:
                 index = index_in(self.content, region, self.where, self.before.get(region))
@@ -173,7 +173,7 @@ class RegionIndexes:
         self._lock = Lock()
         """Of what is known; held for no call outside."""
 
-    def read(self, regions: Collection[Region], *, again: bool = False) -> dict[Region, RegionIndex]:
+    def read(self, regions: Collection[Region], *, again: bool = False) -> dict[Region, RegionState]:
         """The newest index of each, but for regions that nobody has claimed yet; in their order.
 
         ``again``: they were read a moment ago, so that most likely nothing is new, and not more than that is asked.
@@ -183,7 +183,7 @@ class RegionIndexes:
 
     def read_each(
         self, regions: Collection[Region], *, again: bool = False
-    ) -> dict[Region, RegionIndex | LancewalError | None]:
+    ) -> dict[Region, RegionState | LancewalError | None]:
         """The newest index of each, None where nobody has claimed it yet; in their order.  ``again`` as in ``read``."""
         pages = self._by_page(regions)
         read = self._of_each(
@@ -194,7 +194,7 @@ class RegionIndexes:
 
     def read_sound(self, regions: Collection[Region]) -> Sound:
         """As ``read``, but damage is the answer of its regions alone; any other error is raised."""
-        indexes: dict[Region, RegionIndex] = {}
+        indexes: dict[Region, RegionState] = {}
         damaged: dict[Region, Corrupt] = {}
         for region, answer in self.read_each(regions).items():
             if isinstance(answer, Corrupt):
@@ -232,9 +232,9 @@ class RegionIndexes:
 
     def _read_in(
         self, page: Page, regions: Collection[Region], again: bool
-    ) -> dict[Region, RegionIndex | LancewalError | None]:
+    ) -> dict[Region, RegionState | LancewalError | None]:
         read = self._read(page, again)
-        found: dict[Region, RegionIndex | LancewalError | None] = {}
+        found: dict[Region, RegionState | LancewalError | None] = {}
         for region in regions:
             try:
                 found[region] = _index(read, region)
@@ -261,7 +261,7 @@ class RegionIndexes:
             before = self._known.get(page)
         swaps = _Swaps(decisions)
 
-        def decide(found: Known | None) -> StatePage | None:
+        def decide(found: KnownPage | None) -> StatePage | None:
             _check_not_older(page, found, before)
             read = None if found is None else self._remember(page, found)
             return swaps.decide(read, empty_page(page, self._per_page) if read is None else read.content, self._clock)
@@ -271,12 +271,12 @@ class RegionIndexes:
 
         known = None if before is None else before.known_whole
         outcome = swap(self._store, page_family(page), self._clock, decide, encode, known)
-        if isinstance(outcome, Swapped):
+        if isinstance(outcome, PageSwapped):
             self._remember(page, outcome.known)
             swaps.landed()
         return swaps.result()
 
-    def _remember(self, page: Page, found: Known) -> _PageRead:
+    def _remember(self, page: Page, found: KnownPage) -> _PageRead:
         with self._lock:
             before = self._known.get(page)
         where = paths.page_version(page, found.version.version)
@@ -320,7 +320,7 @@ class _Swaps:
         self._tried: dict[Region, set[str]] = {region: set() for region in decisions}
         """Write ids that may lie in the store."""
         self._answers: dict[Region, Swap] = {}
-        self._decided: dict[Region, tuple[RegionIndex, Record]] = {}
+        self._decided: dict[Region, tuple[RegionState, PageRecord]] = {}
         """What the page that is put now says anew."""
         self._errors: dict[Region, LancewalError] = {}
 
@@ -365,7 +365,7 @@ class _Swaps:
         return {**self._answers, **self._errors}
 
 
-def _index(read: _PageRead | None, region: Region) -> RegionIndex | None:
+def _index(read: _PageRead | None, region: Region) -> RegionState | None:
     return None if read is None else read.index(region)
 
 
@@ -387,7 +387,7 @@ def _too_large(page: Page, size: int) -> ObjectTooLarge:
     )
 
 
-def _opens(index: RegionIndex, found: RegionIndex | None) -> bool:
+def _opens(index: RegionState, found: RegionState | None) -> bool:
     """Whether ``index`` has a generation that is newer than all that were found."""
     if index.newest is None:
         return False
@@ -396,9 +396,9 @@ def _opens(index: RegionIndex, found: RegionIndex | None) -> bool:
 
 def _from_before(
     before: _PageRead | None, content: StatePage
-) -> tuple[dict[Region, RegionIndex], dict[Region, Before]]:
+) -> tuple[dict[Region, RegionState], dict[Region, Before]]:
     """Of indexes decoded before, those whose records are still the same, and the others."""
-    same: dict[Region, RegionIndex] = {}
+    same: dict[Region, RegionState] = {}
     if before is None:
         return same, {}
     others = dict(before.before)
@@ -413,7 +413,7 @@ def _from_before(
     return same, others
 
 
-def _check_not_older(page: Page, found: Known | None, before: _PageRead | None) -> None:
+def _check_not_older(page: Page, found: KnownPage | None, before: _PageRead | None) -> None:
     if before is not None and (found is None or found.version.version < before.known.version.version):
         raise StoreInconsistent(
             f"page {page.number} of topic {page.topic}: version {before.known.version.version} was read before, now the "

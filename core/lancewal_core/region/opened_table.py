@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.region.indexes import RegionIndexes, Sound
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
@@ -40,7 +40,7 @@ class OpenedTable:
         """What a context that extends it begins with."""
         return self.store, self.table, self.indexes, self.watermarks, self.tasks, self.clock, self.contract
 
-    def read_indexes(self) -> dict[Region, RegionIndex]:
+    def read_indexes(self) -> dict[Region, RegionState]:
         """The newest index of every region that has one; regions are enumerated from the contract."""
         return self.indexes.read(self.contract.regions)
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.region.index import NO_ROW_MS, GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import NO_ROW_MS, GenerationRecord, GenerationState, RegionState
 from lancewal_core.rows.record_times import RecordTimes
 
 
@@ -56,7 +56,7 @@ class Claimant:
 def _open_record(generation: int, first: Position, claimant: Claimant) -> GenerationRecord:
     return GenerationRecord(
         generation=Generation(generation),
-        state=State.OPEN,
+        state=GenerationState.OPEN,
         owner=claimant.owner,
         log=claimant.log,
         first=first,
@@ -72,7 +72,7 @@ def _open_record(generation: int, first: Position, claimant: Claimant) -> Genera
 def _sealed(record: GenerationRecord, ended: Ended) -> GenerationRecord:
     return replace(
         record,
-        state=State.SEALED,
+        state=GenerationState.SEALED,
         next=ended.next,
         end_sequence=ended.end_sequence,
         sealed_at_ms=ended.at_ms,
@@ -82,21 +82,21 @@ def _sealed(record: GenerationRecord, ended: Ended) -> GenerationRecord:
 
 def first_claim(
     region: Region, contract_version: int, start: Position, claimant: Claimant, write_id: str
-) -> RegionIndex:
+) -> RegionState:
     """The first version of an index: generation 1 OPEN at ``start``."""
     record = _open_record(1, start, claimant)
-    return RegionIndex(region, contract_version, (record,), Generation(0), Position(0), write_id)
+    return RegionState(region, contract_version, (record,), Generation(0), Position(0), write_id)
 
 
 def claim(
-    index: RegionIndex, ended: Ended | None, contract_version: int, claimant: Claimant, write_id: str
-) -> RegionIndex | None:
+    index: RegionState, ended: Ended | None, contract_version: int, claimant: Claimant, write_id: str
+) -> RegionState | None:
     """Open the next generation.  ``ended`` must describe the newest generation if that one is OPEN."""
     newest = index.newest
     if newest is None:
         raise StoreInconsistent(f"state of region {index.region.name} has no generation", region=index.region.name)
     generations = index.generations
-    if newest.state is State.OPEN:
+    if newest.state is GenerationState.OPEN:
         sealed = None if ended is None else _sealed_where_ended(index.region, newest, ended)
         if sealed is None:
             return None
@@ -108,10 +108,10 @@ def claim(
     return replace(index, contract_version=contract_version, generations=(*generations, opened), write_id=write_id)
 
 
-def retire(index: RegionIndex, ended: Ended, write_id: str) -> RegionIndex | None:
+def retire(index: RegionState, ended: Ended, write_id: str) -> RegionState | None:
     """SEAL the OPEN generation that ``ended`` describes, and open none: a hand-over in the place of its owner."""
     newest = index.newest
-    if newest is None or newest.state is not State.OPEN:
+    if newest is None or newest.state is not GenerationState.OPEN:
         return None
     sealed = _sealed_where_ended(index.region, newest, ended)
     if sealed is None:
@@ -134,18 +134,18 @@ def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) 
     return _sealed(newest, ended)
 
 
-def is_ours(index: RegionIndex, generation: Generation, claimant_owner: OwnerId, log: LogId) -> bool:
+def is_ours(index: RegionState, generation: Generation, claimant_owner: OwnerId, log: LogId) -> bool:
     """True while the newest generation is this one, OPEN, of this owner and log."""
     newest = index.newest
     return (
         newest is not None
-        and newest.state is State.OPEN
+        and newest.state is GenerationState.OPEN
         and (newest.generation, newest.owner, newest.log) == (generation, claimant_owner, log)
     )
 
 
 def seal(
-    index: RegionIndex,
+    index: RegionState,
     generation: Generation,
     claimant: Claimant,
     next_: Position,
@@ -154,7 +154,7 @@ def seal(
     record_times: RecordTimes | None,
     now_ms: int,
     hand_over: bool,
-) -> RegionIndex | None:
+) -> RegionState | None:
     """SEAL our OPEN generation at ``next_``; unless ``hand_over``, open the following one behind it.
 
     ``claimant.first_sequence`` is the next segment not yet sent: it ends the sealed generation and begins the next.
@@ -170,7 +170,7 @@ def seal(
     return replace(index, generations=generations, write_id=write_id)
 
 
-def reanchor(index: RegionIndex, generation: Generation, claimant: Claimant, write_id: str) -> RegionIndex | None:
+def reanchor(index: RegionState, generation: Generation, claimant: Claimant, write_id: str) -> RegionState | None:
     """Move the first segment of our OPEN generation, which has no entry, forward."""
     if not is_ours(index, generation, claimant.owner, claimant.log):
         return None
@@ -182,41 +182,41 @@ def reanchor(index: RegionIndex, generation: Generation, claimant: Claimant, wri
 
 
 def flushed(
-    index: RegionIndex, generation: Generation, snapshot: str, now_ms: int, write_id: str
-) -> RegionIndex | None:
+    index: RegionState, generation: Generation, snapshot: str, now_ms: int, write_id: str
+) -> RegionState | None:
     """SEALED -> FLUSHED, strictly in generation order."""
     records = list(index.generations)
     for at, record in enumerate(records):
         if record.generation == generation:
-            if record.state is not State.SEALED:
+            if record.state is not GenerationState.SEALED:
                 return None
-            records[at] = replace(record, state=State.FLUSHED, snapshot=snapshot, flushed_at_ms=now_ms)
+            records[at] = replace(record, state=GenerationState.FLUSHED, snapshot=snapshot, flushed_at_ms=now_ms)
             return replace(index, generations=tuple(records), write_id=write_id)
-        if record.state in (State.OPEN, State.SEALED):
+        if record.state in (GenerationState.OPEN, GenerationState.SEALED):
             return None
     return None
 
 
-def refreshed(index: RegionIndex, generation: Generation, old: str, new: str, write_id: str) -> RegionIndex | None:
+def refreshed(index: RegionState, generation: Generation, old: str, new: str, write_id: str) -> RegionState | None:
     """Replace the snapshot of a FLUSHED generation whose files are missing by one rebuilt from its entries.
 
     It stays FLUSHED since when it was.
     """
     records = list(index.generations)
     for at, record in enumerate(records):
-        if record.generation == generation and record.state is State.FLUSHED and record.snapshot == old:
+        if record.generation == generation and record.state is GenerationState.FLUSHED and record.snapshot == old:
             records[at] = replace(record, snapshot=new)
             return replace(index, generations=tuple(records), write_id=write_id)
     return None
 
 
 def merged(
-    index: RegionIndex, watermark: Generation, version: TableVersion, now_ms: int, write_id: str
-) -> RegionIndex | None:
+    index: RegionState, watermark: Generation, version: TableVersion, now_ms: int, write_id: str
+) -> RegionState | None:
     """FLUSHED -> MERGED for every generation at or below the watermark of table version ``version``."""
     records = tuple(
-        replace(r, state=State.MERGED, merged_version=version, merged_at_ms=now_ms)
-        if r.generation <= watermark and r.state is State.FLUSHED
+        replace(r, state=GenerationState.MERGED, merged_version=version, merged_at_ms=now_ms)
+        if r.generation <= watermark and r.state is GenerationState.FLUSHED
         else r
         for r in index.generations
     )
@@ -224,8 +224,8 @@ def merged(
 
 
 def trim(
-    index: RegionIndex, boundary: GenerationRecord, write_id: str, paged: Seq[GenerationRecord] = ()
-) -> RegionIndex | None:
+    index: RegionState, boundary: GenerationRecord, write_id: str, paged: Seq[GenerationRecord] = ()
+) -> RegionState | None:
     """Move the trimmed boundary forward to ``boundary``, MERGED, and drop it and all below it from the index.
 
     ``paged``: generations that left the index, whose record times count for ``trimmed_record_time_max_ms``.
@@ -233,10 +233,14 @@ def trim(
     The newest generation always stays named: it says where the region continues.  Declined where the index says otherwise
     of a generation than when the boundary was chosen: it was taken back after a restore.
     """
-    if boundary.generation <= index.trimmed_generation or boundary.state is not State.MERGED or boundary.next is None:
+    if (
+        boundary.generation <= index.trimmed_generation
+        or boundary.state is not GenerationState.MERGED
+        or boundary.next is None
+    ):
         return None
     gone = [r for r in index.generations if r.generation <= boundary.generation]
-    if any(r.state is not State.MERGED for r in gone) or (gone and gone[-1] != boundary):
+    if any(r.state is not GenerationState.MERGED for r in gone) or (gone and gone[-1] != boundary):
         return None
     kept = tuple(r for r in index.generations if r.generation > boundary.generation)
     if not kept:
@@ -253,7 +257,7 @@ def trim(
     )
 
 
-def _trimmed_time(index: RegionIndex, boundary: Generation, known: Mapping[Generation, GenerationRecord]) -> int | None:
+def _trimmed_time(index: RegionState, boundary: Generation, known: Mapping[Generation, GenerationRecord]) -> int | None:
     """The highest record time of what was trimmed and of what is trimmed now; None where one of them is not known."""
     before = index.trimmed_record_time_max_ms if index.trimmed_generation else NO_ROW_MS
     going = [known.get(Generation(number)) for number in range(index.trimmed_generation + 1, boundary + 1)]
@@ -262,19 +266,19 @@ def _trimmed_time(index: RegionIndex, boundary: Generation, known: Mapping[Gener
     return max(found) if len(found) == len(times) else None
 
 
-def paged(index: RegionIndex, page: Seq[GenerationRecord], write_id: str) -> RegionIndex | None:
+def paged(index: RegionState, page: Seq[GenerationRecord], write_id: str) -> RegionState | None:
     """Drop generations up to the page's last, all MERGED, which stand in it exactly as they are."""
     last = page[-1].generation
     kept = tuple(r for r in index.generations if r.generation > last)
     gone = [r for r in index.generations if r.generation <= last]
-    if not gone or not kept or any(r.state is not State.MERGED or r not in page for r in gone):
+    if not gone or not kept or any(r.state is not GenerationState.MERGED or r not in page for r in gone):
         return None
     return replace(index, generations=kept, write_id=write_id)
 
 
 def revived(
-    index: RegionIndex, watermark: Generation, paged: Seq[GenerationRecord], write_id: str
-) -> RegionIndex | None:
+    index: RegionState, watermark: Generation, paged: Seq[GenerationRecord], write_id: str
+) -> RegionState | None:
     """MERGED -> FLUSHED for every generation above ``watermark``: the table was restored to a version without them.
 
     ``paged`` are MERGED generations that left the index; those of them that are needed come back.  None where nothing is
@@ -283,8 +287,8 @@ def revived(
     kept = {r.generation: r for r in (*paged, *index.generations) if r.generation > watermark}
     kept |= {r.generation: r for r in index.generations}
     records = tuple(
-        replace(r, state=State.FLUSHED, merged_version=None, merged_at_ms=None)
-        if r.generation > watermark and r.state is State.MERGED
+        replace(r, state=GenerationState.FLUSHED, merged_version=None, merged_at_ms=None)
+        if r.generation > watermark and r.state is GenerationState.MERGED
         else r
         for _, r in sorted(kept.items())
     )

@@ -36,7 +36,7 @@ from lancewal_core.settings.sections import (
     TableSettings,
 )
 from lancewal_core.settings.sources import (
-    Problem,
+    SettingProblem,
     Source,
     closest,
     key_paths,
@@ -94,7 +94,8 @@ class Settings(BaseSettings):
             text = "is needed here and not set: set it in the file or as {}"
             table = ", or name the table by --table ADDRESS"
             problems = [
-                Problem("", key, text.format(variable(key)) + (table if key == "table.uri" else "")) for key in missing
+                SettingProblem("", key, text.format(variable(key)) + (table if key == "table.uri" else ""))
+                for key in missing
             ]
             raise _error(problems, file_named=self._file_named)
 
@@ -181,7 +182,7 @@ def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
 # -- errors ----------------------------------------------------------------------------------------------------
 
 
-def _problem(line: Any, sources: list[Source]) -> Problem:
+def _problem(line: Any, sources: list[Source]) -> SettingProblem:
     """One of pydantic's errors, with the place that the value came from."""
     path = tuple(str(part).encode("utf-8", "backslashreplace").decode() for part in line["loc"])
     # Behind the key come names of union members and the like, which mean nothing to a reader.
@@ -191,7 +192,7 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     key = ".".join(path)
     if line["type"] == "extra_forbidden":
         known = setting_keys() if len(path) > 1 else list(Settings.model_fields)
-        return Problem(where, key, "is not a setting" + closest(key, known))
+        return SettingProblem(where, key, "is not a setting" + closest(key, known))
     text = str(line["msg"]).removeprefix("Value error, ")
     if line["type"] in ("model_type", "model_attributes_type", "dict_type"):
         text = "takes `name: value` pairs, each on a line of its own below it"
@@ -200,10 +201,10 @@ def _problem(line: Any, sources: list[Source]) -> Problem:
     given = line["input"]
     if not column and isinstance(given, str | int | float) and not may_hold_secrets(path):
         text += f"; got {without_secrets(str(given)) if isinstance(given, str) else given!r}"
-    return Problem(where, key, text)
+    return SettingProblem(where, key, text)
 
 
-def _error(problems: list[Problem], *, file_named: bool) -> InvalidSettings:
+def _error(problems: list[SettingProblem], *, file_named: bool) -> InvalidSettings:
     lines = [": ".join(filter(None, (p.where, p.key, p.text))) for p in problems]
     message = lines[0] if len(lines) == 1 else f"{len(lines)} problems:" + "".join(f"\n  {line}" for line in lines)
     if not file_named:

@@ -27,7 +27,7 @@ _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SettingProblem:
     """One thing wrong: the file and line or variable, the key (both may be empty), and what was expected."""
 
     where: str
@@ -41,7 +41,7 @@ class Source:
 
     values: Mapping[str, Any]
     places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SettingProblem, ...] = ()
 
     def place(self, path: tuple[str, ...]) -> str | None:
         """Where the value at ``path`` was set by this source, or the nearest mapping around it."""
@@ -113,7 +113,7 @@ def read_yaml(path: Path) -> Source:
     try:
         text = _text(path)
     except (OSError, UnicodeDecodeError) as error:
-        return Source({}, problems=(Problem(str(path), "", f"the settings file cannot be read: {error}"),))
+        return Source({}, problems=(SettingProblem(str(path), "", f"the settings file cannot be read: {error}"),))
     loader: _Loader | None = None
     try:
         loader = _Loader(text)
@@ -122,20 +122,22 @@ def read_yaml(path: Path) -> Source:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = str(path) if mark is None else f"{path}:{mark.line + 1}"
-        return Source({}, problems=(Problem(where, "", f"not YAML: {getattr(error, 'problem', None) or error}"),))
+        return Source(
+            {}, problems=(SettingProblem(where, "", f"not YAML: {getattr(error, 'problem', None) or error}"),)
+        )
     except (
         RecursionError,
         ValueError,
     ) as error:  # PyYAML lets these through: depth, and a number of thousands of digits
         what = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return Source({}, problems=(Problem(str(path), "", f"not YAML: {what}"),))
+        return Source({}, problems=(SettingProblem(str(path), "", f"not YAML: {what}"),))
     finally:
         if loader is not None:
             loader.dispose()
     if not isinstance(values, dict):
-        return Source({}, problems=(Problem(str(path), "", "expected sections: table, kafka, storage, ..."),))
+        return Source({}, problems=(SettingProblem(str(path), "", "expected sections: table, kafka, storage, ..."),))
     places: dict[tuple[str, ...], str] = {(): str(path)}
-    problems: list[Problem] = []
+    problems: list[SettingProblem] = []
     if node is not None:
         _walk(node, (), path, places, problems)
     sections: dict[str, Any] = {}
@@ -146,7 +148,11 @@ def read_yaml(path: Path) -> Source:
 
 
 def _walk(
-    node: yaml.Node, path: tuple[str, ...], file: Path, places: dict[tuple[str, ...], str], problems: list[Problem]
+    node: yaml.Node,
+    path: tuple[str, ...],
+    file: Path,
+    places: dict[tuple[str, ...], str],
+    problems: list[SettingProblem],
 ) -> None:
     if not isinstance(node, yaml.MappingNode) or len(path) > 3:
         return
@@ -154,9 +160,9 @@ def _walk(
         where = f"{file}:{key.start_mark.line + 1}"
         inner = (*path, str(key.value))
         if key.tag not in ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"):
-            problems.append(Problem(where, ".".join(inner), "a key must be a text: write it in quotes"))
+            problems.append(SettingProblem(where, ".".join(inner), "a key must be a text: write it in quotes"))
         if inner in places:
-            problems.append(Problem(where, ".".join(inner), f"is given twice, before at {places[inner]}"))
+            problems.append(SettingProblem(where, ".".join(inner), f"is given twice, before at {places[inner]}"))
         places[inner] = where
         _walk(value, inner, file, places, problems)
 
@@ -192,7 +198,7 @@ def read_secrets(settings: type[BaseSettings], beside: Collection[str], folder: 
     try:
         files = sorted(f for f in folder.iterdir() if not f.name.startswith(".") and f.is_file())
     except OSError as error:
-        return Source({}, problems=(Problem("variable LANCEWAL_SECRETS_DIR", "", f"cannot be read: {error}"),))
+        return Source({}, problems=(SettingProblem("variable LANCEWAL_SECRETS_DIR", "", f"cannot be read: {error}"),))
     named: dict[str, str] = {}
     problems = []
     sections = tuple(f"{name}__" for name in settings.model_fields)
@@ -200,13 +206,15 @@ def read_secrets(settings: type[BaseSettings], beside: Collection[str], folder: 
         if not file.name.upper().startswith(PREFIX):
             if file.name.lower().startswith(sections):
                 expected = f"{PREFIX}{file.name.upper()}"
-                problems.append(Problem(f"secret file {file}", "", f"is not a setting; did you mean {expected}?"))
+                problems.append(
+                    SettingProblem(f"secret file {file}", "", f"is not a setting; did you mean {expected}?")
+                )
             continue
         try:
             named[file.name] = _text(file).rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            problems.append(Problem(f"secret file {file}", "", f"cannot be read: {reason}"))
+            problems.append(SettingProblem(f"secret file {file}", "", f"cannot be read: {reason}"))
     read = _variables(settings, beside, named, {name: f"secret file {folder / name}" for name in named})
     return Source(read.values, read.places, (*problems, *read.problems))
 
@@ -223,9 +231,9 @@ def _variables(
         if parts[0] in beside and len(parts) == 1:
             continue
         if parts[0] not in sections:
-            problems.append(Problem(where[name], "", _unknown(name.upper(), settings)))
+            problems.append(SettingProblem(where[name], "", _unknown(name.upper(), settings)))
         elif name.lower() in taken:
-            problems.append(Problem(where[name], "", "is given twice, in upper and lower case"))
+            problems.append(SettingProblem(where[name], "", "is given twice, in upper and lower case"))
         else:
             taken[name.lower()] = value
             places[tuple(part.lower() for part in parts)] = where[name]

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from lancewal_core.process.clock import Clock
-from lancewal_core.process.health import Answer
+from lancewal_core.process.health import HttpAnswer
 from lancewal_core.status.report import TableStatus
 
 LOOKED_AT_S = 1.0
@@ -54,9 +54,9 @@ class StatusBoard:
     def show(self, status: TableStatus) -> None:
         self._shown, self._shown_at = _Shown(status), self._clock.monotonic()
 
-    def answer(self) -> Answer:
+    def answer(self) -> HttpAnswer:
         """The newest status as JSON.  503 and ``null`` before the first one."""
         self._viewed_at = self._clock.monotonic()
         shown = self._shown
         body = b"null\n" if shown is None else shown.json
-        return Answer(503 if shown is None else 200, "application/json", body, _HEADERS)
+        return HttpAnswer(503 if shown is None else 200, "application/json", body, _HEADERS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Step(StrEnum):
+class PathStep(StrEnum):
     """The way of a record, in its order."""
 
     KAFKA = "kafka"
@@ -25,7 +25,7 @@ class Step(StrEnum):
     READ = "read"
 
 
-class State(StrEnum):
+class Urgency(StrEnum):
     """What a diagnosis asks of a person; the most urgent first."""
 
     PROBLEM = "problem"
@@ -34,7 +34,7 @@ class State(StrEnum):
     IDLE = "idle"
 
 
-class Seen(StrEnum):
+class SeenFrom(StrEnum):
     """From where a cause can be told."""
 
     OUTSIDE = "stored state and brokers"
@@ -49,96 +49,131 @@ class Cause:
     """See the module docstring."""
 
     kind: str
-    step: Step
-    seen: Seen
+    step: PathStep
+    seen: SeenFrom
     meaning: str
 
 
 KAFKA_NOT_ASKED = Cause(
-    "kafka_not_asked", Step.KAFKA, Seen.BROKERS, "The brokers cannot be asked, or have another topic; an error's kind."
+    "kafka_not_asked",
+    PathStep.KAFKA,
+    SeenFrom.BROKERS,
+    "The brokers cannot be asked, or have another topic; an error's kind.",
 )
-NOTHING_PRODUCED = Cause("nothing_produced", Step.KAFKA, Seen.BROKERS, "The partition never had a record.")
+NOTHING_PRODUCED = Cause("nothing_produced", PathStep.KAFKA, SeenFrom.BROKERS, "The partition never had a record.")
 RETENTION_PASSED = Cause(
-    "retention_passed", Step.KAFKA, Seen.BROKERS, "Kafka has deleted all records before the table's first claim."
+    "retention_passed",
+    PathStep.KAFKA,
+    SeenFrom.BROKERS,
+    "Kafka has deleted all records before the table's first claim.",
 )
 STARTS_BEHIND = Cause(
-    "starts_behind", Step.KAFKA, Seen.BROKERS, "Every record that Kafka has lies before the table's start."
+    "starts_behind", PathStep.KAFKA, SeenFrom.BROKERS, "Every record that Kafka has lies before the table's start."
 )
 RETENTION_LOST = Cause(
-    "retention_lost", Step.KAFKA, Seen.BROKERS, "Kafka has deleted records that were not durable; the error's kind."
+    "retention_lost",
+    PathStep.KAFKA,
+    SeenFrom.BROKERS,
+    "Kafka has deleted records that were not durable; the error's kind.",
 )
 TOPIC_TRUNCATED = Cause(
-    "topic_truncated", Step.KAFKA, Seen.BROKERS, "Kafka ends below what is durable; the error's kind."
+    "topic_truncated", PathStep.KAFKA, SeenFrom.BROKERS, "Kafka ends below what is durable; the error's kind."
 )
-NO_INGEST = Cause("no_ingest", Step.CONSUMED, Seen.OUTSIDE, "The consumer group has no member: no ingest runs.")
-INGEST_PAUSED = Cause("ingest_paused", Step.CONSUMED, Seen.OUTSIDE, "An operator has paused ingest.")
+NO_INGEST = Cause("no_ingest", PathStep.CONSUMED, SeenFrom.OUTSIDE, "The consumer group has no member: no ingest runs.")
+INGEST_PAUSED = Cause("ingest_paused", PathStep.CONSUMED, SeenFrom.OUTSIDE, "An operator has paused ingest.")
 NOT_OPENED = Cause(
-    "not_opened", Step.CONSUMED, Seen.OUTSIDE, "Ingest runs, and has never opened the partition; its page knows why."
+    "not_opened",
+    PathStep.CONSUMED,
+    SeenFrom.OUTSIDE,
+    "Ingest runs, and has never opened the partition; its page knows why.",
 )
 CANNOT_OPEN = Cause(
-    "cannot_open", Step.CONSUMED, Seen.INGEST, "Its owner cannot open it; the kind is that of the error."
+    "cannot_open", PathStep.CONSUMED, SeenFrom.INGEST, "Its owner cannot open it; the kind is that of the error."
 )
 OPEN_TRANSACTION = Cause(
-    "open_transaction", Step.CONSUMED, Seen.BROKERS, "All that waits lies behind the beginning of an open transaction."
+    "open_transaction",
+    PathStep.CONSUMED,
+    SeenFrom.BROKERS,
+    "All that waits lies behind the beginning of an open transaction.",
 )
-THROTTLED = Cause("throttled", Step.CONSUMED, Seen.INGEST, "Ingest's memory is full: it consumes nothing.")
+THROTTLED = Cause("throttled", PathStep.CONSUMED, SeenFrom.INGEST, "Ingest's memory is full: it consumes nothing.")
 STANDS = Cause(
-    "stands", Step.CONSUMED, Seen.OUTSIDE, "Records wait, and nothing becomes durable; ingest's page knows why."
+    "stands", PathStep.CONSUMED, SeenFrom.OUTSIDE, "Records wait, and nothing becomes durable; ingest's page knows why."
 )
 STOPPED = Cause(
     "stopped",
-    Step.DECODED,
-    Seen.INGEST,
+    PathStep.DECODED,
+    SeenFrom.INGEST,
     "Its owner has stopped it; the kind is that of the error (`region_conflict` is told by the stored state too).",
 )
 MISROUTED = Cause(
-    "misrouted", Step.DECODED, Seen.OUTSIDE, "The record at which it stands belongs to another partition by its key."
+    "misrouted",
+    PathStep.DECODED,
+    SeenFrom.OUTSIDE,
+    "The record at which it stands belongs to another partition by its key.",
 )
 ALL_REJECTED = Cause(
-    "all_rejected", Step.DECODED, Seen.OUTSIDE, "None of the newest records became a row: all are dead letters."
+    "all_rejected", PathStep.DECODED, SeenFrom.OUTSIDE, "None of the newest records became a row: all are dead letters."
 )
 NOT_STORED = Cause(
-    "not_stored", Step.DURABLE, Seen.INGEST, "Store or dead-letter topic take nothing; the kind is that of the error."
+    "not_stored",
+    PathStep.DURABLE,
+    SeenFrom.INGEST,
+    "Store or dead-letter topic take nothing; the kind is that of the error.",
 )
 SEAL_LIMITS = Cause(
-    "seal_limits", Step.FLUSHED, Seen.OUTSIDE, "Rows are durable, and their MemTable has reached no limit yet."
+    "seal_limits", PathStep.FLUSHED, SeenFrom.OUTSIDE, "Rows are durable, and their MemTable has reached no limit yet."
 )
 SEAL_OVERDUE = Cause(
-    "seal_overdue", Step.FLUSHED, Seen.OUTSIDE, "A MemTable is past its age, and its owner does not seal it."
+    "seal_overdue", PathStep.FLUSHED, SeenFrom.OUTSIDE, "A MemTable is past its age, and its owner does not seal it."
 )
 ABANDONED = Cause(
-    "abandoned", Step.FLUSHED, Seen.OUTSIDE, "Rows are durable, and no ingest runs that would seal and flush them."
+    "abandoned",
+    PathStep.FLUSHED,
+    SeenFrom.OUTSIDE,
+    "Rows are durable, and no ingest runs that would seal and flush them.",
 )
-FLUSH_UNDER_WAY = Cause("flush_under_way", Step.FLUSHED, Seen.OUTSIDE, "A sealed generation is about to be flushed.")
+FLUSH_UNDER_WAY = Cause(
+    "flush_under_way", PathStep.FLUSHED, SeenFrom.OUTSIDE, "A sealed generation is about to be flushed."
+)
 NOT_FLUSHED = Cause(
-    "not_flushed", Step.FLUSHED, Seen.OUTSIDE, "A sealed generation is flushed by nobody: no ingest, and no flusher."
+    "not_flushed",
+    PathStep.FLUSHED,
+    SeenFrom.OUTSIDE,
+    "A sealed generation is flushed by nobody: no ingest, and no flusher.",
 )
-FLUSHER_PAUSED = Cause("flusher_paused", Step.MERGED, Seen.OUTSIDE, "An operator has paused the flusher.")
+FLUSHER_PAUSED = Cause("flusher_paused", PathStep.MERGED, SeenFrom.OUTSIDE, "An operator has paused the flusher.")
 ROUNDS_FAIL = Cause(
-    "rounds_fail", Step.MERGED, Seen.FLUSHER, "The flusher's rounds fail; the kind is that of the error."
+    "rounds_fail", PathStep.MERGED, SeenFrom.FLUSHER, "The flusher's rounds fail; the kind is that of the error."
 )
 HELD_BACK = Cause(
-    "held_back", Step.MERGED, Seen.FLUSHER, "Others are merged, this one not; the kind is that of the error."
+    "held_back", PathStep.MERGED, SeenFrom.FLUSHER, "Others are merged, this one not; the kind is that of the error."
 )
-MERGE_DUE = Cause("merge_due", Step.MERGED, Seen.OUTSIDE, "What is flushed waits for the next merge.")
+MERGE_DUE = Cause("merge_due", PathStep.MERGED, SeenFrom.OUTSIDE, "What is flushed waits for the next merge.")
 PASSED_BY = Cause(
-    "passed_by", Step.MERGED, Seen.OUTSIDE, "Merges land, and leave this partition; the flusher's page knows why."
+    "passed_by",
+    PathStep.MERGED,
+    SeenFrom.OUTSIDE,
+    "Merges land, and leave this partition; the flusher's page knows why.",
 )
 NO_FLUSHER = Cause(
-    "no_flusher", Step.MERGED, Seen.OUTSIDE, "No merge has landed for long: no flusher runs, or its rounds fail."
+    "no_flusher",
+    PathStep.MERGED,
+    SeenFrom.OUTSIDE,
+    "No merge has landed for long: no flusher runs, or its rounds fail.",
 )
 READER_BEHIND = Cause(
-    "reader_behind", Step.READ, Seen.READER, "The version that the reader has open lacks what is merged."
+    "reader_behind", PathStep.READ, SeenFrom.READER, "The version that the reader has open lacks what is merged."
 )
 NO_ROWS_LEFT = Cause(
     "no_rows_left",
-    Step.READ,
-    Seen.OUTSIDE,
+    PathStep.READ,
+    SeenFrom.OUTSIDE,
     "All is merged, and no row is left: deleted, expired, rejected, or in conflict.",
 )
-CAUGHT_UP = Cause("caught_up", Step.READ, Seen.OUTSIDE, "All that is known of has come to the end of the way.")
-MOVING = Cause("moving", Step.CONSUMED, Seen.OUTSIDE, "Records come, and nothing stands.")
-UNKNOWN = Cause("unknown", Step.READ, Seen.OUTSIDE, "What is known from here does not tell.")
+CAUGHT_UP = Cause("caught_up", PathStep.READ, SeenFrom.OUTSIDE, "All that is known of has come to the end of the way.")
+MOVING = Cause("moving", PathStep.CONSUMED, SeenFrom.OUTSIDE, "Records come, and nothing stands.")
+UNKNOWN = Cause("unknown", PathStep.READ, SeenFrom.OUTSIDE, "What is known from here does not tell.")
 
 CAUSES: tuple[Cause, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Cause))
 """In the order of the way."""

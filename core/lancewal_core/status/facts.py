@@ -42,7 +42,7 @@ class Rejections:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingGeneration:
     """A generation that has not reached its next state."""
 
     generation: int
@@ -94,11 +94,11 @@ class PartitionFacts:
     """Where the record at the durable position belongs, if that is another partition; a mere sign without the next."""
     misrouted_why: str = ""
     """Whether that record's key or its partition is wrong, as a sentence; empty where its row could not be told."""
-    open: Waiting | None = None
+    open: WaitingGeneration | None = None
     """The OPEN generation, if it has entries."""
-    sealed: Waiting | None = None
+    sealed: WaitingGeneration | None = None
     """The oldest that is sealed and not flushed, and is not known to have no row."""
-    unmerged: Waiting | None = None
+    unmerged: WaitingGeneration | None = None
     """The oldest that is flushed and not merged, and has rows."""
     stopped: Failure | None = None
     """Why its owner has stopped it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lancewal_core.status.causes import State
+from lancewal_core.status.causes import Urgency
 from lancewal_core.status.diagnose import Diagnosis, diagnose, overall
 from lancewal_core.status.facts import PartitionFacts, Rejections, TableFacts
 
@@ -155,7 +155,7 @@ def problems_of(table: TableFacts, partitions: Sequence[PartitionStatus]) -> lis
     problems = []
     for found in partitions:
         it = found.diagnosis
-        if it.state is State.PROBLEM:
+        if it.state is Urgency.PROBLEM:
             problems.append(
                 f"topic {table.topic} partition {found.partition}: {it.message if it.do in said else it.text}"
             )

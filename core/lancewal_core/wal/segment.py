@@ -99,7 +99,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SegmentSection:
     """A byte range of the object, and the crc32c of its bytes."""
 
     start: int
@@ -127,7 +127,7 @@ class EntryHeader:
 class BatchHeader:
     """What the trailer says about a record batch."""
 
-    section: Section
+    section: SegmentSection
     """Its message."""
     raw_bytes: int
     """Size of its buffers when decompressed."""
@@ -143,7 +143,7 @@ class Trailer:
     sequence: Sequence
     writer: str
     written_at_ms: int
-    schema: Section
+    schema: SegmentSection
     batches: tuple[BatchHeader, ...]
 
     @property
@@ -478,8 +478,8 @@ def _decode_header(entry: _Table.Entry, nbytes: int, where: str) -> EntryHeader:
     )
 
 
-def _decode_section(section: _Table.Section) -> Section:
-    return Section(section.start, section.length, section.checksum)
+def _decode_section(section: _Table.Section) -> SegmentSection:
+    return SegmentSection(section.start, section.length, section.checksum)
 
 
 def _region(name: str, where: str) -> Region:
@@ -489,7 +489,7 @@ def _region(name: str, where: str) -> Region:
     return region
 
 
-def decode_schema(data: pa.Buffer | bytes, section: Section, where: str) -> pa.Schema:
+def decode_schema(data: pa.Buffer | bytes, section: SegmentSection, where: str) -> pa.Schema:
     """Schema of the rows, from the bytes of the trailer's schema section."""
     buffer = _checked(data, section, where)
     try:
@@ -549,11 +549,11 @@ def _check_times(rows: pa.RecordBatch, entries: tuple[EntryHeader, ...]) -> None
             )
 
 
-def _slice(buffer: pa.Buffer, section: Section) -> pa.Buffer:
+def _slice(buffer: pa.Buffer, section: SegmentSection) -> pa.Buffer:
     return buffer.slice(section.start, section.length)
 
 
-def _checked(data: pa.Buffer | bytes, section: Section, where: str) -> pa.Buffer:
+def _checked(data: pa.Buffer | bytes, section: SegmentSection, where: str) -> pa.Buffer:
     buffer = pa.py_buffer(data)
     if buffer.size != section.length or google_crc32c.value(buffer) != section.checksum:
         raise corrupt(where, f"the checksum of bytes {section.start} to {section.start + section.length} is wrong")

@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import say
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
-app = Group(help="Merge what is durable, and keep the table fast.")
+app = CommandApp(help="Merge what is durable, and keep the table fast.")
 
 
-class Turn(StrEnum):
+class SubmitTurn(StrEnum):
     """What there is a script for, beside the service."""
 
     MERGE = "merge"
@@ -47,7 +47,8 @@ def run(
 @app.command("spark-script")
 def spark_script(
     turn: Annotated[
-        Turn | None, typer.Argument(help="One turn to its end; without it, the service as `lancewal flusher run`.")
+        SubmitTurn | None,
+        typer.Argument(help="One turn to its end; without it, the service as `lancewal flusher run`."),
     ] = None,
 ) -> None:
     """Print where the script for spark-submit lies.

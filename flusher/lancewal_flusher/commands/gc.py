@@ -22,7 +22,7 @@ from lancewal_core.errors import DAMAGED, InvalidInput
 
 if TYPE_CHECKING:
     from lancewal_flusher.garbage.collect_all import GarbageSummary
-    from lancewal_flusher.garbage.kinds import Group
+    from lancewal_flusher.garbage.kinds import CountedObjects
 
 ORPHANS_SHOWN = 20
 
@@ -115,7 +115,7 @@ def summary_text(summary: GarbageSummary, dry_run: bool) -> str:
     return "\n".join(lines)
 
 
-def _groups(title: str, groups: Iterable[Group]) -> list[str]:
+def _groups(title: str, groups: Iterable[CountedObjects]) -> list[str]:
     rows = [(group.kind, f"{group.objects} objects", f"{group.bytes} bytes") for group in groups]
     if not rows:
         return [f"{title}: nothing"]

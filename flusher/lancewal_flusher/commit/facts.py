@@ -36,7 +36,7 @@ _ROWS_REPLACED = "lancewal.rows_replaced"
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class KeyDecision:
     """A person's decision about keys in conflict."""
 
     region: Region
@@ -50,10 +50,10 @@ class Settled:
         return json.dumps(content, separators=(",", ":"))
 
     @staticmethod
-    def parse(text: str) -> Settled:
+    def parse(text: str) -> KeyDecision:
         content = JsonObject.parse(text)
         dropped = content.inner("dropped")
-        return Settled(
+        return KeyDecision(
             region_named(content.text("region")),
             content.whole("keys"),
             {region_named(name): dropped.whole(name) for name in dropped.members},
@@ -73,7 +73,7 @@ class MergeFacts:
     generations: Mapping[Region, tuple[Generation, Generation]]
     rows_adopted: int
     rows_replaced: int
-    settled: Settled | None = None
+    settled: KeyDecision | None = None
 
     def properties(self) -> dict[str, str]:
         """As transaction properties."""
@@ -103,7 +103,7 @@ def facts_of(info: TransactionInfo, version: TableVersion) -> MergeFacts:
             {region_named(name): _first_and_last(generations.values(name)) for name in generations.members},
             _whole(properties[_ROWS_ADOPTED]),
             _whole(properties[_ROWS_REPLACED]),
-            None if settled is None else Settled.parse(settled),
+            None if settled is None else KeyDecision.parse(settled),
         )
     except (KeyError, JsonFault) as error:
         raise ObjectCorrupt(

@@ -28,7 +28,7 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.find import claimed_histories, find_garbage, list_candidates, shortened
 from lancewal_flusher.garbage.flushes import KnownFlushes
-from lancewal_flusher.garbage.kinds import Group, Orphan, grouped, orphans
+from lancewal_flusher.garbage.kinds import CountedObjects, Orphan, grouped, orphans
 from lancewal_flusher.garbage.snapshots import overdue
 from lancewal_flusher.garbage.table_versions import find_due
 from lancewal_flusher.garbage.unnamed_data_files import UnnamedFiles, find_unnamed
@@ -49,9 +49,9 @@ class GarbageSummary:
     """What a run did, or would do."""
 
     rounds: int
-    deleted: tuple[Group, ...]
+    deleted: tuple[CountedObjects, ...]
     """Of a run that only looks: what goes at once."""
-    waiting: tuple[Group, ...]
+    waiting: tuple[CountedObjects, ...]
     """Free, and deleted once it was free for ``grace_s``."""
     grace_s: int
     trimmed: tuple[Trimmed, ...]

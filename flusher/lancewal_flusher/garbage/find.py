@@ -21,7 +21,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Page, Region, Sequence
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, KnownPages, SoundHistories, read_sound_histories
-from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.index import GenerationRecord, GenerationState
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.transitions import trim
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
@@ -51,7 +51,7 @@ _LAST = Sequence(2**64 - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class GarbageCandidates:
     """Objects that may be free; listed before any index is read."""
 
     segments: Seq[ObjectInfo]
@@ -72,7 +72,7 @@ class Garbage:
     """By log the first segment that is needed; empty where that is not known, since the state of a region is damaged."""
 
 
-def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | None = None) -> Candidates:
+def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | None = None) -> GarbageCandidates:
     """Step 1.  ``needed``: the first segments of logs that a round before has found needed."""
     lists: list[Callable[[], Seq[ObjectInfo]]] = [
         lambda: list_segments(context.store, needed or {}),
@@ -80,7 +80,7 @@ def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | 
         lambda: context.store.list(paths.conflicts_prefix()),
         lambda: context.store.list(paths.flushes_prefix()),
     ]
-    return Candidates(*context.tasks.map(lambda listed: listed(), lists))
+    return GarbageCandidates(*context.tasks.map(lambda listed: listed(), lists))
 
 
 def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[ObjectInfo]:
@@ -118,7 +118,7 @@ def claimed_histories(context: FlusherContext, known: KnownPages | None = None) 
 
 def find_garbage(
     context: FlusherContext,
-    candidates: Candidates,
+    candidates: GarbageCandidates,
     kept_by: SoundHistories,
     now: int,
     known: KnownFlushes,
@@ -159,7 +159,7 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
 
     Only those before the next page: one from before a restore begins among them, and of two the later counts.
     """
-    merged = [r for r in history.index.generations if r.state is State.MERGED and r.generation <= watermark]
+    merged = [r for r in history.index.generations if r.state is GenerationState.MERGED and r.generation <= watermark]
     if len(merged) < HISTORY_PAGE_AT:
         return ()
     begins = [page[0].generation for _, page in history.pages if page[0].generation > merged[0].generation]
@@ -181,7 +181,7 @@ def boundary(history: History, watermark: Generation, now: int, window_ms: int) 
     """The newest generation whose history window is over, if that lies above the boundary so far; never the newest."""
     found: GenerationRecord | None = None
     for record in history.generations[:-1]:
-        if record.state is not State.MERGED or record.generation > watermark:
+        if record.state is not GenerationState.MERGED or record.generation > watermark:
             break
         if record.merged_at_ms is None or now - record.merged_at_ms < window_ms:
             break

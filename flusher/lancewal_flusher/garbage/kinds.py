@@ -27,7 +27,7 @@ UNKNOWN = "unknown objects"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CountedObjects:
     """Objects of one kind, counted."""
 
     kind: str
@@ -44,13 +44,13 @@ class Orphan:
     reason: str
 
 
-def grouped(keys: Iterable[str], sizes: Mapping[str, int]) -> tuple[Group, ...]:
+def grouped(keys: Iterable[str], sizes: Mapping[str, int]) -> tuple[CountedObjects, ...]:
     """By kind, in the order of ``object_kinds``; bytes of keys that ``sizes`` does not name count as none."""
     found: dict[str, list[int]] = {}
     for key in keys:
         size = sizes.get(key)
         found.setdefault(_counted_as(key, size), []).append(size or 0)
-    return tuple(Group(kind, len(found[kind]), sum(found[kind])) for kind in _order() if kind in found)
+    return tuple(CountedObjects(kind, len(found[kind]), sum(found[kind])) for kind in _order() if kind in found)
 
 
 def _counted_as(key: str, size: int | None) -> str:

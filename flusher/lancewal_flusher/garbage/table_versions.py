@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.history import SoundHistories
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import is_finished
@@ -104,9 +104,9 @@ def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, 
         for record in history.generations:
             if record.generation <= in_force.generation(region):
                 continue
-            if record.state is State.MERGED:
+            if record.state is GenerationState.MERGED:
                 return f"partition {region.partition} has flushes that a restore took back"
-            if record.state is State.FLUSHED and now_ms - (record.flushed_at_ms or 0) > WAITING_MAX_MS:
+            if record.state is GenerationState.FLUSHED and now_ms - (record.flushed_at_ms or 0) > WAITING_MAX_MS:
                 return f"a flush of partition {region.partition} waits for its merge"
     return None if is_finished(context, in_force) else "the newest merge is not finished"
 

@@ -13,7 +13,7 @@ from lancewal_core.errors import Corrupt
 from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.history import History
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.table.protocol import files_of
 from lancewal_flusher.context import FlusherContext
 
@@ -36,7 +36,7 @@ def find_unnamed(context: FlusherContext, histories: Iterable[History], now_ms: 
         record.snapshot
         for history in histories
         for record in history.generations
-        if record.state is State.FLUSHED and record.snapshot is not None
+        if record.state is GenerationState.FLUSHED and record.snapshot is not None
     }
     try:
         flushes = context.tasks.map(lambda key: read_flush(context.store, key), sorted(waiting))

@@ -24,7 +24,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.set_aside import SortedOut
 from lancewal_flusher.tasks.cost import is_worn
 from lancewal_flusher.tasks.in_place import PatchesInPlace, choose_in_place
-from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, Scan
+from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask, KeyScan
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -122,7 +122,7 @@ def run_tasks(
     columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:
-        sources.update(dict.fromkeys(found.uncovered, Scan(KeySet(keys))))
+        sources.update(dict.fromkeys(found.uncovered, KeyScan(KeySet(keys))))
     rows = {f.fragment_id: f.physical_rows for f in pinned.fragments()}
     tasks = [
         FragmentTask(pinned.version, i, rows[i], source, partial_keys, columns, in_place.get(i))
@@ -131,7 +131,7 @@ def run_tasks(
     return context.runner.run(tasks)
 
 
-def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Scan | Candidates]:
+def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, KeyScan | Candidates]:
     """Rows of the covered fragments.  Where every key lies elsewhere too, it may be that none of the rows lives."""
     often = np.bincount(
         np.concatenate([np.zeros(0, np.int64), *(rows.places for rows in found.covered.values())]), minlength=keys

@@ -93,7 +93,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledMerge:
     """The newest watermarks whose merge is finished; ``finished`` is None if it was so before.  ``version`` was the newest
     when they were read."""
 
@@ -102,7 +102,7 @@ class Settled:
     finished: Finished | None
 
 
-def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) -> Settled:
+def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) -> SettledMerge:
     """Finish the newest merge, if it is not.  ``MergeUnproven``, ``ObjectMissing``: a person must look.
 
     ``seen``: what the caller has just seen, or the merge that it has just made.
@@ -111,20 +111,20 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
     pinned, in_force = context.watermarks.newest() if seen is None else (seen.pinned, seen.in_force)
     proven = seen if isinstance(seen, Proven) else None
     if proven is None and is_finished(context, in_force):
-        return Settled(pinned.version, in_force, None)
+        return SettledMerge(pinned.version, in_force, None)
     try:
         finished = _finish(context, in_force, proven)
     except (MergeUnproven, ObjectMissing, PlanStale):
         if is_finished(context, in_force):
             # Another flusher was faster, and what it left behind is trimmed by now.
-            return Settled(pinned.version, in_force, None)
+            return SettledMerge(pinned.version, in_force, None)
         raise
     # Step 6
     context.watermarks.recorded(in_force, in_force.version, "merge")
     key = paths.merge_finished(in_force.version, context.contract.making)
     put_new(context.store, key, (in_force.merge or "").encode())  # lost: another flusher finished it
     remember_finished(context, in_force)
-    return Settled(pinned.version, in_force, finished)
+    return SettledMerge(pinned.version, in_force, finished)
 
 
 def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -> Finished:

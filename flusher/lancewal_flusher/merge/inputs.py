@@ -24,7 +24,7 @@ from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import rebuild_snapshot
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration
 from lancewal_core.region.history import check_reaches
-from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.region.snapshot import read_flushes
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.table.protocol import files_of
@@ -42,7 +42,7 @@ class MergeInputs:
     """What waits, and what the next merge takes of it."""
 
     in_force: InForce
-    indexes: Mapping[Region, RegionIndex]
+    indexes: Mapping[Region, RegionState]
     region_inputs: Sequence[RegionInput]
     waited_s: float
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)

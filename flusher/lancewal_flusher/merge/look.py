@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import Corrupt, LancewalError, or_raised
 from lancewal_core.names.ids import Region
 from lancewal_core.process.tasks import together
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.region.indexes import Sound
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable
@@ -34,7 +34,7 @@ class Look:
     """The indexes, or why they could not be read."""
 
     @property
-    def indexes(self) -> Mapping[Region, RegionIndex]:
+    def indexes(self) -> Mapping[Region, RegionState]:
         """Those that are not ``damaged``."""
         return or_raised(self.found).indexes
 

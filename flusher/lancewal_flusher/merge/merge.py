@@ -34,7 +34,7 @@ from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.names.ids import Region, TableVersion
 from lancewal_core.process.tasks import together
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import (
@@ -71,7 +71,7 @@ class Proven:
     """Its version."""
     in_force: InForce
     facts: MergeFacts
-    indexes: Mapping[Region, RegionIndex]
+    indexes: Mapping[Region, RegionState]
     """Those that it went on: what it took is in them."""
     missing: frozenset[str]
     """Of the files that it has added, those that were not there behind the commit, though the newest version needs them."""
@@ -119,7 +119,7 @@ class NothingToMerge:
 
     version: TableVersion
     in_force: InForce
-    indexes: Mapping[Region, RegionIndex]
+    indexes: Mapping[Region, RegionState]
     deferred: bool = False
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
     """As of ``Merged``."""

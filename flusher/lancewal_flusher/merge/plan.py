@@ -23,7 +23,7 @@ from lancewal_core.errors import InvalidSettings, StoreInconsistent
 from lancewal_core.keys.conflicts import KEYS_MAX
 from lancewal_core.names.ids import Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.protocol import Fragment
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.tasks.cost import vector_bytes
@@ -79,7 +79,7 @@ class RegionMerge:
     snapshots: tuple[FlushedGeneration, ...]
 
 
-def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
+def waiting(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
     """FLUSHED generations above the watermark, consecutive from it on.
 
     ``StoreInconsistent`` if the index leaves a gap above it; that it reaches the watermark is known (``check_reaches``).
@@ -97,7 +97,7 @@ def waiting(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ..
                 f"generation {merged + len(found)} at {expected}",
                 region=index.region.name,
             )
-        if record.state not in (State.FLUSHED, State.MERGED):
+        if record.state not in (GenerationState.FLUSHED, GenerationState.MERGED):
             break
         found.append(record)
     return tuple(found)
@@ -193,7 +193,7 @@ def _nbytes(merges: Sequence[RegionMerge]) -> int:
     return sum(merge.snapshots[0].nbytes for merge in merges)
 
 
-def unmerged(indexes: Mapping[Region, RegionIndex], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:
+def unmerged(indexes: Mapping[Region, RegionState], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:
     """``waiting`` of every region that has something."""
     found = {region: waiting(index, in_force) for region, index in indexes.items()}
     return {region: records for region, records in found.items() if records}

@@ -35,7 +35,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable, file_lost, files_of
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
-from lancewal_flusher.commit.facts import MergeFacts, Settled
+from lancewal_flusher.commit.facts import KeyDecision, MergeFacts
 from lancewal_flusher.commit.row_origins import divided, region_properties
 from lancewal_flusher.commit.send import Refused, Why, is_finished, prove, send
 from lancewal_flusher.context import FlusherContext, check_contract
@@ -185,7 +185,7 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
         generations={},
         rows_adopted=0,
         rows_replaced=sum(r.hits for r in results),
-        settled=Settled(plan.region, plan.keys.num_rows, plan.dropped, before),
+        settled=KeyDecision(plan.region, plan.keys.num_rows, plan.dropped, before),
     )
     properties = {
         **merge_properties(plan.in_force.regions, merge, conflicts),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.flushes.manifest import Flush
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.snapshot import read_flushes
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
@@ -32,7 +32,7 @@ class Backlog:
     """When the newest that is merged was sealed: what was durable then is in the table.  Unknown once its record has gone."""
     fell: Mapping[Region, Position] = field(default_factory=dict)
     """Where the merged position is less than it was, which must never be."""
-    indexes: Mapping[Region, RegionIndex] = field(default_factory=dict)
+    indexes: Mapping[Region, RegionState] = field(default_factory=dict)
 
 
 class BacklogReader:
@@ -61,7 +61,7 @@ class BacklogReader:
         self,
         version: TableVersion,
         in_force: InForce,
-        indexes: Mapping[Region, RegionIndex],
+        indexes: Mapping[Region, RegionState],
         damaged: Collection[Region],
     ) -> Backlog:
         regions = [region for region in self._context.contract.regions if region not in damaged]
@@ -93,7 +93,7 @@ def _times_ms(stored: Mapping[Region, int | None]) -> dict[Region, int]:
     return {region: at_ms for region, at_ms in stored.items() if at_ms is not None}
 
 
-def _newest_merged(index: RegionIndex | None, in_force: InForce) -> GenerationRecord | None:
+def _newest_merged(index: RegionState | None, in_force: InForce) -> GenerationRecord | None:
     """None where nothing was merged, or the generation has left the index."""
     if index is None:
         return None
@@ -101,11 +101,11 @@ def _newest_merged(index: RegionIndex | None, in_force: InForce) -> GenerationRe
     return next((r for r in index.generations if r.generation == merged), None)
 
 
-def _ended(index: RegionIndex | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
+def _ended(index: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
     if index is None:
         return ()
     merged = in_force.generation(index.region)
-    return tuple(r for r in index.generations if r.generation > merged and r.state is not State.OPEN)
+    return tuple(r for r in index.generations if r.generation > merged and r.state is not GenerationState.OPEN)
 
 
 def _rows(flushes: Mapping[str, Flush | Corrupt], region: Region, record: GenerationRecord) -> int:

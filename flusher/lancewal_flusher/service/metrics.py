@@ -28,7 +28,7 @@ from lancewal_flusher.merge.merge import Merged
 from lancewal_flusher.service.backlog import Backlog
 from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_flusher.service.round import RoundReport
-from lancewal_flusher.service.upkeep import CompactionReport, IndexReport
+from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport
 from lancewal_flusher.service.visibility import Failure
 from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired
@@ -157,7 +157,7 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.deletion_debt_bytes.set(table.hidden_nbytes)
         self._indexes(report.indexes, report.unindexed_rows)
 
-    def index_upkeep(self, report: IndexReport) -> None:
+    def index_upkeep(self, report: IndexTurnReport) -> None:
         """A turn of the indexes alone ended."""
         self._indexes(report.indexes, report.unindexed_rows)
 

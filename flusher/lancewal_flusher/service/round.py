@@ -33,12 +33,12 @@ from lancewal_core.names.ids import Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import flush_from_logs
-from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.index import GenerationState, RegionState
 from lancewal_core.region.transitions import merged
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.merge.finish import Finished, Settled, finish_newest
+from lancewal_flusher.merge.finish import Finished, SettledMerge, finish_newest
 from lancewal_flusher.merge.first_seen import FirstSeen
 from lancewal_flusher.merge.look import Look, look
 from lancewal_flusher.merge.merge import Merged, MergeResult, NothingToMerge, Proven, merge_next
@@ -147,14 +147,14 @@ def run_round(
     return RoundReport(tuple(merges), tuple(refused), flushed, tuple(finished), tuple(kept_up), left, held)
 
 
-def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> Settled:
+def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> SettledMerge:
     """In this order: a merge that is not finished may need the generations that it took, and MERGED ones are trimmed."""
     settled = finish_newest(context, seen)
     mark(context, seen.indexes, settled.in_force)
     return settled
 
 
-def mark(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_force: InForce) -> None:
+def mark(context: FlusherContext, indexes: Mapping[Region, RegionState], in_force: InForce) -> None:
     """Compare-and-swap to MERGED what the table has merged; ``in_force`` of a finished merge.
 
     ``indexes`` say where to look: each is decided on the newest.  One that is damaged by now holds up no other; the next look
@@ -163,10 +163,13 @@ def mark(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_forc
     due = [
         region
         for region, index in sorted(indexes.items())
-        if any(r.state is State.FLUSHED and r.generation <= in_force.generation(region) for r in index.generations)
+        if any(
+            r.state is GenerationState.FLUSHED and r.generation <= in_force.generation(region)
+            for r in index.generations
+        )
     ]
 
-    def decide(found: RegionIndex | None) -> RegionIndex | None:
+    def decide(found: RegionState | None) -> RegionState | None:
         if found is None:
             return None
         watermark = in_force.generation(found.region)
@@ -180,10 +183,12 @@ def mark(context: FlusherContext, indexes: Mapping[Region, RegionIndex], in_forc
 
 
 def _orphans(
-    context: FlusherContext, indexes: Mapping[Region, RegionIndex], first_seen: FirstSeen, grace_s: float
+    context: FlusherContext, indexes: Mapping[Region, RegionState], first_seen: FirstSeen, grace_s: float
 ) -> list[Region]:
     """The region of each generation that stayed SEALED for long."""
-    sealed = {(i.region, r.generation) for i in indexes.values() for r in i.generations if r.state is State.SEALED}
+    sealed = {
+        (i.region, r.generation) for i in indexes.values() for r in i.generations if r.state is GenerationState.SEALED
+    }
     ages = first_seen.ages_s(sealed, context.clock.monotonic())
     return [region for region, _ in sorted(key for key, age_s in ages.items() if age_s >= grace_s)]
 

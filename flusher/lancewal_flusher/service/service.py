@@ -82,11 +82,11 @@ from lancewal_flusher.service.probes import NO_ROUND_YET, FlusherProbes
 from lancewal_flusher.service.round import RoundReport, RoundState, run_round
 from lancewal_flusher.service.status import FlusherStatus
 from lancewal_flusher.service.turns import Turn, Turns
-from lancewal_flusher.service.upkeep import CompactionReport, IndexReport, Upkeep
+from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport, Upkeep
 from lancewal_flusher.service.visibility import Visibility, VisibilityThread
 from lancewal_flusher.service.visible_positions import VisiblePositions
 from lancewal_flusher.upkeep.compaction import Compacted
-from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
+from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, OldestTimes, expire_next
 
 SEALED_GRACE_S = 60.0
 """How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
@@ -125,7 +125,7 @@ class _Loop:
     stopping: Callable[[], bool]
     rounds: RoundState = field(default_factory=RoundState)
     garbage: GarbageState = field(default_factory=GarbageState)
-    oldest: Oldest = field(default_factory=Oldest)
+    oldest: OldestTimes = field(default_factory=OldestTimes)
     limits: MergeLimits = field(default_factory=MergeLimits)
     status: FlusherStatus | None = None
     """Where there is a page to show it."""
@@ -211,7 +211,7 @@ class _Loop:
         self.metrics.compaction(report, self.context.clock.monotonic() - began)
         return report
 
-    def index(self, upkeep: Upkeep) -> IndexReport:
+    def index(self, upkeep: Upkeep) -> IndexTurnReport:
         report = upkeep.extend()
         self.metrics.index_upkeep(report)
         return report

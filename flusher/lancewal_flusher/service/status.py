@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
-from lancewal_core.status.facts import Failure, PartitionFacts, TableFacts, Waiting
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
+from lancewal_core.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.status.report import (
     Figures,
     MergeDone,
@@ -46,7 +46,7 @@ class FlusherStatus:
         self._backlog: Backlog | None = None
         self._held: Mapping[Region, Failure] = {}
         self._failed: Failure | None = None
-        self._first_seen: dict[tuple[Region, Generation, State], int] = {}
+        self._first_seen: dict[tuple[Region, Generation, GenerationState], int] = {}
         self._merges: deque[MergeDone] = deque(maxlen=MERGES_SHOWN)
         self.index_problems: Callable[[], Sequence[str]] = tuple
         """Rows that indexes cannot take."""
@@ -135,29 +135,29 @@ class FlusherStatus:
             flushed=_flushed(index, merged),
             merged=merged,
             read=merged,
-            sealed=self._oldest(backlog, region, State.SEALED),
-            unmerged=self._oldest(backlog, region, State.FLUSHED),
+            sealed=self._oldest(backlog, region, GenerationState.SEALED),
+            unmerged=self._oldest(backlog, region, GenerationState.FLUSHED),
             stopped=None if stopped is None else _failure(stopped),
             held=self._held.get(region),
         )
         return Figures(
             facts,
             merged_generation=in_force.generation(region),
-            generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
+            generations={s.name.lower(): states[s.name.lower()] for s in GenerationState if states[s.name.lower()]},
             unmerged_rows=backlog.rows.get(region, 0),
         )
 
-    def _oldest(self, backlog: Backlog, region: Region, state: State) -> Waiting | None:
+    def _oldest(self, backlog: Backlog, region: Region, state: GenerationState) -> WaitingGeneration | None:
         found: GenerationRecord | None = next((r for r in backlog.waiting.get(region, ()) if r.state is state), None)
         if found is None:
             return None
         seen_ms = self._first_seen.get((region, found.generation, state))
         if found is backlog.waiting[region][0]:
             seen_ms = backlog.waits_since_ms.get(region, seen_ms)
-        return Waiting(found.generation, seen_ms, backlog.rows.get(region, 0))
+        return WaitingGeneration(found.generation, seen_ms, backlog.rows.get(region, 0))
 
 
-def _flushed(index: RegionIndex | None, merged: int | None) -> int | None:
+def _flushed(index: RegionState | None, merged: int | None) -> int | None:
     ends = [int(r.next) for r in index.generations if r.snapshot is not None and r.next is not None] if index else []
     return max([*ends, *([merged] if merged is not None else [])], default=None)
 

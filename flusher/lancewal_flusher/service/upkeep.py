@@ -63,7 +63,7 @@ class TableFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport:
+class IndexTurnReport:
     """What a turn of the indexes alone did, and what it left."""
 
     indexes: tuple[IndexExtended | IndexRefused, ...]
@@ -86,10 +86,10 @@ class Upkeep:
     _sizes: FileSizes = field(default_factory=FileSizes)
     _refused: bool = False
 
-    def extend(self) -> IndexReport:
+    def extend(self) -> IndexTurnReport:
         """A turn of the indexes alone."""
         extended = extend_indexes(self.context, self.indexes, at_once=False)
-        return IndexReport(extended, unindexed_rows(self.context.table.newest()))
+        return IndexTurnReport(extended, unindexed_rows(self.context.table.newest()))
 
     def compact(self) -> CompactionReport:
         """A turn of compaction."""

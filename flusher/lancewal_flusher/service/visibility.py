@@ -32,7 +32,7 @@ POLL_S = 0.1
 Failure = Literal["timeout", "kafka", "store"]
 
 
-class Seen(Protocol):
+class VisibilityObserver(Protocol):
     """Told what a measurement finds; called in its thread."""
 
     def visible(self, seconds: float) -> None:
@@ -61,7 +61,7 @@ class Visibility:
     ends: Callable[[], Mapping[Region, Position]]
     positions: Positions
     clock: Clock
-    seen: Seen
+    seen: VisibilityObserver
     pause: Callable[[float], bool]
     _ends: Mapping[Region, Position] = field(default_factory=dict)
     """Of the measurement before."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.tail import LogTail
@@ -29,7 +29,7 @@ class VisiblePositions:
     indexes: RegionIndexes
     clock: Clock
     _read_at: float = float("-inf")
-    _known: dict[Region, RegionIndex] = field(default_factory=dict)
+    _known: dict[Region, RegionState] = field(default_factory=dict)
     _tails: dict[LogId, LogTail] = field(default_factory=dict)
 
     def look(self, wanted: Collection[Region]) -> dict[Region, Position]:
@@ -41,7 +41,7 @@ class VisiblePositions:
             self._known = self.indexes.read({*self._known, *wanted})  # so the tails of the others' logs stay
             self._read_at = now
         newest = {r: index.newest for r, index in self._known.items() if r in wanted and index.newest is not None}
-        open_ = {region: record for region, record in newest.items() if record.state is State.OPEN}
+        open_ = {region: record for region, record in newest.items() if record.state is GenerationState.OPEN}
         self._follow(open_)
         return {
             region: max(record.first, self._tails[record.log].reached.get(region, record.first))

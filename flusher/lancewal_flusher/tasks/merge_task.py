@@ -2,7 +2,7 @@
 columns that patches set anew in place (``in_place``).
 
 Which rows have the keys is known from the key index (``Candidates``, live or not), or a scan of the fragment finds them
-(``Scan``).
+(``KeyScan``).
 
 A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it writes
 a deletion file, and perhaps a data file, that only a commit makes effective.
@@ -26,7 +26,7 @@ from lancewal_flusher.tasks.in_place import PatchesInPlace
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class KeyScan:
     """Look these keys up; one set serves all tasks of a merge."""
 
     keys: KeySet
@@ -54,7 +54,7 @@ class FragmentTask:
     version: TableVersion
     fragment_id: int
     physical_rows: int
-    source: Scan | Candidates
+    source: KeyScan | Candidates
     partial_keys: int
     columns: tuple[str, ...]
     in_place: PatchesInPlace | None = None
@@ -110,7 +110,7 @@ def run_on(pinned: PinnedTable, task: FragmentTask) -> FragmentResult:
 def _found(pinned: PinnedTable, task: FragmentTask) -> RowsOfKeys:
     """Rows to hide; live ones alone where patches apply to them."""
     match task.source:
-        case Scan(keys=keys):
+        case KeyScan(keys=keys):
             return scan_fragment(pinned, keys, task.fragment_id)
         case Candidates(found=rows, doubtful=doubtful):
             if not doubtful and not task.partial_keys:

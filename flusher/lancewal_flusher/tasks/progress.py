@@ -27,7 +27,7 @@ def step_of(work: Work, tasks: int) -> AbstractContextManager[Step]:
     return step(what, tasks, "tasks")
 
 
-class Progress:
+class TaskProgress:
     """Counts the tasks of one merge or compaction that are done; threads may share it.  ``shown``: counts as well."""
 
     def __init__(

@@ -11,7 +11,7 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.protocol import Table
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.merge_task import FragmentResult, FragmentTask, run_on, waits
-from lancewal_flusher.tasks.progress import Progress, Work, step_of
+from lancewal_flusher.tasks.progress import TaskProgress, Work, step_of
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten, run_rewrite
 
 Task = TypeVar("Task")
@@ -73,7 +73,9 @@ class ThreadRunner:
 
     def _shown(self, work: Work, act: Callable[[Task], Result], count: int, step: Step) -> Callable[[Task], Result]:
         """``act``, telling how many of its ``count`` tasks are done."""
-        progress = None if self._clock is None else Progress(self._clock, self._events, work, "threads", count, step)
+        progress = (
+            None if self._clock is None else TaskProgress(self._clock, self._events, work, "threads", count, step)
+        )
 
         def call(task: Task) -> Result:
             result = act(task)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lancewal_flusher.tasks.progress import Progress
+from lancewal_flusher.tasks.progress import TaskProgress
 from lancewal_flusher.tasks.spark_session import is_remote, spark_errors
 from lancewal_flusher.tasks.spark_slice import Job
 
@@ -21,7 +21,7 @@ _ASK_S = 1.0
 
 
 @contextmanager
-def followed(session: SparkSession, progress: Progress, job: Job, description: str) -> Iterator[None]:
+def followed(session: SparkSession, progress: TaskProgress, job: Job, description: str) -> Iterator[None]:
     """Name the job that this thread starts in here, and tell ``progress`` of it."""
     tag = f"lancewal-{job.work}-{job.parcel.name}"
     with _called_back(session, progress, tag) if is_remote(session) else _asked(session, progress, tag, description):
@@ -29,7 +29,7 @@ def followed(session: SparkSession, progress: Progress, job: Job, description: s
 
 
 @contextmanager
-def _called_back(session: Any, progress: Progress, tag: str) -> Iterator[None]:
+def _called_back(session: Any, progress: TaskProgress, tag: str) -> Iterator[None]:
     def tell(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         known = list(stages or ())
         progress.share_done(sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known))
@@ -44,7 +44,7 @@ def _called_back(session: Any, progress: Progress, tag: str) -> Iterator[None]:
 
 
 @contextmanager
-def _asked(session: Any, progress: Progress, tag: str, description: str) -> Iterator[None]:
+def _asked(session: Any, progress: TaskProgress, tag: str, description: str) -> Iterator[None]:
     context = session.sparkContext
     context.setJobGroup(tag, description)
     over = threading.Event()
@@ -59,7 +59,7 @@ def _asked(session: Any, progress: Progress, tag: str, description: str) -> Iter
             context.setLocalProperty(name, None)
 
 
-def _ask(tracker: Any, progress: Progress, tag: str, over: Callable[[float], bool]) -> None:
+def _ask(tracker: Any, progress: TaskProgress, tag: str, over: Callable[[float], bool]) -> None:
     while not over(_ASK_S):
         try:
             jobs = [job for i in tracker.getJobIdsForGroup(tag) if (job := tracker.getJobInfo(i)) is not None]

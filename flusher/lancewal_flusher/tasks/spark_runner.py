@@ -34,7 +34,7 @@ from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.merge_task import Candidates, FragmentResult, FragmentTask
 from lancewal_flusher.tasks.parcel import Parcel, discard, send
-from lancewal_flusher.tasks.progress import Progress, Work, step_of
+from lancewal_flusher.tasks.progress import TaskProgress, Work, step_of
 from lancewal_flusher.tasks.rewrite_task import RewriteTask, Rewritten
 from lancewal_flusher.tasks.spark_progress import followed
 from lancewal_flusher.tasks.spark_session import is_remote, is_stopped, spark_errors
@@ -99,7 +99,7 @@ class SparkRunner:
         session = self.session()
         try:
             with step_of(job.work, len(job.parcel)) as shown:
-                progress = Progress(self.clock, self.events, job.work, "spark", len(job.parcel), shown)
+                progress = TaskProgress(self.clock, self.events, job.work, "spark", len(job.parcel), shown)
                 with followed(session, progress, job, description):
                     numbers = session.range(0, job.slices, 1, job.slices)
                     rows = numbers.mapInArrow(run, ROWS).collect()

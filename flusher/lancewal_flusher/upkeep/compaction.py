@@ -45,7 +45,14 @@ from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.origins import origins_of
 from lancewal_flusher.tasks.rewrite_task import RewriteTask
-from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits, Group, Reason, Round, Stored
+from lancewal_flusher.upkeep.compaction_plan import (
+    Choice,
+    CompactionLimits,
+    FragmentGroup,
+    Reason,
+    Round,
+    StoredFragment,
+)
 from lancewal_flusher.upkeep.index_doubt import doubted_fragments
 
 _TRIES = 3
@@ -161,7 +168,7 @@ def write_anew(
         ]
     except VersionGone as error:
         return _files_gone(pinned, error)
-    groups = tuple(Group((f,)) for f in taken or free[:1])
+    groups = tuple(FragmentGroup((f,)) for f in taken or free[:1])
     return _do(context, pinned, Round(Reason.INDEXED, groups), limits) if groups else NothingToCompact(pinned.version)
 
 
@@ -223,7 +230,7 @@ def _mend(
     )
 
 
-def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSizes) -> list[Stored]:
+def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSizes) -> list[StoredFragment]:
     """Fragments by their sizes; asks the store for what the table does not record."""
     unknown = [f for f in fragments if f.nbytes == 0]
     live = {name for f in unknown for name in f.files}
@@ -232,7 +239,7 @@ def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSi
     sizes.known |= dict(zip(names, found, strict=True))
     sizes.known = {name: size for name, size in sizes.known.items() if name in live}
     return [
-        Stored(
+        StoredFragment(
             f.fragment_id,
             f.physical_rows,
             f.deleted_rows,
@@ -247,7 +254,7 @@ def _write(context: FlusherContext, tasks: Sequence[RewriteTask]) -> tuple[str, 
     return tuple(text for done in context.runner.rewrite(tasks) for text in done.fragments)
 
 
-def _task(pinned: PinnedTable, group: Group, limits: CompactionLimits) -> RewriteTask:
+def _task(pinned: PinnedTable, group: FragmentGroup, limits: CompactionLimits) -> RewriteTask:
     bounds = RewriteBounds(
         batch_bytes=BATCH_BYTES,
         buffer_bytes=BUFFER_BYTES,

@@ -24,7 +24,7 @@ from itertools import accumulate, islice
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredFragment:
     """A fragment by its size."""
 
     fragment_id: int
@@ -74,7 +74,7 @@ class CompactionLimits:
         round_bytes = max(bytes_min, self.round_bytes >> times)
         return replace(self, round_bytes=round_bytes, groups_max=max(1, self.groups_max >> times))
 
-    def small(self, stored: Stored) -> bool:
+    def small(self, stored: StoredFragment) -> bool:
         return stored.live_rows * 2 < self.target_rows and stored.live_bytes * 2 < self.target_bytes
 
 
@@ -88,10 +88,10 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FragmentGroup:
     """Fragments that become one, or a few."""
 
-    fragments: tuple[Stored, ...]
+    fragments: tuple[StoredFragment, ...]
 
     @property
     def nbytes(self) -> int:
@@ -111,10 +111,10 @@ class Round:
     """Groups that are written anew at the same time."""
 
     reason: Reason
-    groups: tuple[Group, ...]
+    groups: tuple[FragmentGroup, ...]
 
     @property
-    def fragments(self) -> tuple[Stored, ...]:
+    def fragments(self) -> tuple[StoredFragment, ...]:
         return tuple(f for group in self.groups for f in group.fragments)
 
     @property
@@ -134,7 +134,7 @@ class Round:
 class Choice:
     """What a round chooses from."""
 
-    fragments: tuple[Stored, ...]
+    fragments: tuple[StoredFragment, ...]
     """All of one version."""
     left_alone: frozenset[int]
     """Those that no round may take, whatever its limits."""
@@ -157,11 +157,13 @@ class Choice:
         taken = {f.fragment_id for f in done.fragments}
         sizes = [size for group in done.groups for size in _written(group, limits)]
         first = max(f.fragment_id for f in self.fragments) + 1
-        new = [Stored(number, rows, 0, nbytes) for number, (rows, nbytes) in enumerate(sizes, first)]
+        new = [StoredFragment(number, rows, 0, nbytes) for number, (rows, nbytes) in enumerate(sizes, first)]
         return replace(self, fragments=(*(f for f in self.fragments if f.fragment_id not in taken), *new))
 
 
-def next_round(fragments: Sequence[Stored], limits: CompactionLimits, excluded: Collection[int]) -> Round | None:
+def next_round(
+    fragments: Sequence[StoredFragment], limits: CompactionLimits, excluded: Collection[int]
+) -> Round | None:
     """What to write anew now, None if nothing is worth it; ``excluded`` ids are left alone."""
     free = [f for f in fragments if f.fragment_id not in excluded]
     for reason, choose in ((Reason.SMALL, _small), (Reason.DELETED, _deleted)):
@@ -171,7 +173,7 @@ def next_round(fragments: Sequence[Stored], limits: CompactionLimits, excluded: 
     return None
 
 
-def _written(group: Group, limits: CompactionLimits) -> Iterator[tuple[int, int]]:
+def _written(group: FragmentGroup, limits: CompactionLimits) -> Iterator[tuple[int, int]]:
     """Rows and bytes of the fragments that it becomes: none where no row is left, several of what is larger than one."""
     rows, nbytes = group.live_rows, sum(f.live_bytes for f in group.fragments)
     most = max(1, min(limits.target_rows, limits.target_bytes * rows // max(nbytes, 1)))
@@ -181,17 +183,17 @@ def _written(group: Group, limits: CompactionLimits) -> Iterator[tuple[int, int]
 
 
 def _groups(
-    free: Sequence[Stored],
+    free: Sequence[StoredFragment],
     limits: CompactionLimits,
-    choose: Callable[[Sequence[Stored], CompactionLimits], Sequence[Stored]],
-) -> Iterator[Group]:
+    choose: Callable[[Sequence[StoredFragment], CompactionLimits], Sequence[StoredFragment]],
+) -> Iterator[FragmentGroup]:
     while chosen := choose(free, limits):
-        yield Group(tuple(chosen))
+        yield FragmentGroup(tuple(chosen))
         taken = {f.fragment_id for f in chosen}
         free = [f for f in free if f.fragment_id not in taken]
 
 
-def _small(free: Sequence[Stored], limits: CompactionLimits) -> Sequence[Stored]:
+def _small(free: Sequence[StoredFragment], limits: CompactionLimits) -> Sequence[StoredFragment]:
     small = sorted((f for f in free if limits.small(f)), key=lambda f: (f.live_bytes, f.fragment_id))
     bundle = small[: _fitting(small, limits)]
     while bundle and bundle[-1].live_bytes * limits.growth > sum(f.live_bytes for f in bundle):
@@ -199,14 +201,14 @@ def _small(free: Sequence[Stored], limits: CompactionLimits) -> Sequence[Stored]
     return bundle if len(bundle) >= max(limits.fragments_min, 2) else []
 
 
-def _deleted(free: Sequence[Stored], limits: CompactionLimits) -> Sequence[Stored]:
+def _deleted(free: Sequence[StoredFragment], limits: CompactionLimits) -> Sequence[StoredFragment]:
     worn = [f for f in free if f.deleted_rows and f.deleted_share >= limits.deleted_share]
     worn.sort(key=lambda f: (-f.deleted_share, f.fragment_id))
     fitting = [f for f in worn if f.nbytes <= limits.round_bytes]
     return fitting[: max(_fitting(fitting, limits), 1)] or (worn[:1] if limits.oversize else [])
 
 
-def _fitting(fragments: Sequence[Stored], limits: CompactionLimits) -> int:
+def _fitting(fragments: Sequence[StoredFragment], limits: CompactionLimits) -> int:
     """How many of them, from the first on, fit into a group and into one fragment."""
     sums = zip(
         accumulate(f.nbytes for f in fragments),

@@ -79,7 +79,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class Oldest:
+class OldestTimes:
     """Per fragment, by its data files, a time that no live row lies below, as stored: files never change, rows only go.
 
     A restore brings rows back: what is known counts while the same deletion file is in force, or one that hides as much.
@@ -119,7 +119,7 @@ def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Ca
     return bool(np.isin(before, pinned.hidden_rows(fragment.fragment_id)).all())
 
 
-def expire_next(context: FlusherContext, ttl: Ttl, oldest: Oldest, rows_max: int = ROUND_ROWS) -> ExpiryResult:
+def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max: int = ROUND_ROWS) -> ExpiryResult:
     """One round.  ``ContractMismatch`` where the contract has changed: rows may expire otherwise by now, or no more."""
     # Step 1
     check_contract(context)
@@ -154,7 +154,7 @@ def count_expired(context: FlusherContext, ttl: Ttl) -> int:
 
 
 def _choose(
-    context: FlusherContext, pinned: PinnedTable, ttl: Ttl, oldest: Oldest, rows_max: int
+    context: FlusherContext, pinned: PinnedTable, ttl: Ttl, oldest: OldestTimes, rows_max: int
 ) -> tuple[dict[int, npt.NDArray[np.int64]], bool]:
     """Step 2: physical rows by fragment, and whether there may be more."""
     threshold = _threshold(context, pinned, ttl)

@@ -35,7 +35,7 @@ from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.writer import LogWriter, PutResult
 from lancewal_ingest.append.draining import NoteNew
 from lancewal_ingest.append.prepare import Consumed, Preparer, Stop, Together, below
-from lancewal_ingest.append.shared_rows import Part
+from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_kafka.records import Records
 
@@ -63,7 +63,7 @@ class _Prepared:
     stop: Stop | None
     records: Records
     """Those of the letters; the others are rows by now, or ignored."""
-    shared: Part | None
+    shared: SharedPart | None
     """See ``Together``; None where there are letters."""
 
     @classmethod
@@ -112,7 +112,7 @@ class AppendJob:
         note_new: NoteNew | None = None,
     ) -> None:
         self.entries: tuple[Entry, ...] = ()
-        self.shared: tuple[Part | None, ...] = ()
+        self.shared: tuple[SharedPart | None, ...] = ()
         """Of each entry, see ``Together``."""
         self.stops: tuple[Stop, ...] = ()
         self.letters = 0

@@ -29,7 +29,7 @@ from lancewal_core.table.drain import Drain
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.draining import DrainLimit
 from lancewal_ingest.append.routing import Partitions, routing_of
-from lancewal_ingest.append.shared_rows import Part
+from lancewal_ingest.append.shared_rows import SharedPart
 from lancewal_ingest.decode.decoder import Decoder
 from lancewal_ingest.decode.outcomes import Decoded, Rejected
 from lancewal_ingest.decode.value_decoder import Weights
@@ -67,7 +67,7 @@ class Stop:
     """Where a record lies that belongs here by the topic's number of partitions only."""
 
 
-class Outcome(NamedTuple):
+class PrepareOutcome(NamedTuple):
     """What consumed records of a region come to."""
 
     entry: Entry | None
@@ -80,8 +80,8 @@ class Outcome(NamedTuple):
 class Together(NamedTuple):
     """What those of one region come to among several."""
 
-    outcome: Outcome
-    shared: Part | None
+    outcome: PrepareOutcome
+    shared: SharedPart | None
     """What the entry's rows are a part of, where other entries have parts of it too."""
 
 
@@ -108,7 +108,7 @@ class Preparer:
         self.weights = self._decoder.weights
         self._routing = routing_of(contract)
 
-    def prepare(self, consumed: Consumed) -> Outcome:
+    def prepare(self, consumed: Consumed) -> PrepareOutcome:
         ((outcome, _),) = self.prepare_all([consumed])
         return outcome
 
@@ -147,13 +147,13 @@ class Preparer:
         """Where each record is a row of its partition, and nothing is drained: no entry needs a look of its own."""
         nbytes = (weights * (rows.get_total_buffer_size() / max(int(weights.sum()), 1))).astype(np.int64).tolist()
         version = self._contract.version
-        parts = map(Part, map(RowRange, repeat(rows), accumulate(counts, initial=0), counts), nbytes)
+        parts = map(SharedPart, map(RowRange, repeat(rows), accumulate(counts, initial=0), counts), nbytes)
         return [
-            Together(Outcome(Entry(c.region, c.first, c.next, version, part.range, ()), (), None), part)
+            Together(PrepareOutcome(Entry(c.region, c.first, c.next, version, part.range, ()), (), None), part)
             for c, part in zip(group, parts, strict=True)
         ]
 
-    def _outcome(self, consumed: Consumed, decoded: Decoded, belongs: Partitions) -> Outcome:
+    def _outcome(self, consumed: Consumed, decoded: Decoded, belongs: Partitions) -> PrepareOutcome:
         next_, region = consumed.next, consumed.region
         rows, rejected = decoded.rows, decoded.rejected
         stop: Stop | None = None
@@ -176,7 +176,7 @@ class Preparer:
             rows, rejected = below(cut, rows, rejected)
             next_ = cut
         if next_ == consumed.first:
-            return Outcome(None, (), stop)
+            return PrepareOutcome(None, (), stop)
         entry = Entry(
             region,
             consumed.first,
@@ -186,7 +186,7 @@ class Preparer:
             tuple(RejectedOffset(r.offset, r.kind) for r in rejected),
         )
         to_send = tuple(r for r in rejected if self._contract.policy_of(r.kind) == "dead-letter")
-        return Outcome(entry, to_send, stop)
+        return PrepareOutcome(entry, to_send, stop)
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Of what it lists, what is passed over and is no dead letter."""

@@ -20,7 +20,7 @@ from lancewal_ingest.append.job import AppendJob
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SegmentOutcome:
     """What became of a segment."""
 
     job: AppendJob
@@ -79,7 +79,7 @@ class SegmentInFlight:
         self._job, self._cargo = job, cargo
         self._task = self._tasks.start(job.run)
 
-    def settle(self, clean: Callable[[], bool]) -> Outcome | None:
+    def settle(self, clean: Callable[[], bool]) -> SegmentOutcome | None:
         """Look once, without waiting: the outcome if it is there, else run again what is due.
 
         An error that ends the process is raised; nothing is in flight any more if ``clean``: nothing was sent.
@@ -107,7 +107,7 @@ class SegmentInFlight:
             self._again(result.cause)
             return None
         self._forget()
-        return Outcome(job, result)
+        return SegmentOutcome(job, result)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for something to ``settle``, at most so long; False if there was nothing in time."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lancewal_core.rows.row_range import RowRange, slices
 
 
-class Part(NamedTuple):
+class SharedPart(NamedTuple):
     """Some rows of a batch."""
 
     range: RowRange
@@ -24,7 +24,7 @@ class Part(NamedTuple):
     """Its share of the batch, in memory."""
 
 
-def own_rows_of(parts: Sequence[Part]) -> pa.RecordBatch:
+def own_rows_of(parts: Sequence[SharedPart]) -> pa.RecordBatch:
     """A copy of these rows, of one part at least, in their order."""
     found = slices(part.range for part in parts)
     return pa.concat_batches([*found, found[0].slice(0, 0)])  # of one batch alone it is no copy

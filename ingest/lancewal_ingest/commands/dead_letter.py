@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
 from lancewal_core.cli.output import aligned, one_line, say, say_json
 from lancewal_core.errors import InvalidInput
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lancewal_ingest.kafka.letter_groups import LetterGroup, LetterGroups
     from lancewal_ingest.kafka.letter_reader import LettersRead
 
-app = Group(help="Look at the dead letters of a table.")
+app = CommandApp(help="Look at the dead letters of a table.")
 
 _SHOWN = 60
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
 
-app = Group(help="Consume Kafka and make rows durable.")
+app = CommandApp(help="Consume Kafka and make rows durable.")
 
 
 @app.command()

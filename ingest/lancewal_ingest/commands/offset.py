@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import PartitionArgument, RecordArgument, partition_named, record_named
 from lancewal_core.cli.options import (
     NOTHING_CHANGED,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lancewal_ingest.operator.reject import Passed
     from lancewal_kafka.records import Records
 
-app = Group(
+app = CommandApp(
     help="Lead a partition past offsets that stopped it; then restart the ingest process that showed it stopped."
 )
 

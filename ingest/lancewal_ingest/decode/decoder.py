@@ -25,7 +25,7 @@ from lancewal_core.rows.schema import Op, RowSchema, check_row_schema
 from lancewal_core.store.object_kinds import SEGMENT_ROWS_BYTES_MAX
 from lancewal_ingest.decode.operations import OP_HEADER, OPS, Headers, op_of, record_bytes
 from lancewal_ingest.decode.outcomes import TOO_LARGE, Decoded, Refusal, Rejected
-from lancewal_ingest.decode.part import Part, assemble
+from lancewal_ingest.decode.part import DecodedPart, assemble
 from lancewal_ingest.decode.value_decoder import Ops, ValueDecoder
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
@@ -155,18 +155,18 @@ class Decoder:
                 raise Refusal("null_value", f"column {name!r}: the Kafka key does not give a value of it") from None
         return cells
 
-    def _deletes(self, keys: dict[int, tuple[object, ...]]) -> Part:
+    def _deletes(self, keys: dict[int, tuple[object, ...]]) -> DecodedPart:
         """Rows that delete these primary keys."""
         by_name = dict(zip(self._rows.primary_key, zip(*keys.values(), strict=True), strict=True))
         absent = [None] * len(keys)
-        return Part(
+        return DecodedPart(
             indexes=np.array(list(keys), dtype=np.int64),
             columns=[pa.array(by_name.get(field.name, absent), type=field.type) for field in self._rows.columns],
             ops=pa.array([int(Op.DELETE)] * len(keys), type=pa.uint8()),
             present=pa.nulls(len(keys), pa.binary()),
         )
 
-    def _only_keys(self, part: Part) -> Part:
+    def _only_keys(self, part: DecodedPart) -> DecodedPart:
         deletes = part.ops.to_numpy() == Op.DELETE
         if not deletes.any():
             return part
@@ -175,7 +175,7 @@ class Decoder:
         return replace(part, columns=[a if name in self._rows.primary_key else a.take(places) for name, a in named])
 
 
-def _placed(part: Part, indexes: npt.NDArray[np.int64]) -> Part:
+def _placed(part: DecodedPart, indexes: npt.NDArray[np.int64]) -> DecodedPart:
     """``part``, whose indexes are places in ``indexes``."""
     return replace(part, indexes=indexes[part.indexes])
 

@@ -14,7 +14,7 @@ from lancewal_kafka.records import Records
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DecodedPart:
     indexes: npt.NDArray[np.int64]
     """For each row the place of its record, or value."""
     columns: Sequence[pa.Array]
@@ -31,7 +31,7 @@ def present_bitmap(rows: RowSchema, names: Iterable[str]) -> bytes:
     return bits.to_bytes(rows.present_bytes, "little")
 
 
-def assemble(rows: RowSchema, records: Records, parts: Sequence[Part]) -> pa.RecordBatch:
+def assemble(rows: RowSchema, records: Records, parts: Sequence[DecodedPart]) -> pa.RecordBatch:
     """One WAL batch of all parts, in offset order."""
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=rows.wal)

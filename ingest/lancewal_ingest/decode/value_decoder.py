@@ -26,7 +26,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lancewal_ingest.decode.part import Part
+from lancewal_ingest.decode.part import DecodedPart
 
 Ops = npt.NDArray[np.uint8]
 """An ``Op`` for each value."""
@@ -35,7 +35,7 @@ Weights = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedValue:
     """A value that is no row."""
 
     place: int
@@ -48,9 +48,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class DecodedValues:
-    parts: Sequence[Part]
-    """Rows; ``Part.indexes`` are places among the values, of all parts together each once."""
-    refused: Sequence[Refused]
+    parts: Sequence[DecodedPart]
+    """Rows; ``DecodedPart.indexes`` are places among the values, of all parts together each once."""
+    refused: Sequence[RefusedValue]
     """In no order."""
 
 

@@ -46,7 +46,7 @@ from lancewal_core.names.ids import Position, position_after
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_ingest.event_table import IngestEvents
-from lancewal_ingest.kafka.source import Listener, Offsets, Polled
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
 from lancewal_ingest.kafka.statistics import INTERVAL_MS, ClientFigures, client_figures
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, bounded_consumer_properties
 from lancewal_kafka.errors import UNREADABLE, code_of, explained, not_accepted, text_of, unreadable
@@ -97,7 +97,7 @@ class ConfluentSource:
         """Monotonic seconds of the last poll: the group gives up a member that does not poll."""
         self._told: tuple[dict[int, Position], Callable[[bool], None]] | None = None
         """The commit under way, and who hears of its end."""
-        self._listener: Listener | None = None
+        self._listener: PollListener | None = None
         self._renew_at: float | None = None
         """When to make a new client, because the instance id is still taken."""
         self._topic = topic
@@ -138,7 +138,7 @@ class ConfluentSource:
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: PollListener) -> None:
         self._listener = listener
 
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:

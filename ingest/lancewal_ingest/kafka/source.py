@@ -60,7 +60,7 @@ class Offsets:
         return None
 
 
-class Listener(Protocol):
+class PollListener(Protocol):
     """Called from within ``KafkaSource.poll``, in the polling thread."""
 
     def assigned(self, partitions: Sequence[int]) -> None:
@@ -84,7 +84,7 @@ class DescribedTopic(Protocol):
 class KafkaSource(DescribedTopic, Protocol):
     """A consumer.  All calls but ``facts`` come from one thread.  ``KafkaUnavailable`` when the broker is silent."""
 
-    def subscribe(self, listener: Listener) -> None: ...
+    def subscribe(self, listener: PollListener) -> None: ...
 
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         """Waits for a first record, and then so long for more, unless there are as many."""

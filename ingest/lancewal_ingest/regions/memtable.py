@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lancewal_core.names.ids import Generation, Position, Region, Sequence
 from lancewal_core.wal.entry import Entry
-from lancewal_ingest.append.shared_rows import Part, own_rows_of
+from lancewal_ingest.append.shared_rows import SharedPart, own_rows_of
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class MemTable:
     rows: int = 0
     nbytes: int = 0
     last_entry_at: float = 0.0
-    _shared: list[Part] = field(default_factory=list)
+    _shared: list[SharedPart] = field(default_factory=list)
     """Behind ``batches``."""
 
-    def apply(self, entry: Entry, now: float, shared: Part | None = None) -> None:
+    def apply(self, entry: Entry, now: float, shared: SharedPart | None = None) -> None:
         """Add the next durable entry.  ``shared``: where its rows lie among others."""
         if entry.first != self.position:
             raise RuntimeError(

@@ -57,7 +57,7 @@ from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import together
 from lancewal_core.region.end_region import end_generations, ended_at
 from lancewal_core.region.history import check_reaches
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.indexes import Decide
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
@@ -91,7 +91,7 @@ class _Opening:
     """What is known so far of a region that is being opened."""
 
     region: Region
-    index: RegionIndex | None
+    index: RegionState | None
     ended: Ended | None = None
     start: Position | None = None
     """Where it begins, if nobody has claimed it yet."""
@@ -163,7 +163,7 @@ def open_regions(
     # Step 6
     for region, index in claimed.items():
         if region not in answers:
-            unflushed = tuple(r for r in index.generations if r.state is State.SEALED)
+            unflushed = tuple(r for r in index.generations if r.state is GenerationState.SEALED)
             answers[region] = Opened(_newest(index), unflushed)
     return {region: answers[region] for region in regions}
 
@@ -203,7 +203,7 @@ def _ends(
 ) -> dict[Region, Ended | LancewalError]:
     """Step 2, of those that are OPEN."""
     newest = {region: one.newest for region, one in opening.items()}
-    records = {region: r for region, r in newest.items() if r is not None and r.state is State.OPEN}
+    records = {region: r for region, r in newest.items() if r is not None and r.state is GenerationState.OPEN}
     ours = {region: r for region, r in records.items() if r.log == writer.log}
     others = {region: r for region, r in records.items() if r.log != writer.log}
     return _own_ends(context, writer, ours) | end_generations(context, writer.owner, others)
@@ -269,14 +269,14 @@ def _checked(
 
 def _claim(
     context: IngestContext, writer: LogWriter, opening: Mapping[Region, _Opening]
-) -> dict[Region, RegionIndex | LancewalError]:
+) -> dict[Region, RegionState | LancewalError]:
     """Step 4."""
     if not opening:
         return {}
     claimant = Claimant(writer.owner, writer.log, writer.next_unsent)
 
     def deciding(one: _Opening) -> Decide:
-        def decide(found: RegionIndex | None) -> RegionIndex | None:
+        def decide(found: RegionState | None) -> RegionState | None:
             if found is not None:
                 return claim(found, one.ended, context.contract.version, claimant, context.new_id())
             if one.start is None:
@@ -287,7 +287,7 @@ def _claim(
 
     with points("claim.cas", ({"region": region.name} for region in opening)):
         swapped = context.indexes.swap_each({region: deciding(one) for region, one in opening.items()})
-    found: dict[Region, RegionIndex | LancewalError] = {}
+    found: dict[Region, RegionState | LancewalError] = {}
     for region, answer in swapped.items():
         if isinstance(answer, LancewalError):
             found[region] = answer
@@ -298,7 +298,7 @@ def _claim(
     return found
 
 
-def _newest(claimed: RegionIndex) -> GenerationRecord:
+def _newest(claimed: RegionState) -> GenerationRecord:
     return claimed.generations[-1]
 
 
@@ -323,7 +323,7 @@ def _in_force(context: IngestContext) -> InForce | None:
 
 
 def _problem_or_error(
-    context: IngestContext, index: RegionIndex | None, region: Region, position: Position, offsets: Offsets
+    context: IngestContext, index: RegionState | None, region: Region, position: Position, offsets: Offsets
 ) -> LancewalError | None:
     try:
         return _problem(context, index, region, position, offsets)
@@ -332,7 +332,7 @@ def _problem_or_error(
 
 
 def _problem(
-    context: IngestContext, index: RegionIndex | None, region: Region, position: Position, offsets: Offsets
+    context: IngestContext, index: RegionState | None, region: Region, position: Position, offsets: Offsets
 ) -> RetentionLost | TopicTruncated | KafkaBehind | None:
     """Why Kafka cannot go on at ``position``."""
     problem = offsets.problem(region.topic, region.partition, position, "durable")

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import LancewalError, OwnershipLost
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.failpoints import points
-from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.region.indexes import Decide, Swap
 from lancewal_core.region.transitions import Claimant, is_ours, reanchor, seal
 from lancewal_core.rows.record_times import RecordTimes
@@ -132,7 +132,7 @@ def _sealing(context: IngestContext, fixed: Fixed, *, hand_over: bool) -> Decide
     memtable = fixed.memtable
     times = RecordTimes.of(memtable.batches)
 
-    def decide(index: RegionIndex | None) -> RegionIndex | None:
+    def decide(index: RegionState | None) -> RegionState | None:
         return index and seal(
             index,
             memtable.generation,
@@ -148,7 +148,7 @@ def _sealing(context: IngestContext, fixed: Fixed, *, hand_over: bool) -> Decide
 
 
 def _reanchoring(context: IngestContext, fixed: Fixed) -> Decide:
-    def decide(index: RegionIndex | None) -> RegionIndex | None:
+    def decide(index: RegionState | None) -> RegionState | None:
         return index and reanchor(index, fixed.memtable.generation, fixed.claimant, context.new_id())
 
     return decide
@@ -161,7 +161,7 @@ def _sealed(fixed: Fixed, answer: Swap) -> Answer:
     return {r.generation: r for r in index.generations}[memtable.generation]
 
 
-def _landed_before(fixed: Fixed, index: RegionIndex) -> bool:
+def _landed_before(fixed: Fixed, index: RegionState) -> bool:
     """Whether an earlier try was this seal, though nobody said so: nobody else opens a generation in our log, and it begins
     where this one ends."""
     memtable, claimant = fixed.memtable, fixed.claimant

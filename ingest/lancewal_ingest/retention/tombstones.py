@@ -27,7 +27,7 @@ from collections.abc import Sequence as Seq
 from lancewal_core.errors import RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence
-from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.region.loss_record import LossRecord, read_losses
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.segment import Fence, decode_trailer
@@ -40,7 +40,7 @@ ACCEPTED_S = 3600.0
 
 def lost_tombstones(
     opened: OpenedTable,
-    index: RegionIndex | None,
+    index: RegionState | None,
     position: Position,
     compaction: Compaction | None,
     read_at_ms: int | None = None,
@@ -80,7 +80,7 @@ def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Positio
     return at, accepted_at_ms
 
 
-def _written_at_ms(opened: OpenedTable, index: RegionIndex) -> int | None:
+def _written_at_ms(opened: OpenedTable, index: RegionState) -> int | None:
     """When the region's newest durable segment was written; None where it is trimmed."""
     for record in reversed(index.generations):
         found = _newest_of(opened, index.region, record)

@@ -54,7 +54,7 @@ class Retention(Protocol):
     def timestamps(self, positions: Mapping[int, Position]) -> dict[int, int]: ...
 
 
-class Progress(Protocol):
+class WorkerPositions(Protocol):
     """How far the worker is."""
 
     @property
@@ -101,7 +101,7 @@ class TopicWatch:
         self._asked: Task[_Answers] | None = None
         self._again_at = clock.monotonic() + TOPIC_CHECK_S
 
-    def look(self, worker: Progress) -> None:
+    def look(self, worker: WorkerPositions) -> None:
         """``TopicReplaced``, ``PartitionCountChanged`` or ``TopicMissing`` once the broker says so; never waits."""
         if self._asked is None and self._clock.monotonic() >= self._again_at:
             durable, consumed_ms = worker.durable, worker.oldest_consumed_ms

@@ -32,7 +32,7 @@ _SHARE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class IngestProgress:
     """How far the worker is, and what it knows of Kafka."""
 
     waiting: Collection[int]
@@ -68,7 +68,7 @@ class Freshness:
         self._looks: dict[int, list[_Look]] = {}
         """Of each open partition, oldest first; of those at or below its durable position the last one."""
 
-    def look(self, now: float, now_ms: int, at: Progress) -> dict[int, float]:
+    def look(self, now: float, now_ms: int, at: IngestProgress) -> dict[int, float]:
         """Seconds of each partition."""
         before, self._since = self._since, {}
         found: dict[int, float] = {}
@@ -93,7 +93,7 @@ class Freshness:
             found[partition] = told_s
         return found
 
-    def _looks_of(self, partition: int, position: Position, at: Progress) -> list[_Look]:
+    def _looks_of(self, partition: int, position: Position, at: IngestProgress) -> list[_Look]:
         """Guarantee 2."""
         looks, end = self._looks.get(partition, []), at.ends.get(partition)
         if end is not None and at.looked_at is not None and (not looks or at.looked_at > looks[-1].at):

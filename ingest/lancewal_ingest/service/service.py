@@ -69,7 +69,7 @@ from lancewal_ingest.service.admission import Admission
 from lancewal_ingest.service.batch_check import BatchCheck
 from lancewal_ingest.service.conflict_watch import ConflictWatch
 from lancewal_ingest.service.contract_watch import ContractWatch
-from lancewal_ingest.service.freshness import Freshness, Progress
+from lancewal_ingest.service.freshness import Freshness, IngestProgress
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.probes import IngestProbes, Shown
 from lancewal_ingest.service.standstill import Standstill
@@ -327,9 +327,9 @@ class _Leaving:
         self._source.close()  # tells the worker that its partitions are revoked
 
 
-def _progress(worker: IngestWorker, watch: TopicWatch) -> Progress:
+def _progress(worker: IngestWorker, watch: TopicWatch) -> IngestProgress:
     durable, at_opening = worker.durable, worker.ends_at_opening
-    return Progress(
+    return IngestProgress(
         [p for p in worker.ours if p not in durable],
         durable,
         worker.oldest_consumed_ms,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
 from lancewal_core.names.ids import OwnerId, Position
 from lancewal_core.process.clock import Clock
-from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, Waiting
+from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.status.report import (
     Figures,
     TableStatus,
@@ -168,12 +168,12 @@ class IngestStatus:
             min(low, durable) if stands_s < STANDS_S else low, max(end, durable), max(high, durable), recent
         )
 
-    def _waiting(self, memtable: MemTable, now_ms: int) -> Waiting | None:
+    def _waiting(self, memtable: MemTable, now_ms: int) -> WaitingGeneration | None:
         if not memtable.rows:
             return None
         opened_ms = now_ms - int((self._clock.monotonic() - memtable.opened_at) * 1000)
         due_ms = opened_ms + int(self._named.seal_age_s * 1000)
-        return Waiting(memtable.generation, opened_ms, memtable.rows, memtable.nbytes, due_ms)
+        return WaitingGeneration(memtable.generation, opened_ms, memtable.rows, memtable.nbytes, due_ms)
 
 
 def _first(memtable: MemTable) -> int:

@@ -26,7 +26,7 @@ class Consistency(StrEnum):
     EVENTUAL = "eventual"
 
 
-class Conflicts(StrEnum):
+class OnConflicts(StrEnum):
     LEAVE_OUT = "leave-out"
     FAIL = "fail"
 
@@ -58,7 +58,7 @@ StalenessOption: TypeAlias = Annotated[
     str, typer.Option(help="Allowed for what other surfaces take too; here it equals strong.", metavar="DURATION")
 ]
 ConflictsOption: TypeAlias = Annotated[
-    Conflicts, typer.Option(help="What becomes of keys that came through two partitions.")
+    OnConflicts, typer.Option(help="What becomes of keys that came through two partitions.")
 ]
 KeysMaxOption: TypeAlias = Annotated[
     int | None,
@@ -79,7 +79,7 @@ def open_by(
     config: Path | None,
     table: str,
     storage_option: list[str] | None,
-    conflicts: Conflicts,
+    conflicts: OnConflicts,
     unmerged_keys_max: int | None,
 ) -> Table:
     from lancewal_reader.table import open_table

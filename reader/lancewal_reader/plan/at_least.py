@@ -32,7 +32,7 @@ from lancewal_core.errors import InvalidInput, PlanStale, RecordsGivenUp, TokenR
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.store.place import same_place
@@ -168,7 +168,7 @@ class _Tails:
             if newest is None:
                 continue
             found[region] = newest.first if newest.next is None else newest.next
-            if newest.state is State.OPEN:
+            if newest.state is GenerationState.OPEN:
                 open_in.setdefault(newest.log, {})[region] = newest.first_sequence
         for log, begin in open_in.items():
             if log not in self._logs:
@@ -232,7 +232,7 @@ def _contract_of(context: PlanContext, entry: Held) -> Contract:
     return newest if version == newest.version else read_contract_version(context.store, newest, version)
 
 
-def _holder(context: PlanContext, region: Region, index: RegionIndex, offset: int) -> GenerationRecord | None:
+def _holder(context: PlanContext, region: Region, index: RegionState, offset: int) -> GenerationRecord | None:
     """The generation with this offset, if its entries are kept; ``PlanStale`` where a page is not to be found."""
     if offset < index.trimmed or not index.generations:
         return None

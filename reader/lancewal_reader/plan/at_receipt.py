@@ -53,7 +53,7 @@ from lancewal_core.errors import (
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.region.loss_record import read_losses
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
@@ -177,7 +177,7 @@ def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
 
 
 def _parts(
-    context: PlanContext, pinned: Pinned, region: Region, index: RegionIndex | None, cut: Position
+    context: PlanContext, pinned: Pinned, region: Region, index: RegionState | None, cut: Position
 ) -> list[_Part]:
     """Step 3 for one region.  It may be one that only an earlier contract had."""
     if region not in context.contract.regions and index is None:

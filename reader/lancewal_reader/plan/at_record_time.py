@@ -24,7 +24,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence
 from lancewal_core.process.clock import utc_text
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import OFFSET, TIMESTAMP
 from lancewal_core.wal.entry import Entry
@@ -58,7 +58,7 @@ def _found(context: PlanContext, ms: int) -> tuple[ReadPlan, dict[Region, Positi
     return newest, {region: position for region, position in first if position is not None}
 
 
-def _first_from(context: PlanContext, region: Region, index: RegionIndex, ms: int) -> Position | None:
+def _first_from(context: PlanContext, region: Region, index: RegionState, ms: int) -> Position | None:
     """Steps 2 and 3; None where no row is at or above the time."""
     _check_trimmed(context, region, index, ms)
     newest = index.newest
@@ -75,7 +75,7 @@ def _first_from(context: PlanContext, region: Region, index: RegionIndex, ms: in
     return None
 
 
-def _check_trimmed(context: PlanContext, region: Region, index: RegionIndex, ms: int) -> None:
+def _check_trimmed(context: PlanContext, region: Region, index: RegionState, ms: int) -> None:
     """Step 2."""
     highest = index.trimmed_record_time_max_ms
     if not index.trimmed or (highest is not None and highest < ms):

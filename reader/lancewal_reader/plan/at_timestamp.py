@@ -26,7 +26,7 @@ from lancewal_core.errors import InvalidInput, PlanStale, VersionGone
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.process.clock import utc_text
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_reader.plan.at_receipt import plan_at
@@ -125,7 +125,7 @@ def _regions_of_then(context: PlanContext) -> dict[Region, Position]:
     return {r: contract.start_of(r.partition) or Position(0) for contract in contracts for r in contract.regions}
 
 
-def _durable_at(context: PlanContext, index: RegionIndex, in_force: InForce, ms: int) -> Position:
+def _durable_at(context: PlanContext, index: RegionState, in_force: InForce, ms: int) -> Position:
     merged = in_force.generation(index.region)
     position = in_force.position(index.region) or Position(0)
     if index.newest is None or index.newest.generation <= merged:

@@ -47,7 +47,7 @@ class EntryRef:
 _SEQUENCE, _FIRST = attrgetter("sequence"), attrgetter("first")
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """Entries of one region in order."""
 
     refs: list[EntryRef]
@@ -70,9 +70,9 @@ class _Entries:
             self.breaks.append(len(self.refs))
         self.refs.append(ref)
 
-    def between(self, begin: int, end: int) -> Run:
+    def between(self, begin: int, end: int) -> EntryRun:
         broken = bisect_right(self.breaks, begin) < bisect_left(self.breaks, end)
-        return Run(self.refs[begin:end], not broken)
+        return EntryRun(self.refs[begin:end], not broken)
 
 
 class LogEntries:
@@ -99,10 +99,10 @@ class LogEntries:
     def _reaches(self, begin: Sequence) -> bool:
         return self._begin <= begin <= self._known_end
 
-    def of_generation(self, region: Region, record: GenerationRecord) -> Run:
+    def of_generation(self, region: Region, record: GenerationRecord) -> EntryRun:
         found = self._of.get(region)
         if found is None:
-            return Run([], True)
+            return EntryRun([], True)
         end = self.end if record.end_sequence is None else min(self.end, record.end_sequence)
         begin = max(
             bisect_left(found.refs, record.first_sequence, key=_SEQUENCE),

@@ -51,7 +51,7 @@ from lancewal_core.names.ids import Generation, LogId, Position, Region, Sequenc
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import check_reaches
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table
@@ -224,7 +224,7 @@ def _pin(context: PlanContext) -> tuple[PinnedTable, InForce]:
     return pinned, in_force
 
 
-def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionIndex], Mapping[LogId, Walk[Segment | Trailer]]]:
+def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionState], Mapping[LogId, Walk[Segment | Trailer]]]:
     """Steps 2 and 3, of all that the indexes hold: what is merged of it is not known yet."""
     indexes = context.read_indexes()
     held = {region: index.generations for region, index in indexes.items()}
@@ -232,7 +232,7 @@ def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionIndex], Mapping[
     return indexes, _prove_ends(context, held, walks)
 
 
-def check_claims(contract: Contract, indexes: Mapping[Region, RegionIndex]) -> None:
+def check_claims(contract: Contract, indexes: Mapping[Region, RegionState]) -> None:
     """Of step 2: a record under a newer contract that moves keys lies behind a claim that says its version."""
     newer = next((index for index in indexes.values() if index.contract_version > contract.version), None)
     if newer is not None:
@@ -242,7 +242,7 @@ def check_claims(contract: Contract, indexes: Mapping[Region, RegionIndex]) -> N
         )
 
 
-def _above(index: RegionIndex, in_force: InForce) -> tuple[GenerationRecord, ...]:
+def _above(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
     merged = in_force.generation(index.region)
     above = tuple(r for r in index.generations if r.generation > merged)
     expected = in_force.position(index.region)
@@ -270,7 +270,7 @@ def _walk_logs(
     starts: dict[LogId, Sequence] = {}
     for records in held.values():
         for record in records:
-            if record.state in (State.OPEN, State.SEALED):
+            if record.state in (GenerationState.OPEN, GenerationState.SEALED):
                 starts[record.log] = min(starts.get(record.log, record.first_sequence), record.first_sequence)
     logs = sorted(starts)
     walks = context.tasks.map(lambda log: walk_from(context, log, starts[log]), logs) if logs else []
@@ -291,7 +291,7 @@ def _region_delta(
     records: Seq[GenerationRecord],
     in_force: InForce,
     logs: Mapping[LogId, LogEntries],
-    index: RegionIndex,
+    index: RegionState,
 ) -> RegionDelta:
     sources: list[Source] = []
     position = in_force.position(region)
@@ -348,11 +348,11 @@ def _prove_ends(
     for region, records in above.items():
         for record in records:
             begins[record.log] = max(begins.get(record.log, record.first_sequence), record.first_sequence)
-            if record.state in (State.OPEN, State.SEALED):
+            if record.state in (GenerationState.OPEN, GenerationState.SEALED):
                 begun = record.first_sequence, region
                 first[record.log] = min(first.get(record.log, begun), begun)
     keepers = {log: first[log][1] for log in walks}
-    indexes: dict[Region, RegionIndex] = {}
+    indexes: dict[Region, RegionState] = {}
     proven: dict[LogId, Walk[Segment | Trailer]] = {}
 
     def look(at: Walk[Segment | Trailer] | None) -> None:
@@ -372,7 +372,7 @@ def _prove_ends(
     return proven
 
 
-def _check_kept(index: RegionIndex | None, walked: Walk[Segment | Trailer]) -> None:
+def _check_kept(index: RegionState | None, walked: Walk[Segment | Trailer]) -> None:
     """``index`` was read after the end of ``walked`` was found absent, or a fence."""
     kept = () if index is None else index.generations
     if not any(r.log == walked.log and r.first_sequence <= walked.end for r in kept):

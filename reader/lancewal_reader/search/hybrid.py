@@ -25,7 +25,7 @@ from lancewal_reader.reading.reads import Reads, Wanted
 from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.options import RRF, Rerank, Sought
-from lancewal_reader.search.sides import Kept, SidesCache, State
+from lancewal_reader.search.sides import Kept, SearchState, SidesCache
 from lancewal_reader.search.text import TextCache, text_rows
 from lancewal_reader.search.text_columns import with_text_columns
 from lancewal_reader.search.texts.indexed_texts import SCORE
@@ -71,7 +71,7 @@ def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -
     ) -> SearchRows:
         assert isinstance(pinned, LancePinnedTable)
         pinned = caches.opened(pinned, plan)
-        state = State(context, find, pinned, plan, read, schema)
+        state = SearchState(context, find, pinned, plan, read, schema)
         by_vector, by_text = deep.vector, None
         if deep.text is not None:
             indexes = caches.texts.indexes(pinned) if plan.branch is None else text_indexes(pinned, {})

@@ -27,7 +27,7 @@ from lancewal_reader.search.bits import KeptRows, kept_rows
 from lancewal_reader.search.distance import DISTANCE, DISTANCE_FIELD, farthest
 from lancewal_reader.search.options import Metric, VectorQuery, Vectors
 from lancewal_reader.search.texts.indexed_texts import ROW_ID, RowIds
-from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.flushed import FlushCache
 
 FLAT_ROWS_MAX = 2_000
 """Of so few rows comparing each is about as quick as an index, which loses some of them under a narrow filter."""
@@ -101,7 +101,7 @@ class UnindexedVectors:
         column: str,
         covered: frozenset[int],
         hidden: RowIds,
-        flushed: SnapshotCache,
+        flushed: FlushCache,
     ) -> Unindexed | None:
         """The rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which ascend.  None: they
         are too many, or lie in another way than is known here."""
@@ -131,7 +131,7 @@ class UnindexedVectors:
                 self._found.pop(next(iter(self._found)))
         return Unindexed(parts)
 
-    def _kept(self, pinned: LancePinnedTable, fragment: Fragment, column: str, flushed: SnapshotCache) -> KeptRows:
+    def _kept(self, pinned: LancePinnedTable, fragment: Fragment, column: str, flushed: FlushCache) -> KeptRows:
         key = _key(fragment, column)
         found = self._found.get(key)
         if found is None:
@@ -152,7 +152,7 @@ def _key(fragment: Fragment, column: str) -> _Key:
     return column, fragment.fragment_id, fragment.files, fragment.file_fields
 
 
-class Merged:
+class MaskedVersion:
     """One version under one mask, which hides so many rows."""
 
     def __init__(

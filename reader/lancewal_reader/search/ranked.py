@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lancewal_core.table.protocol import ROW_ADDRESS
-from lancewal_reader.search.sides import Sides
+from lancewal_reader.search.sides import SearchSides
 from lancewal_reader.search.texts.indexed_texts import SCORE, RowIds
 from lancewal_reader.search.texts.words import Scores
 
@@ -39,7 +39,7 @@ class Ranked:
             np.concatenate([self.places, other.places]),
         )
 
-    def rows(self, shown: pa.Table, sides: Sides, planned: pa.Schema, columns: Sequence[str]) -> pa.Table:
+    def rows(self, shown: pa.Table, sides: SearchSides, planned: pa.Schema, columns: Sequence[str]) -> pa.Table:
         """These columns of them, and the score; ``shown`` has the merged ones, with their addresses."""
         schema = pa.schema([*(planned.field(n) for n in columns), pa.field(SCORE, pa.float32())], planned.metadata)
         at = pc.index_in(pa.array(self.places[self.merged]), shown[ROW_ADDRESS].combine_chunks())

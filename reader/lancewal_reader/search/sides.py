@@ -33,7 +33,7 @@ _PLACE = "_place"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SearchState:
     """What is searched.  ``schema``: of the columns that ``wanted`` has, with the receipt."""
 
     context: DeltaContext
@@ -44,7 +44,7 @@ class State:
     schema: pa.Schema
 
 
-class Sides:
+class SearchSides:
     """One state.  ``fresh``: all unmerged rows, whatever the filter."""
 
     def __init__(self, hidden: npt.NDArray[np.uint64], fresh: pa.Table, filter: str | None) -> None:
@@ -68,7 +68,9 @@ class Sides:
             self._vectors[column] = kept_rows(self.matching, column)
         return self._vectors[column]
 
-    def unindexed(self, kept: UnindexedVectors, state: State, column: str, covered: frozenset[int]) -> Unindexed | None:
+    def unindexed(
+        self, kept: UnindexedVectors, state: SearchState, column: str, covered: frozenset[int]
+    ) -> Unindexed | None:
         """Merged rows that the index of a column does not cover, where they are compared here."""
         if column not in self._unindexed:
             context = state.context
@@ -117,7 +119,7 @@ class SidesCache:
     def __init__(self) -> None:
         self._sides = Kept()
 
-    def get(self, state: State, more: Sequence[str] = ()) -> Sides:
+    def get(self, state: SearchState, more: Sequence[str] = ()) -> SearchSides:
         """With the columns that are wanted, those that the filter may name, and ``more``."""
         context, find, pinned, plan = state.context, state.find, state.pinned, state.plan
         filter = state.wanted.filter
@@ -125,13 +127,13 @@ class SidesCache:
         rows_of = (pinned.version, plan.deltas, plan.in_force.conflicts)
         projected = loaded_columns(context.contract.rows, columns, filter)
 
-        def made() -> Sides:
+        def made() -> SearchSides:
             if not any(delta.sources for delta in plan.deltas):
-                return Sides(np.zeros(0, np.uint64), projected.table.empty_table(), filter)
+                return SearchSides(np.zeros(0, np.uint64), projected.table.empty_table(), filter)
             loaded = load(context, plan.deltas, projected, plan.in_force.conflicts)
             hidden = context.hidden.addresses(find, pinned, plan, loaded.mask)
             rows = complete_rows(loaded.folded, pinned, projected, find).cast(projected.table)
             # Some of them are taken by their places again and again, which is slow out of many pieces.
-            return Sides(hidden, rows.combine_chunks(), filter)
+            return SearchSides(hidden, rows.combine_chunks(), filter)
 
         return self._sides.get((rows_of, columns, filter), made)

@@ -35,10 +35,10 @@ from lancewal_core.table.protocol import ROW_ADDRESS
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.options import TextSought
 from lancewal_reader.search.ranked import Ranked, ranked_of
-from lancewal_reader.search.sides import Kept, Sides, State
+from lancewal_reader.search.sides import Kept, SearchSides, SearchState
 from lancewal_reader.search.text_columns import with_words
-from lancewal_reader.search.texts.bm25 import Column, Statistics, scores, weight
-from lancewal_reader.search.texts.bounds import Part, max_growth, most_beyond, words_summed
+from lancewal_reader.search.texts.bm25 import Statistics, TextColumn, scores, weight
+from lancewal_reader.search.texts.bounds import BoundPart, max_growth, most_beyond, words_summed
 from lancewal_reader.search.texts.indexed_texts import (
     SCORE,
     IndexedTexts,
@@ -128,7 +128,9 @@ class _Others:
         return self.words[name]
 
 
-def text_rows(sides: Sides, cache: TextCache, state: State, sought: TextSought, columns: tuple[str, ...]) -> SearchRows:
+def text_rows(
+    sides: SearchSides, cache: TextCache, state: SearchState, sought: TextSought, columns: tuple[str, ...]
+) -> SearchRows:
     """``sides`` have the columns that ``sought`` names and ``columns``, which are those to be given."""
     pinned = state.pinned
     # Versions of a branch have the numbers of the table's, and branches come and go: what is kept goes by numbers.
@@ -142,7 +144,7 @@ class TextSearch:
     """One search of one state; see the module docstring."""
 
     def __init__(
-        self, pinned: LancePinnedTable, sides: Sides, cache: TextCache, sought: TextSought, given: tuple[str, ...]
+        self, pinned: LancePinnedTable, sides: SearchSides, cache: TextCache, sought: TextSought, given: tuple[str, ...]
     ) -> None:
         self._given = given
         """Columns that are wanted of what is found."""
@@ -331,8 +333,8 @@ class TextSearch:
         places = self._sides.passing
         return ranked_of(flat, True, addresses).with_rows(ranked_of(fresh[places], False, places.astype(np.uint64)))
 
-    def _scored(self, texts: Mapping[str, Texts], statistics: Mapping[str, Statistics]) -> Mapping[str, Column]:
-        return {name: Column(texts[name], statistics[name], self._tokenizers[name]) for name in self._columns}
+    def _scored(self, texts: Mapping[str, Texts], statistics: Mapping[str, Statistics]) -> Mapping[str, TextColumn]:
+        return {name: TextColumn(texts[name], statistics[name], self._tokenizers[name]) for name in self._columns}
 
     def _ask(self, query: TextQuery, statistics: Mapping[str, Statistics], others: _Others, ranked: Ranked) -> Ranked:
         """The best rows that the indexes have, as far as they can be among the best of all."""
@@ -365,7 +367,7 @@ class TextSearch:
         shown: Mapping[str, Texts],
         statistics: Mapping[str, Statistics],
         others: _Others,
-    ) -> Iterator[Part]:
+    ) -> Iterator[BoundPart]:
         """What the score of a row may be the sum of that was not among those ``shown``."""
         by_column = {indexed.index.column: indexed for indexed in self._indexed}
         for (name, word), times in words_summed(candidates, self._tokenizers).items():
@@ -374,7 +376,7 @@ class TextSearch:
             if told is None or len(shown[name].postings(word)) >= others.having[name, word]:
                 continue
             longer = max_growth(indexed.longest, indexed.average, ours.average)
-            yield Part(told.most * times, ours.weights[word] / told.weight * longer)
+            yield BoundPart(told.most * times, ours.weights[word] / told.weight * longer)
 
     def _lances(self, indexed: IndexedTexts) -> Statistics:
         name = indexed.index.column

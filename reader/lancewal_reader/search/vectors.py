@@ -23,10 +23,10 @@ from lancewal_reader.search import merged
 from lancewal_reader.search.bits import KeptBits
 from lancewal_reader.search.distance import DISTANCE, farthest, of_length_one
 from lancewal_reader.search.found import SearchCoverage, SearchRows
-from lancewal_reader.search.merged import Merged, UnindexedVectors
+from lancewal_reader.search.merged import MaskedVersion, UnindexedVectors
 from lancewal_reader.search.options import Metric, VectorQuery
 from lancewal_reader.search.private_views import PROBES, PrivateViews
-from lancewal_reader.search.sides import Sides, State
+from lancewal_reader.search.sides import SearchSides, SearchState
 
 QUERY = "query_index"
 _ASKED_MAX = float(np.finfo(np.float32).max)
@@ -42,11 +42,11 @@ class VectorCache:
 
 
 def vector_rows(
-    sides: Sides, cache: VectorCache, state: State, query: VectorQuery, columns: tuple[str, ...]
+    sides: SearchSides, cache: VectorCache, state: SearchState, query: VectorQuery, columns: tuple[str, ...]
 ) -> SearchRows:
     """``sides`` have the column of vectors and ``columns``, which are those to be given."""
     pinned = state.pinned
-    base = Merged(pinned, sides.hidden, lambda: sides.mask(pinned), query.column, state.wanted.filter)
+    base = MaskedVersion(pinned, sides.hidden, lambda: sides.mask(pinned), query.column, state.wanted.filter)
     metric: Metric = query.metric or (base.index.metric if base.index is not None else "l2")
     vectors = [of_length_one(vector) if metric == "cosine" else vector for vector in query.vectors]
     each = query.exact or bool(np.abs(vectors).max() > _ASKED_MAX)

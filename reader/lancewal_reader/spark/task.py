@@ -34,7 +34,7 @@ from lancewal_reader.plan.strong import ReadPlan, RegionDelta
 from lancewal_reader.reading.lookup import KeyLookup, count_plan
 from lancewal_reader.reading.scan import base_batches, batch_rows, delta_keys, delta_rows, loaded_columns
 from lancewal_reader.spark.shared_keys import digest_of, folder_of_executor, shared
-from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.left_out import LeftOut, OnConflict
 from lancewal_reader.unmerged.load import DeltaContext, folding_of, load
 from lancewal_reader.unmerged.loaded import Loaded, LoadedCache
@@ -98,7 +98,7 @@ class _Opened:
         keys_max = pinned_plan.unmerged_keys_max
         folding = folding_of(pinned_plan.contract, pinned_plan.on_conflict)
         kept = _kept_of(pinned_plan) if folding.by_regions else LoadedCache(1, choices_max=1)
-        self.context = DeltaContext(*opened.parts, None, SnapshotCache(0), kept, folding, keys_max)
+        self.context = DeltaContext(*opened.parts, None, FlushCache(0), kept, folding, keys_max)
         self.pinned: PinnedTable = pinned_plan.plan.pin(opened.table)
         self._pinned_plan = pinned_plan
         self._plan = pinned_plan.plan

@@ -48,7 +48,7 @@ class _Snapshot:
     """Where its rows lie, in their order; none where they were not read from there."""
 
 
-class SnapshotCache:
+class FlushCache:
     """Folded snapshots by what they are of and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it.
 
     A merge adopts their data files as they are: what was read of one is what the table's fragment has, deleted rows too.
@@ -98,7 +98,7 @@ class SnapshotCache:
         return pa.chunked_array(chunks) if chunks and next_ == rows else None
 
 
-def read_flushed(opened: OpenedTable, cache: SnapshotCache, refs: Flushed, projected: RowSchema) -> list[Folded]:
+def read_flushed(opened: OpenedTable, cache: FlushCache, refs: Flushed, projected: RowSchema) -> list[Folded]:
     """Each of these; what is remembered of none is read, together with others of its flush."""
     columns = tuple(projected.table.names)
     found = {of: cache.get(_of(*of), columns) for of in refs}

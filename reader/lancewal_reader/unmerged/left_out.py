@@ -107,7 +107,7 @@ class InForceCache:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
+class FoldedSides:
     """Folds of some regions without what is left out, and what that is.  ``met``: keys that several of all regions have."""
 
     folds: tuple[Folded, ...]
@@ -123,7 +123,7 @@ def leave_out(
     schema: RowSchema,
     met_elsewhere: pa.Table | None,
     on_conflict: OnConflict,
-) -> Sides:
+) -> FoldedSides:
     """Steps 2 and 3 of the module docstring.  ``met_elsewhere``: what has met in all regions, where these are some of them."""
     gone: list[pa.Table] = []
     partitions: set[int] = set()
@@ -148,7 +148,7 @@ def leave_out(
     if unmerged and on_conflict == "fail":
         first, *more = sorted(partitions)
         raise _refusal(contract, Meeting(unmerged, (first, more[0] if more else first)), "is not merged yet")
-    return Sides(tuple(kept), met, unmerged, tuple(sorted(partitions)))
+    return FoldedSides(tuple(kept), met, unmerged, tuple(sorted(partitions)))
 
 
 def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnConflict) -> None:

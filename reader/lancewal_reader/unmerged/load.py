@@ -31,7 +31,7 @@ from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
 from lancewal_reader.python_collector import many_objects_made
 from lancewal_reader.unmerged.entries import few_slices, reduced, remembered
-from lancewal_reader.unmerged.flushed import SnapshotCache, read_flushed, repaired
+from lancewal_reader.unmerged.flushed import FlushCache, read_flushed, repaired
 from lancewal_reader.unmerged.left_out import InForceCache, OnConflict, leave_out
 from lancewal_reader.unmerged.loaded import Begun, Loaded, LoadedCache
 from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portions, check_keys
@@ -43,7 +43,7 @@ class DeltaContext(OpenedTable):
 
     segments: SegmentCache | None
     """None: segments are decoded for the entries wanted of them and not remembered."""
-    snapshots: SnapshotCache
+    snapshots: FlushCache
     loaded: LoadedCache
     folding: Folding
     keys_max: int = UNMERGED_KEYS_MAX

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import PartitionArgument, partition_named
 from lancewal_core.cli.options import (
     NOTHING_CHANGED,
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
     from lancewal_flusher.merge.settle import SettlePlan
 
-app = Group(help="Primary keys that came through two partitions of a topic that others key: look at them, and decide.")
+app = CommandApp(
+    help="Primary keys that came through two partitions of a topic that others key: look at them, and decide."
+)
 
 
 @app.command("list")

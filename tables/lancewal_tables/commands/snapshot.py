@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import (
     NOTHING_CHANGED,
     ConfigOption,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lancewal_core.table.protocol import Table
     from lancewal_tables.snapshots.make import Made
 
-app = Group(help="Make, list and drop named snapshots: a table as it was, unmerged rows too, until it is dropped.")
+app = CommandApp(help="Make, list and drop named snapshots: a table as it was, unmerged rows too, until it is dropped.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the snapshot.", show_default=False)]
 TablesOption = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.groups import Group
+from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import (
     NOTHING_CHANGED,
     ConfigOption,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lancewal_core.settings.load import Settings
     from lancewal_core.table.contract import Contract
 
-app = Group(help="Make lancewal tables, and show what a table is.")
+app = CommandApp(help="Make lancewal tables, and show what a table is.")
 
 
 @app.command()

@@ -37,7 +37,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.end_region import end_region
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
@@ -224,7 +224,7 @@ def _reached(opened: OpenedTable) -> list[_Reached]:
         mark = in_force.regions.get(region)
         merged = mark.next if mark is not None else contract.start_of(region.partition) or Position(0)
         newest = indexes[region].newest if region in indexes else None
-        open_from = newest.first if newest is not None and newest.state is State.OPEN else None
+        open_from = newest.first if newest is not None and newest.state is GenerationState.OPEN else None
         found.append(_Reached(region, durable, merged, open_from))
     return found
 

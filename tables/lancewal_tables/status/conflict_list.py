@@ -23,7 +23,7 @@ _WORDS = {Op.UPSERT: "row", Op.DELETE: "delete", Op.PATCH: "patch"}
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingKeys:
     """What waits of one region: what its records come to, and the positions between which they lie."""
 
     region: str
@@ -39,19 +39,19 @@ class KeyInConflict:
 
     key: list[object]
     owner: str | None
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingKeys, ...]
 
 
 def keys_in_conflict(conflicts: Conflicts) -> tuple[KeyInConflict, ...]:
     """Those that wait for a decision, in the order of their texts."""
     names = list(conflicts.schema.primary_key)
     owners = dict(zip(_texts(conflicts.owners.select(names)), conflicts.owners[REGION].to_pylist(), strict=True))
-    found: dict[str, list[Waiting]] = {}
+    found: dict[str, list[WaitingKeys]] = {}
     waiting = conflicts.waiting
     columns = (waiting[name].to_pylist() for name in (REGION, OP, FIRST, NEXT))
     for text, region, op, first, next_ in zip(_texts(waiting.select(names)), *columns, strict=True):
         state = _WORDS[Op(op)]
-        found.setdefault(text, []).append(Waiting(region, region_named(region).partition, state, first, next_))
+        found.setdefault(text, []).append(WaitingKeys(region, region_named(region).partition, state, first, next_))
     return tuple(
         KeyInConflict(json.loads(text), owners.get(text), tuple(sorted(some, key=lambda w: w.region)))
         for text, some in sorted(found.items())

@@ -77,7 +77,7 @@ def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int,
 
 
 @dataclass(frozen=True, slots=True)
-class Misrouted:
+class MisroutedRecord:
     """A record that lies in another partition than it belongs in."""
 
     belongs: int
@@ -86,7 +86,7 @@ class Misrouted:
     """Whether its key or its partition is wrong; empty: its row could not be told, and its key alone is a sign."""
 
 
-def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]) -> dict[int, Misrouted]:
+def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]) -> dict[int, MisroutedRecord]:
     """Which of the records at these positions are misrouted, as far as that can be told; the first partitions count."""
     from lancewal_kafka.retention import KafkaRetention
 
@@ -100,16 +100,16 @@ def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]
     return {p: found for p, found in placed.items() if found is not None and found.belongs != p}
 
 
-def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> Misrouted | None:
+def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> MisroutedRecord | None:
     """Where a record belongs, and why it would be misrouted elsewhere; None where nothing tells."""
     by_key = None if key is None else partition_of(key, contract.partitions)
     if contract.keyed_by_bytes:
-        return Misrouted(NO_PARTITION if by_key is None else by_key, why_misrouted((), key, None))
+        return MisroutedRecord(NO_PARTITION if by_key is None else by_key, why_misrouted((), key, None))
     encoded = _encoded(contract, key, value)
     if encoded is not None:
         names = contract.rows.region_key
-        return Misrouted(partition_of(encoded, contract.partitions), why_misrouted(names, key, encoded))
-    return None if by_key is None else Misrouted(by_key)
+        return MisroutedRecord(partition_of(encoded, contract.partitions), why_misrouted(names, key, encoded))
+    return None if by_key is None else MisroutedRecord(by_key)
 
 
 def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> bytes | None:

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.names.ids import Position
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, Waiting
+from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, WaitingGeneration
 from lancewal_core.status.report import Figures
 from lancewal_core.table.watermarks import InForce
 from lancewal_tables.status.unmerged_counts import InWal, UnmergedCounts
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SharedFacts:
     """What holds for all partitions.  ``in_force`` is None where it is not known what is merged."""
 
     opened: OpenedTable
@@ -28,12 +28,12 @@ class Seen:
     now_ms: int
 
 
-def figures_of(seen: Seen, counted: Sequence[UnmergedCounts]) -> list[Figures]:
+def figures_of(seen: SharedFacts, counted: Sequence[UnmergedCounts]) -> list[Figures]:
     """Of all partitions."""
     return [stored_facts(seen, counts) for counts in counted]
 
 
-def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
+def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
     """Of one partition; asks nobody."""
     region, index, in_force = counts.region, counts.index, seen.in_force
     newest = None if index is None else index.newest
@@ -64,7 +64,7 @@ def stored_facts(seen: Seen, counts: UnmergedCounts) -> Figures:
     return Figures(
         facts,
         merged_generation=None if in_force is None else in_force.generation(region),
-        generations={s.name.lower(): states[s.name.lower()] for s in State if states[s.name.lower()]},
+        generations={s.name.lower(): states[s.name.lower()] for s in GenerationState if states[s.name.lower()]},
         unmerged_rows=counts.rows,
         unmerged_bytes=counts.nbytes,
     )
@@ -84,19 +84,19 @@ def standing(figures: Figures, now_ms: int) -> bool:
     return it.kafka.recent > it.durable and it.kafka.end > it.durable and now_ms - it.changed_ms > STANDS_S * 1000
 
 
-def _begun(index: RegionIndex | None) -> int | None:
+def _begun(index: RegionState | None) -> int | None:
     """Where the first generation began, as long as the index has it."""
     if index is None or not index.generations or index.generations[0].generation != 1:
         return None
     return index.generations[0].first
 
 
-def _flushed(index: RegionIndex | None, merged: Position | None) -> int | None:
+def _flushed(index: RegionState | None, merged: Position | None) -> int | None:
     ends = [r.next for r in index.generations if r.snapshot is not None and r.next is not None] if index else []
     return max([*ends, *([merged] if merged is not None else [])], default=None)
 
 
-def _changed_ms(seen: Seen, counts: UnmergedCounts, span: KafkaSpan | None) -> int | None:
+def _changed_ms(seen: SharedFacts, counts: UnmergedCounts, span: KafkaSpan | None) -> int | None:
     """When its newest entry or its index was written, where old records wait."""
     if counts.durable is None or span is None or span.recent <= counts.durable:
         return None
@@ -104,33 +104,39 @@ def _changed_ms(seen: Seen, counts: UnmergedCounts, span: KafkaSpan | None) -> i
     return None if written is None else max(counts.entry_at_ms, written)
 
 
-def _open(seen: Seen, counts: UnmergedCounts, newest: GenerationRecord | None) -> Waiting | None:
+def _open(seen: SharedFacts, counts: UnmergedCounts, newest: GenerationRecord | None) -> WaitingGeneration | None:
     wal = None if newest is None else counts.in_wal.get(newest.generation)
-    if newest is None or newest.state is not State.OPEN or wal is None or wal.first_at_ms is None or not wal.rows:
+    if (
+        newest is None
+        or newest.state is not GenerationState.OPEN
+        or wal is None
+        or wal.first_at_ms is None
+        or not wal.rows
+    ):
         return None
     # It is as old as the claim or the seal before it, and so no younger than its first entry.
     due_ms = wal.first_at_ms + int(seen.seal_age_s * 1000)
-    return Waiting(newest.generation, wal.first_at_ms, wal.rows, wal.nbytes, due_ms)
+    return WaitingGeneration(newest.generation, wal.first_at_ms, wal.rows, wal.nbytes, due_ms)
 
 
-def _sealed(counts: UnmergedCounts) -> Waiting | None:
+def _sealed(counts: UnmergedCounts) -> WaitingGeneration | None:
     """The oldest SEALED generation, without those that are known to have no row."""
     for record in counts.in_log:
         wal = counts.in_wal.get(record.generation)
         without_rows = record.first == record.next if wal is None else not wal.rows
-        if record.state is State.SEALED and not without_rows:
+        if record.state is GenerationState.SEALED and not without_rows:
             wal = wal or InWal()
             # Of a record that does not tell nothing does: its page was changed later, by whatever came then.
-            return Waiting(record.generation, record.sealed_at_ms, wal.rows, wal.nbytes)
+            return WaitingGeneration(record.generation, record.sealed_at_ms, wal.rows, wal.nbytes)
     return None
 
 
-def _unmerged(counts: UnmergedCounts) -> Waiting | None:
+def _unmerged(counts: UnmergedCounts) -> WaitingGeneration | None:
     """The oldest flushed generation that would change the table.
 
     An orderly stop leaves generations without rows.  Nobody misses them, so they must not look like a merge that is late.
     """
     for record, snapshot in counts.snapshots:
         if snapshot.changes:
-            return Waiting(record.generation, record.flushed_at_ms, snapshot.changes, snapshot.nbytes)
+            return WaitingGeneration(record.generation, record.flushed_at_ms, snapshot.changes, snapshot.nbytes)
     return None

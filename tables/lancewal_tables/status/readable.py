@@ -35,7 +35,7 @@ from lancewal_core.names.ids import Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import check_reaches
-from lancewal_core.region.index import GenerationRecord, RegionIndex
+from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import check_sides
 from lancewal_core.table.protocol import PinnedTable, Table, fragment_objects
@@ -54,7 +54,7 @@ class Unmerged:
     """What of a region waits to be merged."""
 
     region: Region
-    index: RegionIndex | None
+    index: RegionState | None
     snapshots: Sequence[tuple[GenerationRecord, FlushedGeneration]]
 
 
@@ -68,7 +68,7 @@ class SegmentSize:
 
 
 @dataclass(slots=True)
-class Look:
+class Readability:
     """What was found."""
 
     problems: list[str] = field(default_factory=list)
@@ -105,9 +105,9 @@ def look(
     in_force: InForce,
     unmerged: Sequence[Unmerged],
     segments: Sequence[SegmentSize],
-) -> Look:
+) -> Readability:
     """Steps 1 to 4."""
-    found = Look()
+    found = Readability()
     found.problems += _problems(_tried(partial(_check_index, opened, in_force, region)) for region in unmerged)
     checks = [
         _check_segments(opened, segments, found),
@@ -134,7 +134,7 @@ def _check_index(opened: OpenedTable, in_force: InForce, unmerged: Unmerged) -> 
             raise StoreInconsistent(f"{error}: {command}", region=region.name) from error
 
 
-def _check_leads_on(region: Region, index: RegionIndex | None, in_force: InForce) -> None:
+def _check_leads_on(region: Region, index: RegionState | None, in_force: InForce) -> None:
     """The index names what follows the watermark."""
     check_reaches(region, index, in_force)
     merged = in_force.generation(region)
@@ -146,7 +146,7 @@ def _check_leads_on(region: Region, index: RegionIndex | None, in_force: InForce
         )
 
 
-def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found: Look) -> Check:
+def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found: Readability) -> Check:
     """Step 2."""
     order = sorted(segments, key=lambda segment: segment.written_at_ms, reverse=True)
     wanted = [segment for segment in order if found.take(segment.nbytes)]
@@ -170,7 +170,7 @@ def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found:
     return lambda: _problems(opened.tasks.map(lambda segment: _tried(lambda: check(segment)), wanted))
 
 
-def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Look) -> Check:
+def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Readability) -> Check:
     """Step 3; each object is asked for once, whatever the number of generations that have something in it."""
     records = {(one.region, record.generation): record for one in unmerged for record, _ in one.snapshots}
     snapshots = [snapshot for one in unmerged for _, snapshot in one.snapshots]
@@ -234,7 +234,7 @@ def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, mi
         ) from missing
 
 
-def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> Check:
+def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -> Check:
     """Step 4."""
 
     def check() -> list[str]:
@@ -246,7 +246,7 @@ def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> Check
     return check
 
 
-def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Look) -> list[str]:
+def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -> list[str]:
     wanted, folders = _files_of(pinned), (paths.DATA, paths.DELETIONS)
     listings = opened.tasks.map(lambda folder: opened.store.list(folder, limit=LISTED_MAX), folders)
     listed = {info.key: info.size for listing in listings for info in listing}

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lancewal_core.names.ids import LogId, Region, Sequence
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.status.facts import Rejections
 from lancewal_core.table.contract import Contract
@@ -52,7 +52,7 @@ class RejectionCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LogStretch:
     """Of a log, from ``first`` up to ``end``; generations that were sealed together have one."""
 
     log: LogId
@@ -60,16 +60,20 @@ class Stretch:
     end: Sequence
 
 
-def newest_ended(index: RegionIndex | None) -> tuple[GenerationRecord, Stretch] | None:
+def newest_ended(index: RegionState | None) -> tuple[GenerationRecord, LogStretch] | None:
     """The newest ended generation that has records, and its last segments."""
-    ended = [r for r in (() if index is None else index.generations) if r.state is not State.OPEN and r.next != r.first]
+    ended = [
+        r
+        for r in (() if index is None else index.generations)
+        if r.state is not GenerationState.OPEN and r.next != r.first
+    ]
     if not ended or ended[-1].end_sequence is None:
         return None
     newest, end = ended[-1], ended[-1].end_sequence
-    return newest, Stretch(newest.log, Sequence(max(newest.first_sequence, end - SEGMENTS_MAX)), end)
+    return newest, LogStretch(newest.log, Sequence(max(newest.first_sequence, end - SEGMENTS_MAX)), end)
 
 
-def read_stretch(opened: OpenedTable, stretch: Stretch) -> tuple[Trailer, ...]:
+def read_stretch(opened: OpenedTable, stretch: LogStretch) -> tuple[Trailer, ...]:
     return walk_trailers(opened.store, opened.tasks, stretch.log, stretch.first, before=stretch.end).segments
 
 

@@ -38,7 +38,7 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks, together
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.facts import PartitionFacts, TableFacts
@@ -49,9 +49,9 @@ from lancewal_core.table.control import RUNNING, Control, Service, Until, read_c
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer
-from lancewal_tables.status.of_kafka import NO_BROKERS, KafkaLook, Misrouted, look_at_kafka, misrouted
-from lancewal_tables.status.partition_figures import Seen, figures_of, records_wait, standing
-from lancewal_tables.status.readable import Look, SegmentSize, Unmerged, look
+from lancewal_tables.status.of_kafka import NO_BROKERS, KafkaLook, MisroutedRecord, look_at_kafka, misrouted
+from lancewal_tables.status.partition_figures import SharedFacts, figures_of, records_wait, standing
+from lancewal_tables.status.readable import Readability, SegmentSize, Unmerged, look
 from lancewal_tables.status.rejections import REGIONS_MAX, add_newest, newest_ended, read_stretch
 from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
 
@@ -124,7 +124,7 @@ def table_status(
         paused = {s.value: until for s in Service if (until := control.paused(s, now_ms)) is not None}
         facts = _table_facts(settings, stored, kafka, paused, now_ms)
         facts = replace(facts, read_version=reader_version if read is not None else None)
-        seen = Seen(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms)
+        seen = SharedFacts(opened, in_force, read, kafka.spans, settings.ingest.seal_age_s, now_ms)
         figures = _with_misrouted(settings, contract, figures_of(seen, shown), facts, kafka)
     partitions = partitions_of(facts, figures)
     problems += problems_of(facts, partitions)
@@ -195,7 +195,7 @@ def _with_misrouted(
     return [replace(f, facts=_judged(f.facts, found.get(f.facts.partition), kafka)) for f in figures]
 
 
-def _judged(it: PartitionFacts, found: Misrouted | None, kafka: KafkaLook) -> PartitionFacts:
+def _judged(it: PartitionFacts, found: MisroutedRecord | None, kafka: KafkaLook) -> PartitionFacts:
     """A draining ingest sends some records elsewhere by the topic's new number, so then nothing is certain."""
     if found is None:
         return it
@@ -224,9 +224,9 @@ def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts
     problems += of_segments
 
 
-def _look(stored: _Stored, segments: Sequence[Trailer]) -> Look:
+def _look(stored: _Stored, segments: Sequence[Trailer]) -> Readability:
     if stored.in_force is None:  # no strong read can begin, and why is a problem already
-        return Look(not_looked_at=["what strong reads need besides"])
+        return Readability(not_looked_at=["what strong reads need besides"])
     unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in stored.counted if t.index_read]
     sizes = [
         SegmentSize(
@@ -239,7 +239,7 @@ def _look(stored: _Stored, segments: Sequence[Trailer]) -> Look:
 
 def _in_force_control_indexes(
     opened: OpenedTable, pinned: PinnedTable, problems: list[str]
-) -> tuple[InForce | None, Control, dict[Region, RegionIndex | None]]:
+) -> tuple[InForce | None, Control, dict[Region, RegionState | None]]:
     """Asked for at the same time, all behind the version."""
     of_version, of_control, of_pages = list[str](), list[str](), list[str]()
     in_force, (control, indexes) = together(
@@ -255,9 +255,9 @@ def _in_force_control_indexes(
     return in_force, control or RUNNING, indexes
 
 
-def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionIndex | None]:
+def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionState | None]:
     """Of the regions whose index could be read: None for one that nobody has claimed."""
-    found: dict[Region, RegionIndex | None] = {}
+    found: dict[Region, RegionState | None] = {}
     errors: dict[str, None] = {}  # a page that cannot be read is one problem
     for region, answer in opened.indexes.read_each(opened.contract.regions).items():
         if isinstance(answer, LancewalError):
@@ -271,7 +271,7 @@ def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionInd
 def _counts(
     opened: OpenedTable,
     in_force: InForce | None,
-    indexes: Mapping[Region, RegionIndex | None],
+    indexes: Mapping[Region, RegionState | None],
     problems: list[str],
 ) -> tuple[list[UnmergedCounts], list[Trailer]]:
     """Of all regions, and the segments that have what no flush has.  What is damaged is a problem once, and counts nowhere."""
@@ -283,7 +283,7 @@ def _counts(
             counts.durable = record.next  # of an OPEN one its log tells
             if in_force is not None and record.generation <= in_force.generation(counts.region):
                 continue
-            if record.state is State.MERGED:
+            if record.state is GenerationState.MERGED:
                 continue  # the index is ahead of what we pinned
             if record.snapshot is not None:
                 flushed.append((counts, record))

@@ -17,7 +17,7 @@ from lancewal_core.errors import PlanStale
 from lancewal_core.names.ids import LogId, Position, Region
 from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.log_end import confirm_end, lost_at_end, segment_lost
 from lancewal_core.wal.segment import Trailer
@@ -40,7 +40,7 @@ class UnmergedCounts:
     """What has been found of one region."""
 
     region: Region
-    index: RegionIndex | None = None
+    index: RegionState | None = None
     index_read: bool = False
     """Else it is not known whether there is one."""
     durable: Position | None = None
@@ -89,7 +89,7 @@ def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held, segmen
     by_region = defaultdict(list)
     for counts, record in held:
         by_region[counts.region].append((counts, record))
-    reached = {counts.region: record.first for counts, record in held if record.state is State.OPEN}
+    reached = {counts.region: record.first for counts, record in held if record.state is GenerationState.OPEN}
     holding: dict[Number, Trailer] = {}
     for trailer, header in ((segment, header) for segment in walked.segments for header in segment.entries):
         number = trailer.sequence
@@ -107,12 +107,12 @@ def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held, segmen
             wal.rows += header.row_count
             wal.nbytes += header.nbytes
             wal.first_at_ms = trailer.written_at_ms if wal.first_at_ms is None else wal.first_at_ms
-            if record.state is State.OPEN:
+            if record.state is GenerationState.OPEN:
                 reached[header.region] = header.next
     segments += holding.values()
     _check_end(opened, walked, _before(held), held)
     for counts, record in held:
-        if record.state is State.OPEN:
+        if record.state is GenerationState.OPEN:
             counts.durable = reached[counts.region]
             counts.owner_wrote_at_ms = walked.segments[-1].written_at_ms if walked.segments else 0
 

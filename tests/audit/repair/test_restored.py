@@ -15,7 +15,7 @@ from lancewal_audit.repair.restored import plan_restored, repair_restored
 from lancewal_core.errors import RepairRefused, TableRestored, VersionGone
 from lancewal_core.region import transitions
 from lancewal_core.region.flushes.manifest import read_snapshot
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.garbage import collect as gc
 from lancewal_flusher.garbage import find as garbage
@@ -283,7 +283,7 @@ def test_a_receipt_from_before_the_restore_gives_its_rows_again(world: Restored)
         open_table(world.pipeline.uri).to_arrow(at=receipt)
     index = newest_index(world.pipeline.store, world.pipeline.clock, world.pipeline.contract.regions[0])
     assert index is not None
-    assert {r.state for r in index.generations[:-1]} == {State.MERGED}
+    assert {r.state for r in index.generations[:-1]} == {GenerationState.MERGED}
 
 
 def test_no_version_behind_a_restore_stands_in_for_one_before_it(world: Restored) -> None:

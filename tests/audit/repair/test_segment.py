@@ -20,7 +20,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.index import GenerationState, RegionState
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.segment import FOOTER_SIZE
@@ -82,7 +82,7 @@ def feed(pipeline: Pipeline, segments: int) -> None:
         pipeline.ingest()
 
 
-def index_of(pipeline: Pipeline, partition: int) -> RegionIndex:
+def index_of(pipeline: Pipeline, partition: int) -> RegionState:
     index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[partition])
     assert index is not None
     return index
@@ -91,7 +91,7 @@ def index_of(pipeline: Pipeline, partition: int) -> RegionIndex:
 def sealed_anew(pipeline: Pipeline) -> list[RecordTimes | None]:
     """Between which times the records of each region's newest generation lie, which a repair has SEALED and flushed."""
     newest = [index_of(pipeline, region.partition).generations[-1] for region in pipeline.contract.regions]
-    assert all(record.state is State.FLUSHED for record in newest)
+    assert all(record.state is GenerationState.FLUSHED for record in newest)
     assert all(record.sealed_at_ms is not None and record.flushed_at_ms is not None for record in newest)
     return [record.record_times for record in newest]
 
@@ -178,7 +178,7 @@ def test_of_sealed_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     with monkeypatch.context() as patched:
         patched.setattr(FlushQueue, "advance", lambda self: None)
         feed(pipeline, 8)
-    records = [r for r in index_of(pipeline, 1).generations if r.state is State.SEALED]
+    records = [r for r in index_of(pipeline, 1).generations if r.state is GenerationState.SEALED]
     assert records
     record = records[0]
     inside = {p.sequence for p in pieces(pipeline, record.log) if record.first <= p.first < (record.next or 0)}
@@ -197,7 +197,7 @@ def test_of_a_flushed_generation_whose_snapshot_is_lost_too(pipeline: Pipeline) 
     pipeline.hand_over()
     damage(path, "its rows")
     assert "no generation that is not in the table needs it: nothing to do" in repair(pipeline, path, dry=True)
-    record = next(r for r in index_of(pipeline, 1).generations if r.state is State.FLUSHED)
+    record = next(r for r in index_of(pipeline, 1).generations if r.state is GenerationState.FLUSHED)
     (Path(pipeline.uri) / (record.snapshot or "")).unlink()
     assert repair(pipeline, path)
     check_strong(pipeline)

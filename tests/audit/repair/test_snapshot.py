@@ -14,7 +14,7 @@ from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
 from lancewal_audit.repair.snapshot_state import same_rows
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
-from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.index import GenerationRecord, GenerationState
 from lancewal_core.rows.fold import Folded
 from lancewal_core.table.protocol import fragment_files
 from lancewal_reader.table import open_table
@@ -39,7 +39,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 def waiting(pipeline: Pipeline, partition: int) -> list[GenerationRecord]:
     index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[partition])
     assert index is not None
-    return [r for r in index.generations if r.state is State.FLUSHED]
+    return [r for r in index.generations if r.state is GenerationState.FLUSHED]
 
 
 def snapshot_of(pipeline: Pipeline, record: GenerationRecord) -> FlushedGeneration:

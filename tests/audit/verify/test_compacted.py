@@ -11,11 +11,11 @@ import pytest
 
 from lancewal_audit.verify import verification
 from lancewal_audit.verify.evidence import Evidence
-from lancewal_audit.verify.records.source import Range, Taken
+from lancewal_audit.verify.records.source import Range, RegionRecords
 from lancewal_audit.verify.records.topic import _without_lost
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.scope import Scope
-from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
@@ -40,7 +40,7 @@ class RemainingRecords:
     def ranges(self, cut: Mapping[Region, Position], beginnings: object, losses: Losses) -> dict[Region, Range]:
         return {region: Range(region, Position(0), end, whole=True) for region, end in cut.items()}
 
-    def read(self, ranges: Mapping[Region, Range], losses: Losses) -> Iterator[Taken]:
+    def read(self, ranges: Mapping[Region, Range], losses: Losses) -> Iterator[RegionRecords]:
         for region, range_ in ranges.items():
             records = MemoryRecords(self._pipeline).read(region, Position(0), range_.end)
             consumed = Consumed(region, Position(0), range_.end, records)
@@ -48,7 +48,7 @@ class RemainingRecords:
             assert entry is not None
             offsets = entry.rows.column("_offset").to_pylist()
             kept = entry.rows.filter(pa.array([offset not in self._removed for offset in offsets]))
-            yield Taken(region, _without_lost(kept, losses[region]), [])
+            yield RegionRecords(region, _without_lost(kept, losses[region]), [])
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def verify(
 
     with monkeypatch.context() as patch:
         patch.setattr(verification, "_evidence", both)
-        return verify_table(Settings(), pipeline.uri, Asked(sources="wal", at=at))
+        return verify_table(Settings(), pipeline.uri, VerifyRequest(sources="wal", at=at))
 
 
 def test_a_deleted_row_that_is_back_is_a_difference(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from lancewal_audit.commands.verify import command
 from lancewal_audit.verify.index_answers import literal, values_of
 from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors
 from lancewal_audit.verify.report import Report, report_text
-from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.errors import LancewalError, RepairRefused
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
@@ -55,7 +55,7 @@ def table(filled: Mapping[bool, AllIndexes], tmp_path: Path) -> AllIndexes:
 
 
 def verify(uri: str, keys: int | None = 60) -> Report:
-    return verify_table(Settings(table=TableSettings(uri=uri)), uri, Asked(sources="wal", index_keys=keys))
+    return verify_table(Settings(table=TableSettings(uri=uri)), uri, VerifyRequest(sources="wal", index_keys=keys))
 
 
 def found(report: Report) -> dict[str, int]:

@@ -8,7 +8,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from lancewal_audit.verify.key_fold import KeyState, Record, apply, plain_rows, same, stored
+from lancewal_audit.verify.key_fold import KeyState, RowOperation, apply, plain_rows, same, stored
 from lancewal_audit.verify.records.eras import Eras
 from lancewal_core.names.ids import Position
 from lancewal_core.rows.schema import Op
@@ -24,7 +24,7 @@ def fold(*records: tuple[int, object, object, str], empty: bool) -> KeyState:
     for offset, (op, a, b, carried) in enumerate(records):
         bits = sum(1 << "kab".index(name) for name in "k" + carried)
         present = bytes([bits]) if op == PATCH else None
-        state = apply(state, Record(0, offset, op, present, (KEY, a, b)), began_without_row=empty)
+        state = apply(state, RowOperation(0, offset, op, present, (KEY, a, b)), began_without_row=empty)
     assert state is not None
     return state
 

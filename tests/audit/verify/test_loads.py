@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from lancewal_audit.verify.report import Report
-from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.rows.schema import Op
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
-from lancewal_flusher.upkeep.expiry import Expired, Oldest, expire_next
+from lancewal_flusher.upkeep.expiry import Expired, OldestTimes, expire_next
 from lancewal_tables.load.whole import load_files
 from tests.support.flusher_tables import COLUMNS, FlusherTable, Operation, delete, patch, upserts
 from tests.support.scripted import ManualClock
@@ -37,7 +37,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
 
 
 def verify(table: FlusherTable) -> Report:
-    return verify_table(Settings(table=TableSettings(uri=table.uri)), table.uri, Asked(sources="wal"))
+    return verify_table(Settings(table=TableSettings(uri=table.uri)), table.uri, VerifyRequest(sources="wal"))
 
 
 def kinds(report: Report) -> list[str]:
@@ -68,7 +68,7 @@ def test_rows_that_have_expired_are_not_missing(tmp_path: Path) -> None:
     )
     table.round()
     context = replace(table.context(), clock=ManualClock(epoch_ms=int(now.timestamp() * 1000)))
-    assert isinstance(expire_next(context, Ttl("at", 3600), Oldest()), Expired)
+    assert isinstance(expire_next(context, Ttl("at", 3600), OldestTimes()), Expired)
     assert len(table.rows()) == 2
     assert kinds(verify(table)) == []
     table.user_delete(0, 3)

@@ -11,7 +11,7 @@ from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from tests.audit.repair.test_segment import MemoryRecords, damage, feed, index_of, pieces
@@ -66,7 +66,7 @@ def test_so_is_one_of_generations_that_had_ended_before(
     with repairing(pipeline) as context:
         records = MemoryRecords(pipeline)
         plan = plan_segment(context, records, key)
-        assert any(g.record.state is State.SEALED and g.gaps for g in plan.needed)
+        assert any(g.record.state is GenerationState.SEALED and g.gaps for g in plan.needed)
         repair_segment(context, records, plan)
     pipeline.produce(60)
     pipeline.crash()

@@ -21,7 +21,7 @@ from typer.testing import CliRunner, Result
 
 from lancewal_audit.commands.verify import command
 from lancewal_audit.verify.report import Finding, Report, report_text
-from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import ActionNeeded
 from lancewal_core.names.paths import parse_wal_segment
@@ -96,7 +96,7 @@ def copy(made: Made, tmp_path: Path) -> str:
 
 
 def verify(made: Made, uri: str | None = None, **asked: Any) -> Report:
-    return verify_table(read_settings(made.world.lancewal.config), uri or made.world.uri, Asked(**asked))
+    return verify_table(read_settings(made.world.lancewal.config), uri or made.world.uri, VerifyRequest(**asked))
 
 
 def only(report: Report, kind: str, **counts: int) -> list[Finding]:

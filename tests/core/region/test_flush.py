@@ -20,7 +20,7 @@ from lancewal_core.region import flush, generation_entries
 from lancewal_core.region.flush import flush_from_logs, flush_generation, flush_generations, rebuild_snapshot
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
 from lancewal_core.region.generation_entries import entries_of, headers_of
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Flushable, read_folded
@@ -70,7 +70,7 @@ class World:
         """Of the OPEN generation: the value, None for a deleted key."""
         self.indexes.swap({region: partial(self._claimed, region) for region in (NORTH, SOUTH)})
 
-    def _claimed(self, region: Region, _: RegionIndex | None) -> RegionIndex:
+    def _claimed(self, region: Region, _: RegionState | None) -> RegionState:
         return first_claim(region, 1, Position(0), self.claimant(), self.new_id())
 
     @property
@@ -129,7 +129,7 @@ class World:
         held, self.model[region] = self.model[region], {}
         return held
 
-    def index(self, region: Region) -> RegionIndex:
+    def index(self, region: Region) -> RegionState:
         found = newest_index(self.store.plain, self.clock, region)
         assert found is not None
         return found
@@ -246,7 +246,7 @@ def test_the_snapshot_is_the_fold_from_memory_as_from_the_log(seed: int) -> None
     assert world.held(NORTH, 1) == model[NORTH]
     assert world.held(SOUTH, 1) == model[SOUTH]
     for region in (NORTH, SOUTH):
-        assert world.record(region, 1).state is State.FLUSHED
+        assert world.record(region, 1).state is GenerationState.FLUSHED
 
 
 def flush_both(world: World) -> list[FlushedGeneration]:
@@ -407,7 +407,11 @@ def test_a_later_generation_waits_for_the_earlier(world: World) -> None:
         world.write(north=[(1, "a")])
         world.seal(NORTH)
     assert world.flush_memory(NORTH, world.record(NORTH, 2), []) is None
-    assert [r.state for r in world.index(NORTH).generations] == [State.SEALED, State.SEALED, State.OPEN]
+    assert [r.state for r in world.index(NORTH).generations] == [
+        GenerationState.SEALED,
+        GenerationState.SEALED,
+        GenerationState.OPEN,
+    ]
 
 
 def test_a_generation_without_rows_has_an_empty_snapshot(world: World) -> None:
@@ -443,7 +447,7 @@ def test_a_crash_before_the_swap_leaves_it_sealed_and_is_repeated(world: World) 
     world.store.fail("get", "/pages/", times=0)
     with pytest.raises(StoreUnavailable):
         world.flush(NORTH)
-    assert world.record(NORTH, 1).state is State.SEALED
+    assert world.record(NORTH, 1).state is GenerationState.SEALED
     world.store, world.indexes = (
         ScriptedStore(world.clock, world.store.bucket),
         RegionIndexes(world.store.plain, world.clock, 128),

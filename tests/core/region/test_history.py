@@ -11,7 +11,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.history import check_reaches, pages_of
-from lancewal_core.region.index import RegionIndex, encode_history
+from lancewal_core.region.index import RegionState, encode_history
 from lancewal_core.region.transitions import Claimant, first_claim, flushed, merged, seal
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark
 from tests.twins.memory_store import MemoryStore
@@ -34,7 +34,7 @@ class ReadMemoryStore(MemoryStore):
         return super().get(key)
 
 
-def sure(index: RegionIndex | None) -> RegionIndex:
+def sure(index: RegionState | None) -> RegionState:
     assert index is not None
     return index
 

@@ -20,9 +20,9 @@ from lancewal_core.region.index import (
     TRANSITIONS,
     Before,
     GenerationRecord,
+    GenerationState,
     HistoryPage,
-    RegionIndex,
-    State,
+    RegionState,
     decode_history,
     decode_index,
     encode_history,
@@ -39,7 +39,7 @@ def snapshot_key(region: Region, number: int) -> str:
     return paths.flush_file(f"{region.partition}-{number}", paths.FlushFile.MANIFEST)
 
 
-def record(number: int, state: State, first: int, next_: int, region: Region = REGION) -> GenerationRecord:
+def record(number: int, state: GenerationState, first: int, next_: int, region: Region = REGION) -> GenerationRecord:
     """A sound generation with entries at ``first`` and in the middle."""
     reached = state.value
     entries = {first, (first + next_) // 2} if next_ > first else set()
@@ -61,29 +61,29 @@ def record(number: int, state: State, first: int, next_: int, region: Region = R
     )
 
 
-FULL = RegionIndex(
+FULL = RegionState(
     REGION,
     2,
     (
-        record(4, State.MERGED, 100, 130),
-        record(5, State.MERGED, 130, 130),
-        record(6, State.FLUSHED, 130, 500),
-        record(7, State.SEALED, 500, 501),
-        record(8, State.OPEN, 501, 501),
+        record(4, GenerationState.MERGED, 100, 130),
+        record(5, GenerationState.MERGED, 130, 130),
+        record(6, GenerationState.FLUSHED, 130, 500),
+        record(7, GenerationState.SEALED, 500, 501),
+        record(8, GenerationState.OPEN, 501, 501),
     ),
     Generation(4),
     Position(130),
     "w-8f",
     -3,
 )
-PAGE = HistoryPage(REGION, 2, (record(1, State.MERGED, 0, 60), record(2, State.MERGED, 60, 90)))
+PAGE = HistoryPage(REGION, 2, (record(1, GenerationState.MERGED, 0, 60), record(2, GenerationState.MERGED, 60, 90)))
 
 
 @st.composite
-def indexes(draw: st.DrawFn) -> RegionIndex:
-    states = sorted(draw(st.lists(st.sampled_from(list(State)), max_size=6)), key=lambda s: -s.value)
-    while states.count(State.OPEN) > 1:
-        states.remove(State.OPEN)
+def indexes(draw: st.DrawFn) -> RegionState:
+    states = sorted(draw(st.lists(st.sampled_from(list(GenerationState)), max_size=6)), key=lambda s: -s.value)
+    while states.count(GenerationState.OPEN) > 1:
+        states.remove(GenerationState.OPEN)
     region = Region(draw(st.sampled_from(["t", "a.b_c-d"])), TopicId("x-_9"), draw(st.integers(0, 2**31 - 1)))
     number = draw(st.integers(1, 2**40))
     position = draw(st.integers(0, 2**40))
@@ -92,16 +92,16 @@ def indexes(draw: st.DrawFn) -> RegionIndex:
         next_ = position + draw(st.integers(0, 1000))
         generations.append(record(number + i, state, position, next_, region))
         position = next_
-    merged = [r for r in generations if r.state is State.MERGED]
+    merged = [r for r in generations if r.state is GenerationState.MERGED]
     boundary = draw(st.sampled_from([None, *merged]))
     trimmed = (Generation(0), Position(0)) if boundary is None else (boundary.generation, boundary.next or Position(0))
     write_id = draw(st.text("ab.-_0", min_size=3, max_size=5))
     time = None if boundary is None else draw(st.sampled_from([None, NO_ROW_MS, -1, 0, 1_700_000_000_000]))
-    return RegionIndex(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id, time)
+    return RegionState(region, draw(st.integers(1, 99)), tuple(generations), *trimmed, write_id, time)
 
 
 @given(indexes())
-def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(index: RegionIndex) -> None:
+def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(index: RegionState) -> None:
     data = encode_index(index)
     assert decode_index(data, KEY, index.region) == index
     assert encode_index(index) == data
@@ -109,7 +109,7 @@ def test_an_index_comes_back_as_it_was_and_its_bytes_are_stable(index: RegionInd
 
 
 @st.composite
-def versions(draw: st.DrawFn) -> tuple[RegionIndex, RegionIndex]:
+def versions(draw: st.DrawFn) -> tuple[RegionState, RegionState]:
     """Two versions of an index: some generations gone on, the oldest gone, a further one; or another region's."""
     before = draw(indexes())
     if not before.generations or draw(st.integers(0, 9)) == 0:
@@ -117,18 +117,18 @@ def versions(draw: st.DrawFn) -> tuple[RegionIndex, RegionIndex]:
     kept = list(before.generations[draw(st.integers(0, len(before.generations) - 1)) :])
     for at in range(len(kept) - 1, -1, -1):
         if draw(st.booleans()):
-            limit = State.MERGED if at == 0 else kept[at - 1].state
-            later = [state for state in State if kept[at].state.value <= state.value <= limit.value]
+            limit = GenerationState.MERGED if at == 0 else kept[at - 1].state
+            later = [state for state in GenerationState if kept[at].state.value <= state.value <= limit.value]
             state, end = draw(st.sampled_from(later)), kept[at].next
             end = kept[at].first if end is None else end
             kept[at] = record(kept[at].generation, state, kept[at].first, end, before.region)
     if kept[-1].next is not None and draw(st.booleans()):
-        kept.append(record(kept[-1].generation + 1, State.OPEN, kept[-1].next, kept[-1].next, before.region))
+        kept.append(record(kept[-1].generation + 1, GenerationState.OPEN, kept[-1].next, kept[-1].next, before.region))
     return before, replace(before, generations=tuple(kept), write_id="next")
 
 
 @given(versions())
-def test_who_knows_the_version_before_reads_and_writes_the_same(pair: tuple[RegionIndex, RegionIndex]) -> None:
+def test_who_knows_the_version_before_reads_and_writes_the_same(pair: tuple[RegionState, RegionState]) -> None:
     old, new = pair
     before, data = Before(encode_index(old), old), encode_index(new)
     assert encode_index(new, before) == data
@@ -181,16 +181,16 @@ def field(number: int, payload: bytes) -> bytes:
 
 
 def test_each_state_leads_to_the_next_only() -> None:
-    order = [State.OPEN, State.SEALED, State.FLUSHED, State.MERGED]
+    order = [GenerationState.OPEN, GenerationState.SEALED, GenerationState.FLUSHED, GenerationState.MERGED]
     assert [state.value for state in order] == [0, 1, 2, 3]
     assert {(a, b) for a, targets in TRANSITIONS.items() for b in targets} == set(pairwise(order))
-    assert set(TRANSITIONS) == set(State)
+    assert set(TRANSITIONS) == set(GenerationState)
 
 
 # -- invariants ------------------------------------------------------------------------------------------------
 
 
-def changed(at: int, new: GenerationRecord) -> RegionIndex:
+def changed(at: int, new: GenerationRecord) -> RegionState:
     generations = list(FULL.generations)
     generations[at] = new
     return replace(FULL, generations=tuple(generations))
@@ -200,12 +200,14 @@ MERGED, _, FLUSHED, SEALED, OPEN = FULL.generations
 
 BROKEN = {
     "gap in numbers": changed(1, replace(FULL.generations[1], generation=Generation(9))),
-    "number zero": replace(FULL, generations=(record(0, State.OPEN, 0, 0),), trimmed_generation=Generation(0)),
+    "number zero": replace(
+        FULL, generations=(record(0, GenerationState.OPEN, 0, 0),), trimmed_generation=Generation(0)
+    ),
     "gap in positions": changed(4, replace(OPEN, first=Position(502))),
     "overlap": changed(4, replace(OPEN, first=Position(500))),
-    "open in the middle": changed(3, record(7, State.OPEN, 500, 501)),
-    "later is further": changed(1, record(5, State.SEALED, 130, 130)),
-    "later is merged": changed(3, record(7, State.MERGED, 500, 501)),
+    "open in the middle": changed(3, record(7, GenerationState.OPEN, 500, 501)),
+    "later is further": changed(1, record(5, GenerationState.SEALED, 130, 130)),
+    "later is merged": changed(3, record(7, GenerationState.MERGED, 500, 501)),
     "open with next": changed(4, replace(OPEN, next=Position(501))),
     "open with end sequence": changed(4, replace(OPEN, end_sequence=Sequence(90))),
     "open with a time of sealing": changed(4, replace(OPEN, sealed_at_ms=1)),
@@ -241,7 +243,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("index", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_index_is_not_written(index: RegionIndex) -> None:
+def test_a_broken_index_is_not_written(index: RegionState) -> None:
     with pytest.raises(ObjectCorrupt, match="region orders/"):
         encode_index(index)
 

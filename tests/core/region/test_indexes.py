@@ -17,11 +17,11 @@ from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, 
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import index as index_module
 from lancewal_core.region import indexes as indexes_module
-from lancewal_core.region.index import RegionIndex, encode_index
+from lancewal_core.region.index import RegionState, encode_index
 from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
 from lancewal_core.region.pages.packed_record import pack_record
-from lancewal_core.region.pages.page_chain import SLOW_S, Known, Moment
-from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
+from lancewal_core.region.pages.page_chain import SLOW_S, ClockMoment, KnownPage
+from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor, seal
 from lancewal_core.store.versioned import Version
 from tests.support.scripted import Act, ManualClock, ScriptedStore
@@ -40,14 +40,14 @@ def claimant(sequence: int) -> Claimant:
     return Claimant(OwnerId("o"), LogId("log-o"), Sequence(sequence))
 
 
-def claimed(region: Region, write_id: str = "w1") -> RegionIndex:
+def claimed(region: Region, write_id: str = "w1") -> RegionState:
     return first_claim(region, 1, Position(7), claimant(0), write_id)
 
 
 FIRST = claimed(REGION)
 
 
-def sealed(index: RegionIndex, number: int) -> RegionIndex:
+def sealed(index: RegionState, number: int) -> RegionState:
     """With its OPEN generation, which has this number, SEALED, and one more behind."""
     here, end = claimant(number), Position(7 + number)
     found = seal(index, Generation(number), here, end, f"s{number}", record_times=None, now_ms=1, hand_over=False)
@@ -59,14 +59,14 @@ def key(version: int) -> str:
     return paths.page_version(PAGE, version)
 
 
-def page_with(*indexes: RegionIndex, write_id: str = "p") -> bytes:
+def page_with(*indexes: RegionState, write_id: str = "p") -> bytes:
     page = StatePage(Page.of(indexes[0].region, PER_PAGE), PER_PAGE, write_id, {})
     return encode_page(
-        page.with_records({i.region.partition: Record(pack_record(encode_index(i)), 5) for i in indexes})
+        page.with_records({i.region.partition: PageRecord(pack_record(encode_index(i)), 5) for i in indexes})
     )
 
 
-def put_version(store: ScriptedStore, version: int) -> RegionIndex:
+def put_version(store: ScriptedStore, version: int) -> RegionState:
     """Version n of a page, of an index that is re-anchored all the time."""
     index = FIRST if version == 1 else reanchor(FIRST, Generation(1), claimant(version), f"w{version}")
     assert index is not None
@@ -74,7 +74,7 @@ def put_version(store: ScriptedStore, version: int) -> RegionIndex:
     return index
 
 
-def again(found: RegionIndex | None, write_id: str = "w2") -> RegionIndex | None:
+def again(found: RegionState | None, write_id: str = "w2") -> RegionState | None:
     return found and replace(found, write_id=write_id)
 
 
@@ -112,9 +112,9 @@ def test_swaps_build_one_version_after_the_other(
     store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
 ) -> None:
     assert indexes.swap({REGION: lambda found: FIRST})[REGION] == (True, FIRST)
-    seen: list[RegionIndex | None] = []
+    seen: list[RegionState | None] = []
 
-    def noted(found: RegionIndex | None) -> RegionIndex | None:
+    def noted(found: RegionState | None) -> RegionState | None:
         seen.append(found)
         return again(found)
 
@@ -188,7 +188,7 @@ def test_declining_an_outdated_index_does_not_count(store: ScriptedStore, indexe
     assert indexes.read([REGION]) == {REGION: FIRST}
     newest = put_version(store, 2)
 
-    def decide(found: RegionIndex | None) -> RegionIndex | None:
+    def decide(found: RegionState | None) -> RegionState | None:
         if found == FIRST and raises:
             raise ValueError("it is outdated")
         return again(found, "ours") if found == newest else None
@@ -267,7 +267,7 @@ def test_what_is_put_at_a_number_used_before_does_not_count(
     """Between the look and the put days go by, and what was known, and what followed, is deleted."""
     put_version(store, 1)
     put_version(store, 2)
-    seen: list[RegionIndex | None] = []
+    seen: list[RegionState | None] = []
 
     def sleep() -> None:
         for version in range(3, 9):
@@ -276,7 +276,7 @@ def test_what_is_put_at_a_number_used_before_does_not_count(
             store.bucket.delete(key(version))
         clock.seconds += 3 * 3600
 
-    def noted(found: RegionIndex | None) -> RegionIndex | None:
+    def noted(found: RegionState | None) -> RegionState | None:
         seen.append(found)
         return again(found, f"mine{len(seen)}")
 
@@ -297,14 +297,14 @@ def test_what_landed_but_cannot_be_proven_is_found_by_its_write_id(
     """Another has gone on from it, and what it followed is gone: it is not decided anew."""
     put_version(store, 1)
     second = put_version(store, 2)
-    decided: list[RegionIndex | None] = []
+    decided: list[RegionState | None] = []
 
     def sleep() -> None:
         RegionIndexes(store.plain, clock, PER_PAGE).swap({OTHER: lambda _: claimed(OTHER)})
         store.bucket.delete(key(2))
         clock.seconds += 3 * 3600
 
-    def noted(found: RegionIndex | None) -> RegionIndex | None:
+    def noted(found: RegionState | None) -> RegionState | None:
         decided.append(found)
         return again(found)
 
@@ -427,9 +427,9 @@ def test_who_slept_behind_a_listing_asks_for_another(
         clock.seconds += 2 * 3600
 
     store.before("get", key(shown + 1), sleep)
-    seen: list[RegionIndex | None] = []
+    seen: list[RegionState | None] = []
 
-    def noted(found: RegionIndex | None) -> RegionIndex | None:
+    def noted(found: RegionState | None) -> RegionState | None:
         seen.append(found)
         return again(found)
 
@@ -480,7 +480,7 @@ def test_many_are_swapped_at_a_call_each_with_its_own_answer(store: ScriptedStor
 
 
 def test_where_one_swap_raises_the_others_are_done(store: ScriptedStore, indexes: RegionIndexes) -> None:
-    def refuse(_: RegionIndex | None) -> RegionIndex | None:
+    def refuse(_: RegionState | None) -> RegionState | None:
         raise StoreInconsistent("no")
 
     with pytest.raises(StoreInconsistent, match="no"):
@@ -496,7 +496,7 @@ def damage(data: bytes, region: Region) -> bytes:
 
 def lose(data: bytes, region: Region) -> bytes:
     page = decode_page(data, "there")
-    return encode_page(page.with_records({region.partition: Record(b"", 1)}))
+    return encode_page(page.with_records({region.partition: PageRecord(b"", 1)}))
 
 
 @pytest.mark.parametrize("harm", [damage, lose])
@@ -521,7 +521,7 @@ def test_each_answers_by_itself(store: ScriptedStore, indexes: RegionIndexes) ->
     damaged, failing, declining, going_on = regions
     store.bucket.put(key(1), damage(page_with(*map(claimed, regions)), damaged), 0)
 
-    def refuse(_: RegionIndex | None) -> RegionIndex | None:
+    def refuse(_: RegionState | None) -> RegionState | None:
         raise StoreInconsistent("no")
 
     store.faults.puts.extend([PutFault.NEVER_ARRIVED] * 8)
@@ -588,7 +588,9 @@ def test_of_two_threads_the_newer_version_is_remembered(
     """One has compared its own with what is known, and the other one, which has a newer, comes in between."""
     put_version(store, 1)
     indexes.read([REGION])
-    newer = [Known(Version(version, page_with(FIRST, write_id=f"p{version}")), Moment(0.0, 0)) for version in (2, 3)]
+    newer = [
+        KnownPage(Version(version, page_with(FIRST, write_id=f"p{version}")), ClockMoment(0.0, 0)) for version in (2, 3)
+    ]
     done_or_waits = Event()
     asked: list[object] = []
 

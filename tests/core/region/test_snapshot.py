@@ -16,7 +16,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush, read_snapshot
-from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.index import GenerationRecord, GenerationState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import (
     Content,
@@ -41,7 +41,7 @@ REGION = Region("orders", TopicId("topic-id-1"), 2)
 SCHEMA = RowSchema(pa.schema([("v", pa.string()), ("k", pa.int64()), ("tags", pa.list_(pa.string()))]), ("k",), ("k",))
 RECORD = GenerationRecord(
     generation=Generation(4),
-    state=State.SEALED,
+    state=GenerationState.SEALED,
     owner=OwnerId("o"),
     log=LogId("log"),
     first=Position(10),
@@ -190,7 +190,7 @@ def test_rows_of_some_columns(world: World) -> None:
 
 
 def test_an_open_generation_has_no_snapshot(world: World) -> None:
-    record = replace(RECORD, state=State.OPEN, next=None, end_sequence=None)
+    record = replace(RECORD, state=GenerationState.OPEN, next=None, end_sequence=None)
     with pytest.raises(ValueError, match="still OPEN"):
         write_flush(world.opened, [Flushable(REGION, record, Content(folded(1)))], ATTEMPT)
 

@@ -18,8 +18,8 @@ from lancewal_core.region.index import (
     NO_ROW_MS,
     TRANSITIONS,
     GenerationRecord,
-    RegionIndex,
-    State,
+    GenerationState,
+    RegionState,
     decode_index,
     encode_index,
 )
@@ -60,13 +60,13 @@ def ended(next_: int, end: int, *, generation: int = 1, log: str = "log-a") -> E
     return Ended(Generation(generation), LogId(log), Position(next_), Sequence(end), TIMES if next_ > 10 else None, 40)
 
 
-def states(index: RegionIndex | None) -> str:
+def states(index: RegionState | None) -> str:
     assert index is not None
     index.check()
     return "".join(r.state.name[0] for r in index.generations)
 
 
-def sure(index: RegionIndex | None) -> RegionIndex:
+def sure(index: RegionState | None) -> RegionState:
     assert index is not None
     index.check()
     return index
@@ -75,7 +75,7 @@ def sure(index: RegionIndex | None) -> RegionIndex:
 OPEN = first_claim(REGION, 1, Position(10), owner("a", 3), "w")
 
 
-def sealed_times(count: int) -> RegionIndex:
+def sealed_times(count: int) -> RegionState:
     """Generations 1 to ``count`` SEALED, each of ten positions and two segments; the next is OPEN."""
     index = OPEN
     for n in range(1, count + 1):
@@ -88,7 +88,7 @@ def sealed_times(count: int) -> RegionIndex:
     return index
 
 
-def flushed_to(index: RegionIndex, last: int) -> RegionIndex:
+def flushed_to(index: RegionState, last: int) -> RegionState:
     for n in range(1, last + 1):
         index = flushed(index, Generation(n), snapshot(n), 60, "w") or index
     return index
@@ -100,7 +100,7 @@ def flushed_to(index: RegionIndex, last: int) -> RegionIndex:
 def test_the_first_claim_opens_generation_one() -> None:
     OPEN.check()
     (record,) = OPEN.generations
-    assert (record.generation, record.state, record.owner, record.log) == (1, State.OPEN, "a", "log-a")
+    assert (record.generation, record.state, record.owner, record.log) == (1, GenerationState.OPEN, "a", "log-a")
     assert (record.first, record.next, record.first_sequence, record.end_sequence) == (10, None, 3, None)
     assert (OPEN.trimmed_generation, OPEN.trimmed) == (0, 0)
 
@@ -108,9 +108,9 @@ def test_the_first_claim_opens_generation_one() -> None:
 def test_a_claim_seals_what_the_caller_has_ended() -> None:
     index = sure(claim(OPEN, ended(25, 6), 2, owner("b", 0), "w2"))
     old, new = index.generations
-    assert (old.state, old.next, old.end_sequence) == (State.SEALED, 25, 6)
+    assert (old.state, old.next, old.end_sequence) == (GenerationState.SEALED, 25, 6)
     assert (old.owner, old.log, old.first_sequence) == ("a", "log-a", 3)
-    assert (new.generation, new.state, new.first, new.owner, new.log) == (2, State.OPEN, 25, "b", "log-b")
+    assert (new.generation, new.state, new.first, new.owner, new.log) == (2, GenerationState.OPEN, 25, "b", "log-b")
     assert (index.contract_version, index.write_id) == (2, "w2")
 
 
@@ -147,7 +147,7 @@ def test_an_end_below_the_first_position_is_no_end_at_all() -> None:
 
 def test_retiring_seals_what_the_caller_has_ended_and_opens_nothing() -> None:
     (old,) = sure(retire(OPEN, ended(25, 6), "w2")).generations
-    assert (old.state, old.next, old.end_sequence) == (State.SEALED, 25, 6)
+    assert (old.state, old.next, old.end_sequence) == (GenerationState.SEALED, 25, 6)
     assert (old.owner, old.log, old.first_sequence) == ("a", "log-a", 3)
 
 
@@ -173,8 +173,8 @@ def test_an_index_without_a_generation_cannot_be_claimed() -> None:
 def test_seal_opens_the_next_generation_right_behind() -> None:
     index = sealed_times(1)
     old, new = index.generations
-    assert (old.state, old.next, old.end_sequence) == (State.SEALED, 20, 5)
-    assert (new.generation, new.state, new.first, new.first_sequence) == (2, State.OPEN, 20, 5)
+    assert (old.state, old.next, old.end_sequence) == (GenerationState.SEALED, 20, 5)
+    assert (new.generation, new.state, new.first, new.first_sequence) == (2, GenerationState.OPEN, 20, 5)
 
 
 def test_handing_over_opens_none() -> None:
@@ -186,7 +186,7 @@ def test_handing_over_opens_none() -> None:
     )
 
 
-NOT_OURS: dict[str, tuple[RegionIndex, int, Claimant]] = {
+NOT_OURS: dict[str, tuple[RegionState, int, Claimant]] = {
     "another owner": (OPEN, 1, Claimant(OwnerId("b"), LogId("log-a"), Sequence(5))),
     "another log": (OPEN, 1, Claimant(OwnerId("a"), LogId("log-b"), Sequence(5))),
     "an older generation": (sealed_times(1), 1, owner("a", 9)),
@@ -201,7 +201,7 @@ NOT_OURS: dict[str, tuple[RegionIndex, int, Claimant]] = {
 
 @pytest.mark.parametrize(("index", "generation", "claimant"), NOT_OURS.values(), ids=NOT_OURS.keys())
 def test_only_the_owner_of_the_open_generation_changes_it(
-    index: RegionIndex, generation: int, claimant: Claimant
+    index: RegionState, generation: int, claimant: Claimant
 ) -> None:
     number = Generation(generation)
     assert not is_ours(index, number, claimant.owner, claimant.log)
@@ -241,7 +241,7 @@ def test_only_the_snapshot_found_broken_is_replaced() -> None:
     assert refreshed(in_table, Generation(1), snapshot(1), "new", "w") is None
 
 
-def times_of(index: RegionIndex | None) -> list[tuple[int | None, int | None, int | None]]:
+def times_of(index: RegionState | None) -> list[tuple[int | None, int | None, int | None]]:
     return [(r.sealed_at_ms, r.flushed_at_ms, r.merged_at_ms) for r in sure(index).generations]
 
 
@@ -282,7 +282,7 @@ def test_merged_follows_the_watermark() -> None:
 # -- trim, paged -------------------------------------------------------------------------------------------------
 
 
-def merged_to(count: int, last: int) -> RegionIndex:
+def merged_to(count: int, last: int) -> RegionState:
     index = flushed_to(sealed_times(count), last)
     return sure(merged(index, Generation(last), TableVersion(4), 77, "w"))
 
@@ -361,7 +361,7 @@ class Owners:
     """Several processes that believe what they last saw, and a model of the region: the ranges that were sealed."""
 
     rng: random.Random
-    index: RegionIndex | None = None
+    index: RegionState | None = None
     sequences: dict[str, int] = field(default_factory=dict)
     written: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     """(owner, generation) -> entry positions, the last being the position reached."""
@@ -395,7 +395,7 @@ class Owners:
         self.check(before, after, change)
         self.index = after
 
-    def claim(self, name: str) -> RegionIndex | None:
+    def claim(self, name: str) -> RegionState | None:
         if self.index is None:
             return first_claim(REGION, 1, Position(5), self.claimant(name), "w")
         end = self.ended(self.index.generations[-1]) if self.rng.random() < 0.8 else None
@@ -408,7 +408,7 @@ class Owners:
         generation = Generation(newest.generation - self.rng.choice([0, 0, 0, 1]))
         return Ended(generation, newest.log, Position(entries[-1]), log_end, None, 40)
 
-    def retire(self, name: str) -> RegionIndex | None:
+    def retire(self, name: str) -> RegionState | None:
         if self.index is None or self.rng.random() < 0.7:
             return None
         return retire(self.index, self.ended(self.index.generations[-1]), "w")
@@ -420,7 +420,7 @@ class Owners:
             entries.append(entries[-1] + self.rng.randint(1, 9))
             self.sequences[name] += 1
 
-    def seal(self, name: str) -> RegionIndex | None:
+    def seal(self, name: str) -> RegionState | None:
         """By whoever holds the newest generation, or believes so."""
         if self.index is None:
             return None
@@ -430,41 +430,41 @@ class Owners:
             self.index, generation, self.claimant(name), Position(entries[-1]), "w",
             hand_over=self.rng.random() < 0.3, record_times=None, now_ms=50)  # fmt: skip
 
-    def reanchor(self, name: str) -> RegionIndex | None:
+    def reanchor(self, name: str) -> RegionState | None:
         if self.index is None or (name, self.index.generations[-1].generation) in self.written:
             return None
         return reanchor(self.index, self.index.generations[-1].generation, self.claimant(name), "w")
 
-    def flush(self, name: str) -> RegionIndex | None:
+    def flush(self, name: str) -> RegionState | None:
         if self.index is None:
             return None
         generation = self.rng.choice(self.index.generations).generation
         return flushed(self.index, generation, snapshot(generation, name), 60, "w")
 
-    def merge(self, name: str) -> RegionIndex | None:
+    def merge(self, name: str) -> RegionState | None:
         if self.index is None:
             return None
         watermark = self.rng.choice(self.index.generations).generation
         return merged(self.index, watermark, TableVersion(watermark), 1000 + watermark, "w")
 
-    def trim(self, name: str) -> RegionIndex | None:
+    def trim(self, name: str) -> RegionState | None:
         if self.index is None or not self.history or self.rng.random() < 0.7:
             return None
         return trim(self.index, self.rng.choice(list(self.history.values())), "w")
 
-    def page(self, name: str) -> RegionIndex | None:
+    def page(self, name: str) -> RegionState | None:
         if self.index is None or self.rng.random() < 0.7:
             return None
         return paged(self.index, self.index.generations[: self.rng.randint(1, len(self.index.generations))], "w")
 
-    def check(self, before: RegionIndex | None, after: RegionIndex, change: Callable[[str], object]) -> None:
+    def check(self, before: RegionState | None, after: RegionState, change: Callable[[str], object]) -> None:
         assert decode_index(encode_index(after), "there") == after  # checks it, too
         old = {r.generation: r for r in before.generations} if before is not None else {}
         for record in after.generations:
             known = old.get(record.generation) or self.history.get(record.generation)
             if known is not None and known.state is not record.state:
                 assert record.state in TRANSITIONS[known.state], change.__name__
-            if known is not None and known.state is not State.OPEN:
+            if known is not None and known.state is not GenerationState.OPEN:
                 assert replace(
                     known,
                     state=record.state,
@@ -473,7 +473,7 @@ class Owners:
                     merged_version=record.merged_version,
                     merged_at_ms=record.merged_at_ms,
                 ) == record  # fmt: skip
-            if record.state is not State.OPEN and known is not None and known.state is State.OPEN:
+            if record.state is not GenerationState.OPEN and known is not None and known.state is GenerationState.OPEN:
                 entries = self.written.get((record.owner, record.generation), [record.first])
                 assert record.next == entries[-1]
         self.history |= {r.generation: r for r in after.generations}
@@ -483,10 +483,10 @@ class Owners:
         if before is not None:
             assert after.trimmed_generation >= before.trimmed_generation
             gone = old.keys() - {r.generation for r in after.generations}
-            assert all(old[g].state is State.MERGED for g in gone)
+            assert all(old[g].state is GenerationState.MERGED for g in gone)
             if after.trimmed_generation > before.trimmed_generation:
                 boundary = self.history[after.trimmed_generation]
-                assert (boundary.state, boundary.next) == (State.MERGED, after.trimmed)
+                assert (boundary.state, boundary.next) == (GenerationState.MERGED, after.trimmed)
 
 
 @given(seed=st.integers(0, 2**32))

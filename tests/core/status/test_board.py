@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from lancewal_core.process.health import Health, HealthServer
 from lancewal_core.status.board import IDLE_S, LOOKED_AT_S, StatusBoard
-from lancewal_core.status.facts import PartitionFacts, TableFacts, Waiting
+from lancewal_core.status.facts import PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.status.report import Figures, partitions_of
 from tests.support.scripted import ManualClock
 from tests.support.shown_status import HOSTILE, NOW, shown_status
@@ -22,9 +22,14 @@ from tests.support.shown_status import HOSTILE, NOW, shown_status
     ("facts", "seconds"),
     [
         (PartitionFacts("t", 0, merged=5), 0.0),
-        (PartitionFacts("t", 0, merged=5, unmerged=Waiting(2, NOW - 9_000), sealed=Waiting(3, NOW - 4_000)), 9.0),
-        (PartitionFacts("t", 0, flushed=5, sealed=Waiting(3, NOW - 4_000)), 4.0),
-        (PartitionFacts("t", 0, merged=5, unmerged=Waiting(2)), None),  # since when is not known
+        (
+            PartitionFacts(
+                "t", 0, merged=5, unmerged=WaitingGeneration(2, NOW - 9_000), sealed=WaitingGeneration(3, NOW - 4_000)
+            ),
+            9.0,
+        ),
+        (PartitionFacts("t", 0, flushed=5, sealed=WaitingGeneration(3, NOW - 4_000)), 4.0),
+        (PartitionFacts("t", 0, merged=5, unmerged=WaitingGeneration(2)), None),  # since when is not known
         (PartitionFacts("t", 0, durable=5), None),  # of merges nothing is known
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lancewal_core.status import causes
-from lancewal_core.status.causes import CAUSES, Cause, State, Step
+from lancewal_core.status.causes import CAUSES, Cause, PathStep, Urgency
 from lancewal_core.status.diagnose import Diagnosis, diagnose, first, overall
 from lancewal_core.status.facts import (
     STANDS_S,
@@ -17,7 +17,7 @@ from lancewal_core.status.facts import (
     PartitionFacts,
     Rejections,
     TableFacts,
-    Waiting,
+    WaitingGeneration,
 )
 
 NOW = 1_800_000_000_000
@@ -48,7 +48,7 @@ NEVER = replace(DONE, claimed=False, begun=None, owner=None, durable=None, flush
 @dataclass(frozen=True)
 class Case:
     cause: Cause
-    state: State
+    state: Urgency
     table: TableFacts
     partition: PartitionFacts
     words: str
@@ -60,59 +60,61 @@ class Case:
 FAILED = Failure("misrouted", "offset 40 belongs to partition 1; `lancewal offset reject orders-3-40`")
 CASES: dict[str, Case] = {
     "nothing was produced": Case(
-        causes.NOTHING_PRODUCED, State.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)), "producer's topic"
+        causes.NOTHING_PRODUCED, Urgency.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)), "producer's topic"
     ),
     "nothing was produced, and an ingest waits for it": Case(
         causes.NOTHING_PRODUCED,
-        State.IDLE,
+        Urgency.IDLE,
         TABLE,
         replace(DONE, kafka=KafkaSpan(0, 0, 0, 0), durable=0, flushed=None, merged=None),
         "no record was ever produced",
     ),
     "retention has passed before the first claim": Case(
-        causes.RETENTION_PASSED, State.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(100, 100, 100, 100)), "retention.ms"
+        causes.RETENTION_PASSED, Urgency.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(100, 100, 100, 100)), "retention.ms"
+
     ),
     "the start lies behind all records": Case(
-        causes.STARTS_BEHIND, State.IDLE, TABLE, replace(NEVER, start=100), "starts at position 100"
+        causes.STARTS_BEHIND, Urgency.IDLE, TABLE, replace(NEVER, start=100), "starts at position 100"
     ),
     "the start lies behind all records, and an ingest waits there": Case(
         causes.STARTS_BEHIND,
-        State.IDLE,
+        Urgency.IDLE,
         TABLE,
         replace(DONE, begun=100, durable=100, flushed=None, merged=None),
         "(0 to 99) lie before it",
     ),
     "retention has passed what is durable": Case(
-        causes.RETENTION_LOST, State.PROBLEM, TABLE, replace(BEHIND, kafka=KafkaSpan(60, 100, 100, 100)), "offsets 40 to 59"
+        causes.RETENTION_LOST, Urgency.PROBLEM, TABLE, replace(BEHIND, kafka=KafkaSpan(60, 100, 100, 100)), "offsets 40 to 59"
+
     ),
     "retention has passed the start": Case(
         causes.RETENTION_LOST,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
         replace(NEVER, start=10, kafka=KafkaSpan(60, 100, 100, 100)),
         "the table starts at position 10, but Kafka begins at 60",
     ),
     "the topic has lost its tail": Case(
-        causes.TOPIC_TRUNCATED, State.PROBLEM, TABLE, replace(DONE, kafka=KafkaSpan(0, 90, 90, 90)), "ends at 90"
+        causes.TOPIC_TRUNCATED, Urgency.PROBLEM, TABLE, replace(DONE, kafka=KafkaSpan(0, 90, 90, 90)), "ends at 90"
     ),
     "no ingest": Case(
-        causes.NO_INGEST, State.PROBLEM, replace(TABLE, members=0), BEHIND, "`lancewal ingest run`"
+        causes.NO_INGEST, Urgency.PROBLEM, replace(TABLE, members=0), BEHIND, "`lancewal ingest run`"
     ),
-    "no ingest, of a new table": Case(causes.NO_INGEST, State.PROBLEM, replace(TABLE, members=0), NEVER, "no member"),
+    "no ingest, of a new table": Case(causes.NO_INGEST, Urgency.PROBLEM, replace(TABLE, members=0), NEVER, "no member"),
     "no ingest, and records that have just come": Case(
-        causes.NO_INGEST, State.WAITS, replace(TABLE, members=0), replace(NEVER, kafka=FRESH), "no member"
+        causes.NO_INGEST, Urgency.WAITS, replace(TABLE, members=0), replace(NEVER, kafka=FRESH), "no member"
     ),
     "ingest is paused": Case(
         causes.INGEST_PAUSED,
-        State.WAITS,
+        Urgency.WAITS,
         replace(TABLE, paused={"ingest": "until resumed"}),
         BEHIND,
         "`lancewal resume ingest`",
     ),
-    "no ingest has opened it": Case(causes.NOT_OPENED, State.PROBLEM, TABLE, NEVER, "has ever opened it"),
+    "no ingest has opened it": Case(causes.NOT_OPENED, Urgency.PROBLEM, TABLE, NEVER, "has ever opened it"),
     "its owner cannot open it": Case(
         causes.CANNOT_OPEN,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
         replace(NEVER, refused=Failure("object_corrupt", "the index is damaged")),
         "the index is damaged",
@@ -120,55 +122,56 @@ CASES: dict[str, Case] = {
     ),
     "a transaction is open": Case(
         causes.OPEN_TRANSACTION,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
         replace(BEHIND, kafka=KafkaSpan(0, 40, 100, 100)),
         "from position 40 on",
     ),
     "ingest's memory is full": Case(
-        causes.THROTTLED, State.WAITS, replace(TABLE, throttled=True), BEHIND, "ingest.memory_bytes_max"
+        causes.THROTTLED, Urgency.WAITS, replace(TABLE, throttled=True), BEHIND, "ingest.memory_bytes_max"
     ),
-    "it stands": Case(causes.STANDS, State.PROBLEM, TABLE, BEHIND, "position 40"),
+    "it stands": Case(causes.STANDS, Urgency.PROBLEM, TABLE, BEHIND, "position 40"),
     "it stands, and its owner does not": Case(
-        causes.STANDS, State.PROBLEM, TABLE, replace(BEHIND, owner_wrote_ms=YOUNG), "writes for other partitions"
+        causes.STANDS, Urgency.PROBLEM, TABLE, replace(BEHIND, owner_wrote_ms=YOUNG), "writes for other partitions"
     ),
     "keys are misrouted": Case(
-        causes.MISROUTED, State.PROBLEM, TABLE, replace(BEHIND, misrouted_to=1), "`lancewal offset reject orders-3-40`"
+        causes.MISROUTED, Urgency.PROBLEM, TABLE, replace(BEHIND, misrouted_to=1), "`lancewal offset reject orders-3-40`"
+
     ),
     "keys are misrouted, and a way out needs no restart": Case(
         causes.MISROUTED,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
         replace(BEHIND, misrouted_to=1),
         "`lancewal table alter --on misrouted=dead-letter`",
     ),
     "a record is misrouted, and its row tells why at once": Case(
         causes.MISROUTED,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
         replace(BEHIND, kafka=FRESH, changed_ms=YOUNG, misrouted_to=1, misrouted_why="It has no key"),
         "stops at position 40: the record there belongs to partition 1. It has no key. Correct the producer",
     ),
     "its owner has stopped it": Case(
-        causes.STOPPED, State.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
+        causes.STOPPED, Urgency.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
     ),
     "all records are rejected": Case(
         causes.ALL_REJECTED,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
         replace(DONE, rejections=Rejections(12, 0, "not_json", 77)),
         "12 records became a row; the commonest reason is not_json, as at orders-3-77. Older ones are not counted",
     ),
     "the only newest record is rejected": Case(
         causes.ALL_REJECTED,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
         replace(DONE, rejections=Rejections(1, 0, "not_json", 77)),
         "the newest record became no row, for the reason not_json: orders-3-77. Older ones are not counted",
     ),
     "the store takes nothing": Case(
         causes.NOT_STORED,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         replace(TABLE, not_stored=Failure("store_unavailable", "S3 says 503")),
         replace(BEHIND, consumed=60, decoded=60),
         "S3 says 503",
@@ -176,87 +179,91 @@ CASES: dict[str, Case] = {
     ),
     "seal limits are not reached": Case(
         causes.SEAL_LIMITS,
-        State.WAITS,
+        Urgency.WAITS,
         TABLE,
-        replace(DONE, merged=40, open=Waiting(2, YOUNG, 60, 4096, NOW + 500_000)),
+        replace(DONE, merged=40, open=WaitingGeneration(2, YOUNG, 60, 4096, NOW + 500_000)),
         "sealed by 2027-01-15T08:08:20Z",
     ),
     "a seal is overdue": Case(
         causes.SEAL_OVERDUE,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
-        replace(DONE, merged=40, open=Waiting(2, OLD, 60, 4096, OLD + 1000)),
+        replace(DONE, merged=40, open=WaitingGeneration(2, OLD, 60, 4096, OLD + 1000)),
         "was to be sealed by",
     ),
     "no ingest, and rows in its WAL": Case(
         causes.ABANDONED,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         replace(TABLE, members=0),
-        replace(DONE, merged=40, open=Waiting(2, OLD, 60, 4096, NOW + 1000)),
+        replace(DONE, merged=40, open=WaitingGeneration(2, OLD, 60, 4096, NOW + 1000)),
         "takes over",
     ),
     "a flush is under way": Case(
-        causes.FLUSH_UNDER_WAY, State.WAITS, TABLE, replace(DONE, merged=40, sealed=Waiting(2, YOUNG)), "sealed since"
+        causes.FLUSH_UNDER_WAY, Urgency.WAITS, TABLE,
+        replace(DONE, merged=40, sealed=WaitingGeneration(2, YOUNG)), "sealed since"
     ),
     "nobody flushes": Case(
-        causes.NOT_FLUSHED, State.PROBLEM, TABLE, replace(DONE, merged=40, sealed=Waiting(2, OLD)), "`lancewal flusher run`"
+        causes.NOT_FLUSHED, Urgency.PROBLEM, TABLE,
+        replace(DONE, merged=40, sealed=WaitingGeneration(2, OLD)), "`lancewal flusher run`"
     ),
     "the flusher is paused": Case(
         causes.FLUSHER_PAUSED,
-        State.WAITS,
+        Urgency.WAITS,
         replace(TABLE, paused={"flusher": "until resumed"}),
-        replace(DONE, merged=40, unmerged=Waiting(2, OLD)),
+        replace(DONE, merged=40, unmerged=WaitingGeneration(2, OLD)),
         "`lancewal resume flusher`",
     ),
     "rounds fail": Case(
         causes.ROUNDS_FAIL,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         replace(TABLE, rounds=Failure("table_restored", "somebody has restored version 3")),
-        replace(DONE, merged=40, unmerged=Waiting(2, YOUNG)),
+        replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG)),
         "restored version 3",
         "table_restored",
     ),
     "it is held back": Case(
         causes.HELD_BACK,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         TABLE,
-        replace(DONE, merged=40, unmerged=Waiting(2, YOUNG), held=Failure("object_missing", "x.lance is missing")),
+        replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG), held=Failure("object_missing", "x.lance is missing")),
         "x.lance is missing",
         "object_missing",
     ),
     "a merge is due": Case(
-        causes.MERGE_DUE, State.WAITS, TABLE, replace(DONE, merged=40, unmerged=Waiting(2, YOUNG)), "flushed since"
+        causes.MERGE_DUE, Urgency.WAITS, TABLE,
+        replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG)), "flushed since"
     ),
     "merges pass it by": Case(
         causes.PASSED_BY,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         replace(TABLE, merged_ms=YOUNG),
-        replace(DONE, merged=40, unmerged=Waiting(2, OLD)),
+        replace(DONE, merged=40, unmerged=WaitingGeneration(2, OLD)),
         "though a merge landed",
     ),
     "no flusher": Case(
-        causes.NO_FLUSHER, State.PROBLEM, TABLE, replace(DONE, merged=40, unmerged=Waiting(2, OLD)), "`lancewal flusher run`"
+        causes.NO_FLUSHER, Urgency.PROBLEM, TABLE,
+        replace(DONE, merged=40, unmerged=WaitingGeneration(2, OLD)), "`lancewal flusher run`"
     ),
     "a reader looks at an older version": Case(
         causes.READER_BEHIND,
-        State.PROBLEM,
+        Urgency.PROBLEM,
         replace(TABLE, read_version=4),
         replace(DONE, read=40),
         "version 4 open, which holds the partition up to position 40; the table's newest, 9, up to 100",
     ),
     "no row is left": Case(
-        causes.NO_ROWS_LEFT, State.IDLE, replace(TABLE, table_rows=0), DONE, "deletes, or the rows expired"
+        causes.NO_ROWS_LEFT, Urgency.IDLE, replace(TABLE, table_rows=0), DONE, "deletes, or the rows expired"
     ),
     "no row is there, and keys wait for a decision": Case(
         causes.NO_ROWS_LEFT,
-        State.IDLE,
+        Urgency.IDLE,
         replace(TABLE, table_rows=0, keys_in_conflict=2),
         DONE,
         "2 keys came through two partitions, and their records wait for a decision. `lancewal conflict list`",
     ),
-    "it moves": Case(causes.MOVING, State.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "nothing stands"),
-    "it has caught up": Case(causes.CAUGHT_UP, State.IDLE, TABLE, DONE, "come to its end"),
-    "nothing is known": Case(causes.UNKNOWN, State.IDLE, TableFacts(NOW, "orders"), PartitionFacts("orders", 3), "known"),
+    "it moves": Case(causes.MOVING, Urgency.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "nothing stands"),
+    "it has caught up": Case(causes.CAUGHT_UP, Urgency.IDLE, TABLE, DONE, "come to its end"),
+    "nothing is known": Case(causes.UNKNOWN, Urgency.IDLE, TableFacts(NOW, "orders"), PartitionFacts("orders", 3), "known"),
 }  # fmt: skip
 
 
@@ -271,10 +278,10 @@ def test_a_cause_is_named(name: str) -> None:
 def test_the_topic_s_causes_are_those_of_the_whole_table() -> None:
     gone = Failure("topic_missing", "topic orders does not exist")
     found = overall(replace(TABLE, kafka=gone), [diagnose(TABLE, DONE)])
-    assert (found.step, found.kind, found.state) == (Step.KAFKA, "topic_missing", State.PROBLEM)
+    assert (found.step, found.kind, found.state) == (PathStep.KAFKA, "topic_missing", Urgency.PROBLEM)
     empty = diagnose(TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)))
     found = overall(TABLE, [empty, empty])
-    assert (found.kind, found.state) == ("nothing_produced", State.IDLE)
+    assert (found.kind, found.state) == ("nothing_produced", Urgency.IDLE)
     assert "a table reads no other" in found.do
     assert overall(TABLE, [empty, diagnose(TABLE, DONE)]).kind != "nothing_produced"
     assert overall(TABLE, []).kind == "unknown"
@@ -295,7 +302,9 @@ def test_every_declared_cause_is_made_here() -> None:
 
 def test_a_problem_comes_before_what_waits_and_the_first_step_before_a_later_one() -> None:
     """An OPEN generation that waits for its seal hides no flusher that does not run."""
-    waits = replace(DONE, merged=40, open=Waiting(3, YOUNG, 1, 1, NOW + 1000), unmerged=Waiting(2, OLD))
+    waits = replace(
+        DONE, merged=40, open=WaitingGeneration(3, YOUNG, 1, 1, NOW + 1000), unmerged=WaitingGeneration(2, OLD)
+    )
     assert diagnose(TABLE, waits).kind == "no_flusher"
     assert diagnose(replace(TABLE, members=0), replace(waits, durable=60)).kind == "no_ingest"
 
@@ -307,19 +316,19 @@ def test_what_is_not_known_is_not_claimed() -> None:
             if field.default is None and field.name not in ("claimed", "merged", "read"):
                 unknown: dict[str, Any] = {field.name: None}
                 found = diagnose(table, replace(partition, **unknown))
-                assert found.state is not State.PROBLEM, field.name
+                assert found.state is not Urgency.PROBLEM, field.name
         found = diagnose(replace(table, members=None, table_rows=None, merged_ms=None), partition)
-        assert found.state is not State.PROBLEM
+        assert found.state is not Urgency.PROBLEM
 
 
 def test_without_a_broker_what_is_stored_is_judged() -> None:
     blind = replace(TABLE, members=None)
     assert diagnose(blind, replace(DONE, kafka=None)).kind == "caught_up"
-    stuck = replace(DONE, kafka=None, merged=40, unmerged=Waiting(2, OLD))
+    stuck = replace(DONE, kafka=None, merged=40, unmerged=WaitingGeneration(2, OLD))
     assert diagnose(blind, stuck).kind == "no_flusher"
 
 
 def test_nothing_stands_first_where_nothing_stands() -> None:
     assert first([]) is None
-    two = [Diagnosis(step, "k", State.PROBLEM, "m", "") for step in (Step.MERGED, Step.KAFKA)]
+    two = [Diagnosis(step, "k", Urgency.PROBLEM, "m", "") for step in (PathStep.MERGED, PathStep.KAFKA)]
     assert first(two) == two[1]

@@ -24,7 +24,7 @@ from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region import indexes as regions
 from lancewal_core.region import snapshot
-from lancewal_core.region.index import RegionIndex, encode_index
+from lancewal_core.region.index import RegionState, encode_index
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.pages import state_page
 from lancewal_core.region.transitions import Claimant, claim, first_claim, flushed, merged, paged, seal
@@ -232,7 +232,7 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
     small = replace(BY_NAME["state page"], bytes_max=4000, unpacked_bytes_max=4000)
     monkeypatch.setattr(object_limits, "kind_of", lambda key: small)
 
-    def change(decide: Callable[[RegionIndex], RegionIndex | None]) -> RegionIndex:
+    def change(decide: Callable[[RegionState], RegionState | None]) -> RegionState:
         ours, index = indexes.swap({region: lambda found: found and decide(found)})[region]
         assert ours
         assert index is not None

@@ -28,7 +28,7 @@ from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_flusher.commands import gc as gc_commands
 from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
 from lancewal_flusher.garbage.find import HISTORY_PAGE_AT
-from lancewal_flusher.garbage.kinds import Group
+from lancewal_flusher.garbage.kinds import CountedObjects
 from tests.flusher.garbage.test_collect import GRACE_S, WEEK_S, WINDOW_S, World, merged_once
 from tests.flusher.service.test_service import tree
 from tests.support.flusher_tables import FlusherTable, upserts
@@ -309,7 +309,7 @@ def test_loose_data_files_are_counted_and_stay(make: Any, gc: Any) -> None:
 # -- lives of a region on the twins ------------------------------------------------------------------------------
 
 
-def plain(groups: Sequence[Group]) -> Counter[str]:
+def plain(groups: Sequence[CountedObjects]) -> Counter[str]:
     return Counter({group.kind: group.objects for group in groups})
 
 

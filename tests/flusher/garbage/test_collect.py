@@ -34,7 +34,7 @@ from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, 
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import KnownPages, generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State, decode_history, encode_history
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState, decode_history, encode_history
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
@@ -64,7 +64,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_ingest.regions.open import Opened, open_region
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
-from lancewal_reader.unmerged.flushed import SnapshotCache
+from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.load import DeltaContext, folding_of, load
 from lancewal_reader.unmerged.loaded import LoadedCache
 from tests.support.flushes import flush_from_log
@@ -161,7 +161,7 @@ class World:
     def page(self, partition: int = 0) -> Page:
         return Page.of(self.region(partition), self.contract.regions_per_page)
 
-    def index(self, partition: int = 0) -> RegionIndex:
+    def index(self, partition: int = 0) -> RegionState:
         found = self.indexes.read([self.region(partition)]).get(self.region(partition))
         assert found is not None
         return found
@@ -169,7 +169,7 @@ class World:
     def newest(self, partition: int = 0) -> GenerationRecord:
         return self.index(partition).generations[-1]
 
-    def change(self, partition: int, decide: Callable[[RegionIndex], RegionIndex | None]) -> None:
+    def change(self, partition: int, decide: Callable[[RegionState], RegionState | None]) -> None:
         ours, _ = self.indexes.swap({self.region(partition): lambda found: found and decide(found)})[
             self.region(partition)
         ]
@@ -186,7 +186,7 @@ class World:
             assert ours
             return
         newest, end = index.generations[-1], None
-        if newest.state is State.OPEN:
+        if newest.state is GenerationState.OPEN:
             walked = end_log(
                 self.plain, self.tasks, self.clock, newest.log, {region: newest.first_sequence}, writer.owner
             )
@@ -244,7 +244,7 @@ class World:
         region = self.region(partition)
         fragments: list[str] = []
         for record in self.index(partition).generations:
-            if record.state is State.FLUSHED and record.snapshot is not None and record.next is not None:
+            if record.state is GenerationState.FLUSHED and record.snapshot is not None and record.next is not None:
                 fragments += read_flush(self.plain, record.snapshot).fragments
                 self.marks[region] = Watermark(record.generation, record.next)
         newest = self.table.newest()
@@ -295,7 +295,7 @@ class World:
         return plan_strong(PlanContext(*self.opened(self.plain).parts, None))
 
     def load(self, plan: ReadPlan) -> list[dict[str, Any]]:
-        caches = (SegmentCache(1 << 20), SnapshotCache(1 << 20), LoadedCache())
+        caches = (SegmentCache(1 << 20), FlushCache(1 << 20), LoadedCache())
         context = DeltaContext(*self.opened(self.plain).parts, *caches, folding_of(self.contract))
         rows: list[dict[str, Any]] = load(context, plan.deltas, self.contract.rows).folded.rows.to_pylist()
         return rows
@@ -413,7 +413,11 @@ def test_generations_that_are_not_merged_keep_everything_from_their_first_segmen
     world.flush()
     world.clock.seconds += 30 * DAY_S
     world.collect_fully()
-    assert [r.state for r in world.index().generations] == [State.FLUSHED, State.SEALED, State.OPEN]
+    assert [r.state for r in world.index().generations] == [
+        GenerationState.FLUSHED,
+        GenerationState.SEALED,
+        GenerationState.OPEN,
+    ]
     assert (world.segments("a"), world.snapshots()) == ([2, 3, 4], [2])
 
 
@@ -441,7 +445,7 @@ def test_the_newest_generation_stays_named_though_merged(world: World) -> None:
     world.merge()
     world.clock.seconds += 30 * DAY_S
     world.collect_fully()
-    assert [(r.generation, r.state) for r in world.index().generations] == [(2, State.MERGED)]
+    assert [(r.generation, r.state) for r in world.index().generations] == [(2, GenerationState.MERGED)]
     assert (world.segments("a"), world.snapshots()) == ([1], [2])
     world.open(world.writer("b"))
     world.collect_fully()

@@ -15,7 +15,7 @@ from lancewal_core.names.paths import wal_prefix
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import generation_entries
 from lancewal_core.region.flush import rebuild_snapshot
-from lancewal_core.region.pages.state_page import Record, decode_page, encode_page
+from lancewal_core.region.pages.state_page import PageRecord, decode_page, encode_page
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
@@ -443,7 +443,7 @@ def test_a_region_whose_state_is_damaged_holds_up_no_other(tmp_path: Path, harm:
         case "its record":
             flip_record(path, damaged)
         case "its record, lost":
-            path.write_bytes(encode_page(page.with_records({damaged: Record(b"", 1)})))
+            path.write_bytes(encode_page(page.with_records({damaged: PageRecord(b"", 1)})))
         case _:
             path.write_bytes(whole[:8])
     left = {damaged, neighbour} if harm == "the whole page" else {damaged}

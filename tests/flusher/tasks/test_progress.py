@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from lancewal_flusher.event_table import FlusherEvents
-from lancewal_flusher.tasks.progress import PROGRESS_S, Progress, Work
+from lancewal_flusher.tasks.progress import PROGRESS_S, TaskProgress, Work
 from lancewal_flusher.tasks.runner import ThreadRunner
 from tests.support.scripted import InlineTasks, ManualClock
 
@@ -20,7 +20,7 @@ def clock() -> ManualClock:
 
 
 def test_a_line_now_and_then(clock: ManualClock) -> None:
-    progress = Progress(clock, FlusherEvents(), Work.COMPACTION, "spark", 40)
+    progress = TaskProgress(clock, FlusherEvents(), Work.COMPACTION, "spark", 40)
     with capture_logs() as lines:
         for _ in range(4):
             progress.one_done()

@@ -16,15 +16,15 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.rows.key_set import KeySet
 from lancewal_flusher.open import waiting_tasks
 from lancewal_flusher.tasks import runner
-from lancewal_flusher.tasks.merge_task import Candidates, FragmentTask, Scan
+from lancewal_flusher.tasks.merge_task import Candidates, FragmentTask, KeyScan
 from lancewal_flusher.tasks.runner import ThreadRunner
 
 KNOWN = Candidates(RowsOfKeys(np.zeros(1, np.int64), np.zeros(1, np.int64)), 1, doubtful=False)
-SOUGHT = Scan(KeySet(pa.table({"id": [1]})))
+SOUGHT = KeyScan(KeySet(pa.table({"id": [1]})))
 DEADLINE_S = 60.0
 
 
-def task(fragment_id: int, source: Scan | Candidates, in_place: Any = None) -> FragmentTask:
+def task(fragment_id: int, source: KeyScan | Candidates, in_place: Any = None) -> FragmentTask:
     return FragmentTask(1, fragment_id, 1, source, 0, ("id",), in_place)  # type: ignore[arg-type]
 
 

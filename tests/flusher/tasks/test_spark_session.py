@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import InvalidSettings
-from lancewal_flusher.commands.flusher import Turn, spark_script
+from lancewal_flusher.commands.flusher import SubmitTurn, spark_script
 from lancewal_flusher.tasks.spark_runner import _reason
 from lancewal_flusher.tasks.spark_session import the_session
 
@@ -118,8 +118,8 @@ except Ended:
     assert ended.stdout.strip() == "before Lance", ended.stderr
 
 
-@pytest.mark.parametrize("turn", [None, *Turn])
-def test_the_scripts_for_spark_submit(turn: Turn | None, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("turn", [None, *SubmitTurn])
+def test_the_scripts_for_spark_submit(turn: SubmitTurn | None, capsys: pytest.CaptureFixture[str]) -> None:
     """Each runs the command of its name, which exists."""
     spark_script(turn)
     script = capsys.readouterr().out.strip()

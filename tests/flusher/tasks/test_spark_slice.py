@@ -10,16 +10,16 @@ from lancewal_core.keys.index import RowsOfKeys
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import RewriteBounds
-from lancewal_flusher.tasks.merge_task import Candidates, FragmentTask, Scan
+from lancewal_flusher.tasks.merge_task import Candidates, FragmentTask, KeyScan
 from lancewal_flusher.tasks.rewrite_task import RewriteTask
 from lancewal_flusher.tasks.spark_runner import SLICE_ROWS, SLICES_MAX, slices_of
 from lancewal_flusher.tasks.spark_slice import Task
 
-SCAN = Scan(KeySet(pa.table({"id": [1, 2]})))
+SCAN = KeyScan(KeySet(pa.table({"id": [1, 2]})))
 KNOWN = Candidates(RowsOfKeys(np.arange(2), np.arange(2)), live_rows=10, doubtful=False)
 
 
-def merge_task(rows: int, source: Scan | Candidates, partial_keys: int = 0) -> FragmentTask:
+def merge_task(rows: int, source: KeyScan | Candidates, partial_keys: int = 0) -> FragmentTask:
     return FragmentTask(TableVersion(1), 0, rows, source, partial_keys, ("id",))
 
 

@@ -37,7 +37,7 @@ from lancewal_flusher.service import service
 from lancewal_flusher.service.backlog import BacklogReader
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.turns import Turn
-from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, Oldest, expire_next
+from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, OldestTimes, expire_next
 from lancewal_tables.commands.table import app as table_app
 from lancewal_tables.define.alter import alter_terms
 from tests.flusher.service.test_service import samples, serving, settings_of, wait_for
@@ -88,10 +88,10 @@ def expire(
     table: FlusherTable,
     clock: ManualClock,
     raced: ScriptedTable | None = None,
-    oldest: Oldest | None = None,
+    oldest: OldestTimes | None = None,
     rows_max: int = 1_000,
 ) -> ExpiryResult:
-    return expire_next(context_of(table, clock, raced), TTL, oldest or Oldest(), rows_max)
+    return expire_next(context_of(table, clock, raced), TTL, oldest or OldestTimes(), rows_max)
 
 
 def drop_expired(table: FlusherTable, clock: ManualClock) -> int:
@@ -142,7 +142,7 @@ def test_rounds_are_bounded_and_whole_fragments_go(table: FlusherTable, clock: M
     for first in (0, 10, 20):
         table.generation(0, [row(id, 30 if first < 20 else 1) for id in range(first, first + 10)])
         table.round()
-    oldest = Oldest()
+    oldest = OldestTimes()
     done = [expire(table, clock, oldest=oldest, rows_max=8) for _ in range(4)]
     assert [(d.rows, d.more) for d in done if isinstance(d, Expired)] == [(8, True), (8, True), (4, False)]
     assert isinstance(done[-1], NothingExpired)
@@ -164,7 +164,7 @@ def test_a_fragment_is_read_again_only_when_it_may_have_expired(
         return scan(*args, **named)
 
     monkeypatch.setattr(LancePinnedTable, "scan", counted)
-    oldest = Oldest()
+    oldest = OldestTimes()
     assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
     clock.sleep(4 * 3600)
     assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
@@ -176,7 +176,7 @@ def test_a_fragment_is_read_again_only_when_it_may_have_expired(
     table.check()
 
 
-def expired_and_restored(table: FlusherTable, clock: ManualClock, oldest: Oldest) -> None:
+def expired_and_restored(table: FlusherTable, clock: ManualClock, oldest: OldestTimes) -> None:
     """Four rows expire and are back, by a restore of which a person says that nothing is to be merged again."""
     table.generation(0, [row(id, 48 if id < 4 else 1) for id in range(20)])
     table.round()
@@ -196,7 +196,7 @@ def test_rows_that_a_restore_brings_back_expire_again(
     table: FlusherTable, clock: ManualClock, hidden_since: int
 ) -> None:
     """However many others have been hidden since."""
-    oldest = Oldest()
+    oldest = OldestTimes()
     expired_and_restored(table, clock, oldest)
     if hidden_since:
         table.generation(0, [row(id, 1, a=5) for id in range(4, 4 + hidden_since)])
@@ -215,7 +215,7 @@ def test_rows_that_merges_hide_cause_no_further_reading(
     """But where the version of the round before is gone, so that nothing says what was hidden then."""
     table.generation(0, [row(id, 48 if id < 4 else 1) for id in range(20)])
     table.round()
-    oldest = Oldest()
+    oldest = OldestTimes()
     read: list[list[int]] = []
     scan = LancePinnedTable.scan
 
@@ -347,7 +347,7 @@ def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     table = made(tmp_path)
     clock = ManualClock(epoch_ms=int(NOW.timestamp() * 1000))
-    oldest = Oldest()
+    oldest = OldestTimes()
 
     def stream() -> None:
         back = -clock.monotonic() / 3600

@@ -10,7 +10,7 @@ from lancewal_core.errors import LancewalError, StoreUnavailable
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.names.ids import Sequence as Number
-from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.index import GenerationRecord, GenerationState
 from lancewal_core.region.indexes import Decide, RegionIndexes, Swap
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Segment, decode_segment
@@ -35,7 +35,7 @@ def sealing(place: Place) -> IngestWorker:
     place.store.silent = PAGES
     worker.step()
     assert worker.durable == {0: 3}
-    assert [(r.state, r.generation) for r in generations(place)] == [(State.OPEN, 1)]
+    assert [(r.state, r.generation) for r in generations(place)] == [(GenerationState.OPEN, 1)]
     return worker
 
 
@@ -57,13 +57,13 @@ def test_appends_go_on_and_what_was_put_aside_is_what_is_sealed() -> None:
     worker = sealing(place)
     go_on(place, worker, 3, 2)
     assert worker.durable == {0: 5}
-    assert [r.state for r in generations(place)] == [State.OPEN]
+    assert [r.state for r in generations(place)] == [GenerationState.OPEN]
     place.store.silent = None
     place.clock.sleep(1)
     worker.step()
     first, second = generations(place)
     assert (first.first, first.next, first.end_sequence, first.sealed_at_ms) == (0, 3, 1, at_ms)
-    assert (second.first, second.first_sequence, second.state) == (3, 1, State.OPEN)
+    assert (second.first, second.first_sequence, second.state) == (3, 1, GenerationState.OPEN)
     assert worker.memtables[0].generation == 2
     assert (worker.memtables[0].first, worker.memtables[0].entries) == (3, 2)
     (log,) = {paths.parse_wal_segment(info.key)[0] for info in place.bucket.listing(paths.wal_prefix())}  # type: ignore[index]
@@ -89,11 +89,11 @@ def test_a_seal_that_landed_though_nobody_said_so_is_found(monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr(RegionIndexes, "swap_each", landed)
         go_on(place, worker, 3, 1)
-    assert [r.state for r in generations(place)] == [State.SEALED, State.OPEN]
+    assert [r.state for r in generations(place)] == [GenerationState.SEALED, GenerationState.OPEN]
     assert worker._sealing.busy
     go_on(place, worker, 4, 1)
     assert (worker.durable, worker._sealing.busy) == ({0: 5}, False)
-    assert [r.state for r in generations(place)] == [State.FLUSHED, State.OPEN]
+    assert [r.state for r in generations(place)] == [GenerationState.FLUSHED, GenerationState.OPEN]
 
 
 def test_what_the_index_has_as_one_generation_does_not_outgrow_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_nothing_is_handed_over_before_the_seal_has_a_verdict() -> None:
     go_on(place, worker, 3, 1)
     worker.revoked([0])
     assert worker.durable == {}
-    assert [r.state for r in generations(place)] == [State.OPEN]
+    assert [r.state for r in generations(place)] == [GenerationState.OPEN]
     place.store.silent = None
     heir = place.worker()
     heir.assigned([0])

@@ -22,7 +22,7 @@ from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.region import flush, generation_entries
 from lancewal_core.region.flushes.manifest import Flush
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.region.indexes import page_family
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
@@ -81,7 +81,7 @@ def pages(place: Place) -> int:
     return len(place.bucket.listing(paths.pages_prefix()))
 
 
-def states(place: Place) -> dict[int, list[State]]:
+def states(place: Place) -> dict[int, list[GenerationState]]:
     indexes = place.context.indexes.read(place.contract.regions)
     return {region.partition: [r.state for r in index.generations] for region, index in indexes.items()}
 
@@ -104,13 +104,13 @@ def test_what_is_due_in_a_turn_is_a_swap_a_page() -> None:
     before = pages(place)
     worker._sealing._policy = AT_ONCE
     worker._sealing.advance(worker._writer)
-    sealed = [State.SEALED, State.OPEN]
-    assert states(place) == {0: sealed, 1: sealed, 2: [State.OPEN], 3: sealed}
+    sealed = [GenerationState.SEALED, GenerationState.OPEN]
+    assert states(place) == {0: sealed, 1: sealed, 2: [GenerationState.OPEN], 3: sealed}
     assert worker.memtables[2].first_sequence == 1
     assert pages(place) - before == 2
     worker._flushes.advance()
-    flushed = [State.FLUSHED, State.OPEN]
-    assert states(place) == {0: flushed, 1: flushed, 2: [State.OPEN], 3: flushed}
+    flushed = [GenerationState.FLUSHED, GenerationState.OPEN]
+    assert states(place) == {0: flushed, 1: flushed, 2: [GenerationState.OPEN], 3: flushed}
     assert pages(place) - before == 4
 
 
@@ -180,7 +180,7 @@ def test_what_a_former_owner_has_left_is_read_from_its_log_together(monkeypatch:
     monkeypatch.setattr(generation_entries, "walk", read)
     for _ in range(3):
         worker.step()
-    assert states(place) == {p: [State.FLUSHED, State.OPEN] for p in range(4)}
+    assert states(place) == {p: [GenerationState.FLUSHED, GenerationState.OPEN] for p in range(4)}
     assert len(walked) == 1
     assert told.replays == [0.5] * 4
 
@@ -221,9 +221,9 @@ def test_a_store_that_fails_for_a_page_is_told_once_and_the_other_page_is_sealed
     place.store.silent = paths.page_prefix(Page.of(place.region(0), 2))
     worker._sealing._policy = AT_ONCE
     worker._sealing.advance(worker._writer)
-    sealed = [State.SEALED, State.OPEN]
+    sealed = [GenerationState.SEALED, GenerationState.OPEN]
     place.store.silent = None
-    assert states(place) == {0: [State.OPEN], 1: [State.OPEN], 2: sealed, 3: sealed}
+    assert states(place) == {0: [GenerationState.OPEN], 1: [GenerationState.OPEN], 2: sealed, 3: sealed}
     assert [act for act, _ in told.failures] == ["seal"]
     place.clock.sleep(1.0)
     worker._sealing.advance(worker._writer)
@@ -237,10 +237,10 @@ def test_what_is_handed_over_goes_side_by_side() -> None:
     before = pages(place)
     worker.revoked([0, 1, 2, 3])
     assert pages(place) - before == 2
-    assert states(place) == {p: [State.SEALED] for p in range(4)}
+    assert states(place) == {p: [GenerationState.SEALED] for p in range(4)}
     assert worker.durable == {}
     worker._flushes.advance()
-    assert states(place) == {p: [State.FLUSHED] for p in range(4)}
+    assert states(place) == {p: [GenerationState.FLUSHED] for p in range(4)}
     assert pages(place) - before == 4
     assert told.failures == []
 
@@ -251,7 +251,12 @@ def test_a_page_that_fails_leaves_its_regions_to_their_next_owner() -> None:
     place.store.silent = paths.page_prefix(Page.of(place.region(0), 2))
     assert not worker.drain(60.0)
     place.store.silent = None
-    assert states(place) == {0: [State.OPEN], 1: [State.OPEN], 2: [State.FLUSHED], 3: [State.FLUSHED]}
+    assert states(place) == {
+        0: [GenerationState.OPEN],
+        1: [GenerationState.OPEN],
+        2: [GenerationState.FLUSHED],
+        3: [GenerationState.FLUSHED],
+    }
     assert [act for act, _ in told.failures] == ["hand-over"]
 
 
@@ -314,14 +319,14 @@ def test_who_stops_hands_over_what_answers_while_a_page_is_silent(
         await_(lambda: worker._sealing.unsettled == {0, 1}, worker._sealing.settle)
     with ThreadPoolExecutor(1) as loop:
         drained = loop.submit(worker.drain, 60.0)
-        await_(lambda: {2, 3} <= {p for p, found in states(place).items() if State.OPEN not in found})
-        await_(lambda: all(found[0] is State.FLUSHED for p, found in states(place).items() if p in (2, 3)))
+        await_(lambda: {2, 3} <= {p for p, found in states(place).items() if GenerationState.OPEN not in found})
+        await_(lambda: all(found[0] is GenerationState.FLUSHED for p, found in states(place).items() if p in (2, 3)))
         assert not drained.done()
-        assert states(place)[0] == states(place)[1] == [State.OPEN]
+        assert states(place)[0] == states(place)[1] == [GenerationState.OPEN]
         store.go.set()
         assert drained.result(60)
-    assert {found[0] for found in states(place).values()} == {State.FLUSHED}
-    assert State.OPEN not in {found[-1] for found in states(place).values()}
+    assert {found[0] for found in states(place).values()} == {GenerationState.FLUSHED}
+    assert GenerationState.OPEN not in {found[-1] for found in states(place).values()}
 
 
 def test_a_flush_that_waits_for_a_silent_page_holds_up_none_of_another(beside: tuple[Place, HeldStore]) -> None:
@@ -333,16 +338,21 @@ def test_a_flush_that_waits_for_a_silent_page_holds_up_none_of_another(beside: t
     await_(lambda: not worker._sealing.busy, worker._sealing.settle)
     store.held = paths.page_prefix(Page.of(place.region(0), 2))
     await_(lambda: len(worker._flushes) == 2, worker._flushes.advance)
-    assert [states(place)[p][0] for p in range(4)] == [State.SEALED, State.SEALED, State.FLUSHED, State.FLUSHED]
+    assert [states(place)[p][0] for p in range(4)] == [
+        GenerationState.SEALED,
+        GenerationState.SEALED,
+        GenerationState.FLUSHED,
+        GenerationState.FLUSHED,
+    ]
     place.source.coming = [place.records(1, 1, partition) for partition in range(4)]
     await_(lambda: worker.durable == dict.fromkeys(range(4), 2), lambda: worker.step(0.01))
     worker._sealing._policy = AT_ONCE
     worker._sealing.advance(worker._writer)
-    await_(lambda: [states(place)[p][1] for p in (2, 3)] == [State.FLUSHED] * 2, lambda: turn(worker))
-    assert {states(place)[p][0] for p in (0, 1)} == {State.SEALED}
+    await_(lambda: [states(place)[p][1] for p in (2, 3)] == [GenerationState.FLUSHED] * 2, lambda: turn(worker))
+    assert {states(place)[p][0] for p in (0, 1)} == {GenerationState.SEALED}
     store.go.set()
     await_(lambda: not worker._sealing.busy and not len(worker._flushes), lambda: turn(worker))
-    assert {found[1] for found in states(place).values()} == {State.FLUSHED}
+    assert {found[1] for found in states(place).values()} == {GenerationState.FLUSHED}
 
 
 def turn(worker: IngestWorker) -> None:
@@ -362,10 +372,15 @@ def test_what_is_read_from_a_log_answers_page_by_page(beside: tuple[Place, HeldS
     del heir._flushes.advance
     store.held = paths.page_prefix(Page.of(place.region(0), 2))
     await_(lambda: len(heir._flushes) == 2, heir._flushes.advance)
-    assert [states(place)[p][0] for p in range(4)] == [State.SEALED, State.SEALED, State.FLUSHED, State.FLUSHED]
+    assert [states(place)[p][0] for p in range(4)] == [
+        GenerationState.SEALED,
+        GenerationState.SEALED,
+        GenerationState.FLUSHED,
+        GenerationState.FLUSHED,
+    ]
     store.go.set()
     await_(lambda: not len(heir._flushes), heir._flushes.advance)
-    assert {found[0] for found in states(place).values()} == {State.FLUSHED}
+    assert {found[0] for found in states(place).values()} == {GenerationState.FLUSHED}
 
 
 def test_a_flush_that_fails_holds_up_none_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,12 +392,16 @@ def test_a_flush_that_fails_holds_up_none_beside_it(monkeypatch: pytest.MonkeyPa
     worker._flushes.advance()
     worker._flushes.advance()
     monkeypatch.undo()
-    assert {p: found[0] for p, found in states(place).items()} == {0: State.FLUSHED, 1: State.SEALED, 2: State.FLUSHED}
+    assert {p: found[0] for p, found in states(place).items()} == {
+        0: GenerationState.FLUSHED,
+        1: GenerationState.SEALED,
+        2: GenerationState.FLUSHED,
+    }
     assert [act for act, _ in told.failures] == ["flush"]
     for item in worker._flushes._waiting:
         item.again_at = 0.0
     worker._flushes.advance()
-    assert {p: found[0] for p, found in states(place).items()} == dict.fromkeys(range(3), State.FLUSHED)
+    assert {p: found[0] for p, found in states(place).items()} == dict.fromkeys(range(3), GenerationState.FLUSHED)
     assert len(worker._flushes) == 1  # what it said is taken at the next turn
     worker._flushes.advance()
     assert len(worker._flushes) == 0

@@ -11,7 +11,7 @@ import pytest
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.schema import RowSchema
@@ -75,14 +75,14 @@ class Stage:
                 paths.wal_segment(segment.log, segment.sequence), encode_segment(segment, ROWS.wal)
             )
         sealed = GenerationRecord(
-            Generation(1), State.SEALED, OwnerId("me"), LogId("log.1"), Position(10), DURABLE, Sequence(0), Sequence(3),
-            None, None, None,
+            Generation(1), GenerationState.SEALED, OwnerId("me"), LogId("log.1"), Position(10), DURABLE,
+            Sequence(0), Sequence(3), None, None, None,
         )  # fmt: skip
         open_ = replace(
-            sealed, generation=Generation(2), state=State.OPEN, first=DURABLE, next=None, first_sequence=Sequence(3),
+            sealed, generation=Generation(2), state=GenerationState.OPEN, first=DURABLE, next=None, first_sequence=Sequence(3),
             end_sequence=None,
         )  # fmt: skip
-        self.index: RegionIndex | None = RegionIndex(REGION, 1, (sealed, open_), Generation(0), Position(10), "w-1")
+        self.index: RegionState | None = RegionState(REGION, 1, (sealed, open_), Generation(0), Position(10), "w-1")
 
     def lost(self, compaction: Compaction | None = SUSPICIOUS) -> bool:
         found = lost_tombstones(self.opened, self.index, DURABLE, compaction)

@@ -10,13 +10,13 @@ import pytest
 
 from lancewal_core.names.ids import Position
 from lancewal_ingest.retention.horizon import Oldest
-from lancewal_ingest.service.freshness import Freshness, Progress
+from lancewal_ingest.service.freshness import Freshness, IngestProgress
 
-NOTHING = Progress((), {}, {}, {}, {})
+NOTHING = IngestProgress((), {}, {}, {}, {})
 NOW_MS = 1_700_000_000_000
 
 
-def at(position: int, end: int) -> Progress:
+def at(position: int, end: int) -> IngestProgress:
     return replace(NOTHING, durable={0: Position(position)}, ends={0: Position(end)})
 
 
@@ -82,7 +82,7 @@ def backfill(old_s: float, behind_s: float, *, minutes: int = 60, step_s: float 
         now = n * step_s
         looked_at = now // 5 * 5
         durable, end = 1000 + int(100 * max(0.0, now - behind_s)), 1000 + int(100 * looked_at)
-        at = Progress(
+        at = IngestProgress(
             (), {0: Position(durable)}, {0: NOW_MS + int(now * 1000 - old_s * 1000)}, {0: Position(end)}, {},
             looked_at=looked_at, retention_s=math.inf,
         )  # fmt: skip

@@ -50,7 +50,7 @@ from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flushes.manifest import read_snapshot
 from lancewal_core.region.generation_entries import entries_of
-from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.index import GenerationState, RegionState
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.region_key import encode_region_key
@@ -217,7 +217,7 @@ def metric(port: int, name: str, **labels: str) -> float | None:
     return None
 
 
-def indexes_of(contract: Contract, uri: str) -> dict[int, RegionIndex]:
+def indexes_of(contract: Contract, uri: str) -> dict[int, RegionState]:
     indexes = RegionIndexes(open_store(uri), SystemClock(), contract.regions_per_page, making=contract.making)
     found = {region.partition: indexes.read([region]).get(region) for region in contract.regions}
     return {partition: index for partition, index in found.items() if index is not None}
@@ -256,7 +256,7 @@ def check_handed_over(contract: Contract, uri: str, produced: Produced) -> None:
     assert {p: index.newest.next for p, index in indexes.items() if index.newest} == {
         p: produced.ends.get(p, 0) for p in range(contract.partitions)
     }
-    assert {record.state for index in indexes.values() for record in index.generations} == {State.FLUSHED}
+    assert {record.state for index in indexes.values() for record in index.generations} == {GenerationState.FLUSHED}
     assert wal_offsets(contract, uri) == {p: sorted(offsets) for p, offsets in produced.by_partition.items()}
     assert snapshot_rows(contract, uri) == produced.latest
 
@@ -566,7 +566,7 @@ def check_handed_over_only(contract: Contract, uri: str, produced: Produced) -> 
     assert wal_offsets(contract, uri) == {0: sorted(produced.by_partition[0])}
     newest = indexes_of(contract, uri)[0].newest
     assert newest is not None
-    assert newest.state is State.SEALED
+    assert newest.state is GenerationState.SEALED
 
 
 # -- as a process ----------------------------------------------------------------------------------------------
@@ -624,7 +624,7 @@ def test_sigterm_drains_and_exits_with_0(kafka: KafkaBroker, topic_name: str, tm
     assert [line["dead_letters"] for line in lines if line["event"] == "topics_unbound"] == [contract.dead_letters]
     assert {"drain_begun", "drain_completed"} <= events
     indexes = indexes_of(contract, uri)
-    assert {record.state for index in indexes.values() for record in index.generations} == {State.FLUSHED}
+    assert {record.state for index in indexes.values() for record in index.generations} == {GenerationState.FLUSHED}
     # It may have been told in the middle: what is there is a prefix of each partition, and the index says which.
     for partition, index in indexes.items():
         assert index.newest is not None

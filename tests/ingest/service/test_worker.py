@@ -27,7 +27,7 @@ from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.names.paths import flushes_prefix
 from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.index import GenerationRecord, GenerationState
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.murmur2 import partition_of
@@ -43,7 +43,7 @@ from lancewal_ingest.append.prepare import Preparer, lenient
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
-from lancewal_ingest.kafka.source import Listener, Offsets, Polled
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
 from lancewal_ingest.observer import Claim, Observer
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.service import _limits
@@ -137,7 +137,7 @@ class Source:
     gathered: list[float] = field(default_factory=list)
     """How long each poll was told to collect."""
 
-    def subscribe(self, listener: Listener) -> None: ...
+    def subscribe(self, listener: PollListener) -> None: ...
 
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         self.polls += 1
@@ -353,7 +353,7 @@ def test_a_partition_that_lost_its_records_is_not_claimed() -> None:
     assert before is not None
     assert after is not None
     assert [r.generation for r in after.generations] == [r.generation for r in before.generations]
-    assert all(r.state is not State.OPEN for r in after.generations)
+    assert all(r.state is not GenerationState.OPEN for r in after.generations)
 
 
 def test_a_restored_table_does_not_end_consuming() -> None:
@@ -421,7 +421,7 @@ def test_a_fenced_member_without_partitions_goes_on() -> None:
     assert _ready(worker)
     flushed = place.context.indexes.read([place.region()]).get(place.region())
     assert flushed is not None
-    assert flushed.generations[0].state is State.FLUSHED
+    assert flushed.generations[0].state is GenerationState.FLUSHED
 
 
 def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_between_them() -> None:
@@ -446,11 +446,11 @@ def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_be
         worker.step()
     silent = place.clock.now
 
-    def states() -> list[State]:
+    def states() -> list[GenerationState]:
         found = [place.context.indexes.read([place.region(p)]).get(place.region(p)) for p in range(partitions)]
         return [index.generations[0].state for index in found if index is not None]
 
-    while states() != [State.FLUSHED] * partitions:
+    while states() != [GenerationState.FLUSHED] * partitions:
         worker.step()
     assert place.clock.now - silent < 0.1
 
@@ -532,7 +532,7 @@ def test_a_stale_listing_does_not_end_the_service(monkeypatch: pytest.MonkeyPatc
     worker.step()
     index = place.context.indexes.read([place.region()]).get(place.region())
     assert index is not None
-    assert index.generations[0].state is not State.OPEN
+    assert index.generations[0].state is not GenerationState.OPEN
 
 
 def test_many_partitions_are_opened_over_several_turns() -> None:
@@ -733,7 +733,7 @@ def test_a_segment_that_hangs_holds_up_neither_a_rebalance_nor_the_end(monkeypat
     assert worker.durable == {1: 0}
     newest = place.context.indexes.read([place.region(0)]).get(place.region(0))
     assert newest is not None
-    assert [g.state for g in newest.generations] == [State.OPEN]  # not handed over: the next owner fences
+    assert [g.state for g in newest.generations] == [GenerationState.OPEN]  # not handed over: the next owner fences
     assert not worker.drain(5.0)
     assert place.clock.now == began + 15
 
@@ -772,7 +772,7 @@ def test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flush
     worker.drain(100.0)
     index = place.context.indexes.read([place.region()]).get(place.region())
     assert index is not None
-    assert {g.state for g in index.generations} == {State.FLUSHED}
+    assert {g.state for g in index.generations} == {GenerationState.FLUSHED}
     assert index.generations[-1].next == source.next
 
 
@@ -1147,5 +1147,8 @@ def test_what_a_stopped_partition_held_is_flushed_from_the_log_where_it_goes_on(
         worker.step()
     index = place.context.indexes.read([place.region()]).get(place.region())
     assert index is not None
-    assert [(g.state, g.next) for g in index.generations] == [(State.FLUSHED, 2), (State.OPEN, None)]
+    assert [(g.state, g.next) for g in index.generations] == [
+        (GenerationState.FLUSHED, 2),
+        (GenerationState.OPEN, None),
+    ]
     assert worker.memtables[0].rows == 0

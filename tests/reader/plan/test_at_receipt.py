@@ -15,7 +15,7 @@ import pytest
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, TokenTimeout, VersionGone
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, TableUuid, TableVersion
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage import find as garbage
@@ -208,7 +208,7 @@ def test_any_cut_of_the_records_below_an_early_version(pipeline: Pipeline, monke
     pipeline.ingest()
     index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[0])
     assert index is not None
-    assert {r.state for r in index.generations} >= {State.OPEN, State.FLUSHED}
+    assert {r.state for r in index.generations} >= {GenerationState.OPEN, GenerationState.FLUSHED}
     assert index.generations[0].generation > 1, "a page holds the first ones"
     table = open_table(pipeline.uri)
     rng, seen = pipeline.rng, set()

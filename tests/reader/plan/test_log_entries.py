@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
-from lancewal_core.region.index import GenerationRecord, State
+from lancewal_core.region.index import GenerationRecord, GenerationState
 from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import Walk
 from lancewal_reader.plan.log_entries import KnownEntries, LogEntries
@@ -53,7 +53,7 @@ def log_of(presence: list[list[int]], looks: list[Sequence]) -> Walk[Any]:
 def generation(first: int, first_sequence: int, end_sequence: int | None) -> GenerationRecord:
     return GenerationRecord(
         generation=Generation(1),
-        state=State.OPEN if end_sequence is None else State.SEALED,
+        state=GenerationState.OPEN if end_sequence is None else GenerationState.SEALED,
         owner=OwnerId("o"),
         log=LOG,
         first=Position(first),

@@ -11,7 +11,7 @@ from lancewal_core.names.ids import Generation
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_reader.table import open_table
-from lancewal_reader.unmerged.flushed import RowsOfFile, SnapshotCache
+from lancewal_reader.unmerged.flushed import FlushCache, RowsOfFile
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, delete, upserts
 
 
@@ -48,7 +48,7 @@ def test_a_file_of_which_a_part_was_not_read_is_not_known(tmp_path: Path) -> Non
     (file,) = {place.file for snapshot in read._found.values() for place in snapshot.places}
     assert read.of_file(file, 21, "a") is not None
     for left_out in range(3):
-        others = SnapshotCache(1 << 20)
+        others = FlushCache(1 << 20)
         for at, ((part, columns), snapshot) in enumerate(read._found.items()):
             if at != left_out:
                 others.add(part, columns, snapshot.folded, snapshot.places)
@@ -58,7 +58,7 @@ def test_a_file_of_which_a_part_was_not_read_is_not_known(tmp_path: Path) -> Non
 
 def test_rows_of_one_part_may_lie_in_several_files(tmp_path: Path) -> None:
     made = FlusherTable(tmp_path, 1)
-    schema, snapshots = made.contract.rows, SnapshotCache(1 << 20)
+    schema, snapshots = made.contract.rows, FlushCache(1 << 20)
     rows = pa.table({"a": pa.array(range(10))})
     folded = Folded(rows, schema.key.empty_table(), partial_schema(schema).empty_table())
     places = [RowsOfFile("one", range(3, 5)), RowsOfFile("two", range(6)), RowsOfFile("three", range(2))]

@@ -16,7 +16,7 @@ import lance
 import pytest
 
 from lancewal_audit.repair.context import opened as opened_for_repair
-from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.errors import ContractMismatch, KafkaUnavailable
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
@@ -89,7 +89,7 @@ def repair(settings: Settings) -> None:
 
 
 def verify(settings: Settings) -> None:
-    verify_table(settings, settings.table.uri, Asked(sources="topic"))
+    verify_table(settings, settings.table.uri, VerifyRequest(sources="topic"))
 
 
 DOORS: dict[str, Callable[[Settings], object]] = {

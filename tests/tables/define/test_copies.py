@@ -36,7 +36,7 @@ from lancewal_core.names.ids import (
     TopicId,
 )
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.settings.load import Settings
@@ -403,7 +403,7 @@ def of_the_page(title: str, places: Mapping[str, Path]) -> None:
 # -- a table made again at the same place --------------------------------------------------------------------------
 
 
-def index_at(position: int) -> RegionIndex:
+def index_at(position: int) -> RegionState:
     """An index whose first generation began at this position."""
     owner = Claimant(OwnerId("owner"), LogId(f"log-{position}"), Sequence(0))
     return first_claim(Region("orders", TopicId("topic-id"), 0), 1, Position(position), owner, f"w-{position}")

@@ -12,7 +12,7 @@ import pytest
 from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.names.ids import Sequence
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.index import State
+from lancewal_core.region.index import GenerationState
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import read_contract
 from lancewal_core.wal.walk import walk_trailers
@@ -65,7 +65,7 @@ def test_what_an_owner_has_in_flight_is_merged_first_or_meets_a_fence(tmp_path: 
         with pytest.raises(InvalidInput, match="are not merged yet"):
             rebind_topic(settings, "new-id", inspector, "latest", look_only=look_only)
         states = {index.newest.state for index in pipeline.flusher().read_indexes().values() if index.newest}
-        assert states == ({State.OPEN} if look_only else {State.SEALED})
+        assert states == ({GenerationState.OPEN} if look_only else {GenerationState.SEALED})
     pipeline.merge()  # without ingest: the former topic has no owner any more
     assert rebind_topic(settings, "new-id", inspector, "latest").topic_id == "new-id"
     assert by_key(cast("Any", lance.dataset(pipeline.uri)).to_table()) == pipeline.oracle

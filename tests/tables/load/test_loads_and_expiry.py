@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lancewal_core.errors import InvalidSchema
-from lancewal_flusher.upkeep.expiry import Expired, NothingExpired, Oldest
+from lancewal_flusher.upkeep.expiry import Expired, NothingExpired, OldestTimes
 from lancewal_tables.load.files import find_files
 from lancewal_tables.load.whole import LoadAsked, load
 from tests.flusher.upkeep.test_expiry import NOW, drop_expired, expire, made, row
@@ -26,7 +26,7 @@ def test_rows_that_a_restore_brings_back_expire_again(tmp_path: Path) -> None:
     table.generation(0, [row(1, 30), row(2, 1)])
     table.round()
     before = table.dataset.version
-    oldest = Oldest()
+    oldest = OldestTimes()
     assert isinstance(expire(table, clock, oldest=oldest), Expired)
     assert isinstance(expire(table, clock, oldest=oldest), NothingExpired)
     earlier: Any = lance.dataset(table.uri, version=before)

@@ -24,7 +24,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import transitions
 from lancewal_core.region.flush import flush_generation, flush_generations
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.snapshot import Content, Flushable
 from lancewal_core.region.transitions import Claimant, Ended
@@ -80,7 +80,7 @@ class Ingest:
         return Claimant(self.log.owner, self.log.log, self.log.next_unsent)
 
     def claim(self, region: Region, start: int) -> None:
-        def decide(index: RegionIndex | None) -> RegionIndex:
+        def decide(index: RegionState | None) -> RegionState:
             assert index is None
             return transitions.first_claim(region, 1, Position(start), self.claimant(), uuid4().hex)
 
@@ -98,7 +98,7 @@ class Ingest:
         next_ = former.open[region]
         ended = Ended(Generation(generation), former.log.log, next_, end, None, self.clock.now_ms())
 
-        def decide(index: RegionIndex | None) -> RegionIndex | None:
+        def decide(index: RegionState | None) -> RegionState | None:
             assert index is not None
             return transitions.claim(index, ended, 1, self.claimant(), uuid4().hex)
 
@@ -140,7 +140,7 @@ class Ingest:
     def seal(self, region: Region, generation: int, *, hand_over: bool = False) -> None:
         next_ = self.open[region]
 
-        def decide(index: RegionIndex | None) -> RegionIndex | None:
+        def decide(index: RegionState | None) -> RegionState | None:
             assert index is not None
             return transitions.seal(
                 index,
@@ -484,7 +484,7 @@ def test_since_when_a_generation_is_sealed_its_record_tells(settings: Settings, 
     ingest.clock = Later(-10_000)
     ingest.seal(zero, 1)
 
-    def changed(index: RegionIndex | None, **of_record: Any) -> RegionIndex:
+    def changed(index: RegionState | None, **of_record: Any) -> RegionState:
         assert index is not None
         first, *others = index.generations
         return replace(index, generations=(replace(first, **of_record), *others), write_id=new_id())

@@ -9,7 +9,7 @@ from lancewal_core.errors import Corrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Position, Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page
 from lancewal_core.table.watermarks import Watermark
@@ -21,7 +21,7 @@ class Versions:
     it cannot."""
 
     newest: int
-    sound: tuple[int, RegionIndex] | None
+    sound: tuple[int, RegionState] | None
     damaged: tuple[str, ...]
     page: StatePage | None
     """The newest version of the page, where that can be read but for what is damaged in records."""

@@ -25,7 +25,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import pages_of
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.watermarks import Watermark
 
@@ -38,12 +38,12 @@ def known_generations(
         return []
     records = []
     for record in versions.sound[1].generations:
-        if record.state is State.OPEN:
+        if record.state is GenerationState.OPEN:
             continue
-        if record.state is State.SEALED:
+        if record.state is GenerationState.SEALED:
             made = [s for s in snapshots.get(record.generation, ()) if (s.first, s.next) == (record.first, record.next)]
             if made:
-                record = replace(record, state=State.FLUSHED, snapshot=made[0].key)
+                record = replace(record, state=GenerationState.FLUSHED, snapshot=made[0].key)
             elif record.generation <= mark.generation:
                 return []
         records.append(record)
@@ -120,7 +120,9 @@ def flushed_behind(
         else:
             # Its log is gone, or it has no entry: nothing is there that could be taken for all of it.
             record = replace(_bare(generation, at), next=snapshot.next, record_times=snapshot.record_times)
-        records.append(replace(record, state=State.FLUSHED, snapshot=snapshot.key, sealed_at_ms=snapshot.sealed_at_ms))
+        records.append(
+            replace(record, state=GenerationState.FLUSHED, snapshot=snapshot.key, sealed_at_ms=snapshot.sealed_at_ms)
+        )
         generation, at = generation + 1, snapshot.next
     return records
 
@@ -140,7 +142,7 @@ def sealed(generation: int, chain: list[Piece]) -> GenerationRecord:
 def _bare(generation: int, at: Position) -> GenerationRecord:
     """SEALED, without entries, in a log that has no object."""
     return GenerationRecord(
-        Generation(generation), State.SEALED, OwnerId("repair"), LogId("lost"), at, at, Sequence(0), Sequence(0),
+        Generation(generation), GenerationState.SEALED, OwnerId("repair"), LogId("lost"), at, at, Sequence(0), Sequence(0),
         None, None, None,
     )  # fmt: skip
 
@@ -149,8 +151,8 @@ def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
     """Behind one that is SEALED none is further; a snapshot of it was written and never swapped in."""
     found: list[GenerationRecord] = []
     for record in records:
-        if found and found[-1].state is State.SEALED and record.state is State.FLUSHED:
-            record = replace(record, state=State.SEALED, snapshot=None, flushed_at_ms=None)
+        if found and found[-1].state is GenerationState.SEALED and record.state is GenerationState.FLUSHED:
+            record = replace(record, state=GenerationState.SEALED, snapshot=None, flushed_at_ms=None)
         found.append(record)
     return found
 
@@ -183,7 +185,7 @@ def trimmed_boundary(
 
 
 def leads_as_far(
-    index: RegionIndex, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
+    index: RegionState, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
 ) -> bool:
     """Whether an index leads as far as what was found."""
     newest = index.newest

@@ -54,10 +54,10 @@ from lancewal_audit.repair.told import Told, of_generation, of_region, told
 from lancewal_core.errors import RepairRefused, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, OwnerId, Position, Region
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.region.indexes import record_of
 from lancewal_core.region.loss_record import read_losses, replaced_below
-from lancewal_core.region.pages.state_page import Record, StatePage, encode_page
+from lancewal_core.region.pages.state_page import PageRecord, StatePage, encode_page
 from lancewal_core.store.object_store import Lost, put_new
 from lancewal_core.table.control import Service, read_control
 from lancewal_core.wal.log_end import end_log
@@ -78,7 +78,7 @@ class IndexPlan:
 
     region: Region
     versions: Versions
-    index: RegionIndex | None
+    index: RegionState | None
     missing: tuple[Position, Position] | None
     """Positions that no log has, though logs hold what comes behind them."""
     unreadable: tuple[str, ...]
@@ -159,7 +159,7 @@ def plan_index(
     if not records:
         records = [empty_generation(Generation(start[0]), start[1], context)]
     generation, trimmed, time = trimmed_boundary(context, region, versions, known, records)
-    index = RegionIndex(region, context.contract.version, tuple(records), generation, trimmed, context.new_id(), time)
+    index = RegionState(region, context.contract.version, tuple(records), generation, trimmed, context.new_id(), time)
     index.check()
     return IndexPlan(region, versions, index, missing, unreadable)
 
@@ -244,7 +244,7 @@ def repair_index(
 
 
 def _page_with(
-    context: RepairContext, versions: Versions, index: RegionIndex, above: int
+    context: RepairContext, versions: Versions, index: RegionState, above: int
 ) -> tuple[StatePage, list[int]]:
     """The page with this index, and of which partitions it says that their records are lost: guarantee 6."""
     per_page = context.contract.regions_per_page
@@ -253,7 +253,7 @@ def _page_with(
     if versions.page is not None and versions.newest >= above:
         return replace(versions.page.with_records(record), write_id=context.new_id()), []
     lost = [r.partition for r in context.contract.regions if context.contract.page_of(r) == page and r != index.region]
-    marks = {partition: Record(b"", context.clock.now_ms()) for partition in lost}
+    marks = {partition: PageRecord(b"", context.clock.now_ms()) for partition in lost}
     return StatePage(page, per_page, context.new_id(), {}).with_records({**marks, **record}), lost
 
 

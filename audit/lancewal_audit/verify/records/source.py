@@ -21,7 +21,7 @@ from lancewal_core.rows.schema import OFFSET
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RegionRecords:
     """Records of one region in a row: their rows (a WAL batch), and the offsets of those that are no rows."""
 
     region: Region
@@ -56,7 +56,7 @@ class Range:
         if begin > self.begin:
             self.begin, self.whole, self.why_not_whole = begin, False, why
 
-    def take(self, taken: Taken) -> pa.RecordBatch:
+    def take(self, taken: RegionRecords) -> pa.RecordBatch:
         """Note the rejected ones before the end; the rows before it."""
         self.rejected.extend(offset for offset in taken.rejected if offset < self.end)
         rows = taken.rows

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_audit.verify.records.eras import Eras
-from lancewal_audit.verify.records.source import Range, Taken
+from lancewal_audit.verify.records.source import Range, RegionRecords
 from lancewal_core.errors import KafkaUnavailable, TopicTruncated
 from lancewal_core.names.ids import Position, Region, position_after
 from lancewal_core.region.loss_record import LossRecord
@@ -34,7 +34,7 @@ _TRIES = 20
 _Read = Callable[[Region, Position, Position], Iterator[Records]]
 
 
-class TopicRecords:
+class TopicReader:
     """Reads one table's topic.  ``TopicReplaced`` if it is not the contract's, ``KafkaUnavailable`` if nobody answers."""
 
     def __init__(self, settings: Settings, eras: Eras) -> None:
@@ -82,13 +82,17 @@ class TopicRecords:
                 found[region].begin = max(beginning, Position(lows[region.partition]))
         return found
 
-    def read(self, ranges: Mapping[Region, Range], losses: Mapping[Region, Sequence[LossRecord]]) -> Iterator[Taken]:
+    def read(
+        self, ranges: Mapping[Region, Range], losses: Mapping[Region, Sequence[LossRecord]]
+    ) -> Iterator[RegionRecords]:
         """All records of these ranges, region by region.  A range begins later if retention overtakes the reading."""
         with self._open() as consumer:
             for region, range_ in ranges.items():
                 yield from self._read_region(partial(consumed, consumer), region, range_, losses[region])
 
-    def _read_region(self, read: _Read, region: Region, range_: Range, losses: Sequence[LossRecord]) -> Iterator[Taken]:
+    def _read_region(
+        self, read: _Read, region: Region, range_: Range, losses: Sequence[LossRecord]
+    ) -> Iterator[RegionRecords]:
         at = range_.begin
         for _ in range(_TRIES):
             if at >= range_.end:
@@ -110,7 +114,7 @@ class TopicRecords:
             partition=region.partition,
         )
 
-    def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[Taken]:
+    def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[RegionRecords]:
         first, end = Position(records.offsets[0]), position_after(records.offsets[-1])
         for era, contract, low, high in self._eras.parts(region.partition, first, end):
             part = between(records, low, high)
@@ -119,7 +123,7 @@ class TopicRecords:
             entry, _, _ = self._preparer(era, contract).prepare(Consumed(region, low, high, part))
             if entry is not None:
                 rejected = [r.offset for r in entry.rejected if not _is_lost(r.offset, losses)]
-                yield Taken(region, _without_lost(entry.rows, losses), rejected)
+                yield RegionRecords(region, _without_lost(entry.rows, losses), rejected)
 
     def _preparer(self, era: int, contract: Contract) -> Preparer:
         if era not in self._preparers:

@@ -23,13 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from lancewal_audit.verify.records.source import EntryPlaces, Range, Taken
+from lancewal_audit.verify.records.source import EntryPlaces, Range, RegionRecords
 from lancewal_core.errors import Corrupt, PlanStale
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionIndex, State
+from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
@@ -83,7 +83,7 @@ class WalRecords:
         records = self._kept.get(region)
         return records[0].first if records and records[0].generation == 1 else None
 
-    def _generations(self, region: Region, index: RegionIndex | None) -> tuple[Position, list[GenerationRecord]]:
+    def _generations(self, region: Region, index: RegionState | None) -> tuple[Position, list[GenerationRecord]]:
         """The trimmed position, and all generations behind it, from an index that was just read."""
         for attempt in range(_READS):
             if attempt:
@@ -103,7 +103,7 @@ class WalRecords:
 
     # -- step 2 --------------------------------------------------------------------------------------------------
 
-    def read(self) -> Iterator[Taken]:
+    def read(self) -> Iterator[RegionRecords]:
         """All entries of the kept generations."""
         by_log: dict[LogId, list[tuple[Region, GenerationRecord]]] = {}
         for region, records in self._kept.items():
@@ -112,7 +112,7 @@ class WalRecords:
         for log, held in by_log.items():
             yield from self._read_log(log, held)
 
-    def _read_log(self, log: LogId, held: list[tuple[Region, GenerationRecord]]) -> Iterator[Taken]:
+    def _read_log(self, log: LogId, held: list[tuple[Region, GenerationRecord]]) -> Iterator[RegionRecords]:
         regions = frozenset(region for region, _ in held)
         by_region: dict[Region, list[GenerationRecord]] = {}
         for region, record in held:
@@ -121,7 +121,7 @@ class WalRecords:
             for entry in segment.entries:
                 if any(_belongs(entry, segment.sequence, record) for record in by_region[entry.region]):
                     self.places[entry.region].add(log, segment.sequence, entry.first, entry.next)
-                    yield Taken(entry.region, entry.rows, [r.offset for r in entry.rejected])
+                    yield RegionRecords(entry.region, entry.rows, [r.offset for r in entry.rejected])
 
     def _segments(self, log: LogId, records: list[GenerationRecord], regions: frozenset[Region]) -> Iterator[Segment]:
         """The segments in which these generations may lie; of a generation that is OPEN up to the log's tail."""
@@ -219,7 +219,7 @@ class WalRecords:
         return [(region, record) for region, records in self._kept.items() for record in records if _spans(record, key)]
 
     def _held(self, region: Region, record: GenerationRecord) -> bool:
-        return record.state is State.MERGED or self._snapshot(region, record) is not None
+        return record.state is GenerationState.MERGED or self._snapshot(region, record) is not None
 
     def _repaired(self, region: Region, record: GenerationRecord) -> bool:
         snapshot = self._snapshot(region, record)
@@ -248,7 +248,7 @@ def _spans(record: GenerationRecord, key: str) -> bool:
 
 
 def _holder(record: GenerationRecord) -> str:
-    return "the table" if record.state is State.MERGED else f"snapshot {record.snapshot}"
+    return "the table" if record.state is GenerationState.MERGED else f"snapshot {record.snapshot}"
 
 
 def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:

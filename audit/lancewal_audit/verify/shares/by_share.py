@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lancewal_audit.verify.records.source import Range, Taken
+from lancewal_audit.verify.records.source import Range, RegionRecords
 from lancewal_audit.verify.shares.on_disk import Shares
 from lancewal_audit.verify.shares.sample import KeySample
 from lancewal_core.names.ids import Region
@@ -36,7 +36,7 @@ class ShareWriter:
             shares.add(_with(chosen, pa.array(belongs), shares.schema), hashes)
         return shares
 
-    def records(self, name: str, taken: Iterable[Taken], ranges: Mapping[Region, Range]) -> Shares:
+    def records(self, name: str, taken: Iterable[RegionRecords], ranges: Mapping[Region, Range]) -> Shares:
         """Records of a source, as it is read; what is rejected goes to the region's range."""
         shares = Shares(self._folder / name, self._rows.wal.append(_FIELD), self.count)
         for part in taken:

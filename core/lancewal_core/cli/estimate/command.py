@@ -12,7 +12,7 @@ from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import EXPECTED, duration_s
 
 if TYPE_CHECKING:
-    from lancewal_core.cli.estimate.counted import Asked
+    from lancewal_core.cli.estimate.counted import RequestCounts
     from lancewal_core.cli.estimate.expected import Expected, Prices
 
 _KINDS = ("put", "get", "list", "delete")
@@ -133,11 +133,11 @@ def _gb(nbytes: float) -> str:
     return f"{nbytes / 1e9:,.1f} GB"
 
 
-def _kinds(found: Asked, times: float) -> dict[str, float]:
+def _kinds(found: RequestCounts, times: float) -> dict[str, float]:
     return {kind: getattr(found, kind) * times for kind in _KINDS}
 
 
-def _cells(found: Asked, times: float) -> list[str]:
+def _cells(found: RequestCounts, times: float) -> list[str]:
     values = _kinds(found, times).values()
     return [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in values]
 

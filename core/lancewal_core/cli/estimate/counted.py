@@ -36,7 +36,7 @@ SIZES = (SMALL, MORE_PARTITIONS, MORE_PAGES, MORE_LOGS)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestCounts:
     """Requests by kind; ``rounds`` of an act: as many as wait for one another."""
 
     get: float = 0.0
@@ -52,17 +52,17 @@ class Asked:
     def requests(self) -> float:
         return self.get + self.list + self.put + self.delete
 
-    def __add__(self, other: Asked) -> Asked:
-        return Asked(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    def __add__(self, other: RequestCounts) -> RequestCounts:
+        return RequestCounts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
-    def __sub__(self, other: Asked) -> Asked:
+    def __sub__(self, other: RequestCounts) -> RequestCounts:
         return self + other * -1.0
 
-    def __mul__(self, times: float) -> Asked:
-        return Asked(*(getattr(self, f.name) * times for f in fields(self)))
+    def __mul__(self, times: float) -> RequestCounts:
+        return RequestCounts(*(getattr(self, f.name) * times for f in fields(self)))
 
 
-def asked(act: str, size: Size) -> Asked:
+def asked(act: str, size: Size) -> RequestCounts:
     """What the act asks at this size.  One that was counted at ``SMALL`` alone asks the same at any."""
     at = counted()[act]
     small = at[SMALL.name]
@@ -74,11 +74,11 @@ def asked(act: str, size: Size) -> Asked:
     found += (at[MORE_PAGES.name] - at[MORE_PARTITIONS.name]) * (size.pages - SMALL.pages)
     if MORE_LOGS.name in at:
         found += (at[MORE_LOGS.name] - at[MORE_PARTITIONS.name]) * (size.logs - SMALL.logs)
-    return Asked(*(max(0.0, getattr(found, f.name)) for f in fields(found)))
+    return RequestCounts(*(max(0.0, getattr(found, f.name)) for f in fields(found)))
 
 
 @cache
-def counted() -> Mapping[str, Mapping[str, Asked]]:
+def counted() -> Mapping[str, Mapping[str, RequestCounts]]:
     """By act and size."""
     content = json.loads(COUNTED.read_text(encoding="utf-8"))
-    return {act: {size: Asked(**found) for size, found in at.items()} for act, at in content.items()}
+    return {act: {size: RequestCounts(**found) for size, found in at.items()} for act, at in content.items()}

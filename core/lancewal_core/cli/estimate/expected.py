@@ -16,14 +16,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from lancewal_core.cli.estimate.counted import Asked, Size, asked
+from lancewal_core.cli.estimate.counted import RequestCounts, Size, asked
 from lancewal_core.cli.estimate.deployment import Deployment
 from lancewal_core.cli.estimate.pace import (
     BUNDLE_SEGMENTS,
     BUNDLED_BYTES_MAX,
     PARTITIONS_PER_PAGE,
     READ,
-    Pace,
+    IngestPace,
     merges_per_s,
     pace,
     pages_of,
@@ -58,8 +58,8 @@ class Prices:
 class Expected:
     """Requests by act, a second; bytes and money a month."""
 
-    pace: Pace
-    by_act: Mapping[str, Asked]
+    pace: IngestPace
+    by_act: Mapping[str, RequestCounts]
     page_tries: float
     """Of a swap of a state page."""
     log_bytes: float
@@ -72,8 +72,8 @@ class Expected:
     """Stored: the log of ``table.history_window_s``."""
 
     @property
-    def per_s(self) -> Asked:
-        return sum(self.by_act.values(), Asked())
+    def per_s(self) -> RequestCounts:
+        return sum(self.by_act.values(), RequestCounts())
 
     def money(self, prices: Prices) -> Mapping[str, float]:
         """A month, by what it is paid for."""
@@ -106,26 +106,26 @@ def tries(swaps_per_s: float, latency_s: float) -> float:
     return math.exp(swaps_per_s * 2 * latency_s)
 
 
-def _acts(wished: Deployment, at: Pace) -> Iterator[tuple[str, Asked]]:
+def _acts(wished: Deployment, at: IngestPace) -> Iterator[tuple[str, RequestCounts]]:
     """Of all processes together, a second."""
     segments_per_s = wished.members * at.segments_per_s
-    yield "segments", Asked(put=segments_per_s, delete=segments_per_s)
+    yield "segments", RequestCounts(put=segments_per_s, delete=segments_per_s)
     if wished.member_rows_per_s / at.segments_per_s * wished.row_bytes <= BUNDLED_BYTES_MAX:
         bundles_per_s = segments_per_s / BUNDLE_SEGMENTS
-        yield "bundles of segments", Asked(put=bundles_per_s, delete=bundles_per_s)
+        yield "bundles of segments", RequestCounts(put=bundles_per_s, delete=bundles_per_s)
     yield from _of_generations(wished, at)
     yield from _of_flusher(wished, at, segments_per_s)
     services = wished.members + 1
     yield "looks for a pause", asked("look for an operator's pause", _ANY) * (services / POLL_S)
     yield "looks for a contract", asked("look for another contract", _ANY) * (2 * wished.members / POLL_S)
-    yield "looks whether the store answers", Asked(get=services / STORE.ask_s)
+    yield "looks whether the store answers", RequestCounts(get=services / STORE.ask_s)
     if wished.readers:
         reads_per_s = wished.readers / max(wished.read_every_s, at.read_s)
         yield "strong reads", asked(READ, read_size(wished)) * reads_per_s
-        yield "segments that are read", Asked(get=wished.readers * segments_per_s)
+        yield "segments that are read", RequestCounts(get=wished.readers * segments_per_s)
 
 
-def _of_generations(wished: Deployment, at: Pace) -> Iterator[tuple[str, Asked]]:
+def _of_generations(wished: Deployment, at: IngestPace) -> Iterator[tuple[str, RequestCounts]]:
     acts_per_s = wished.members * seals_per_s(wished, at)
     size = _in_a_turn(wished, at)
     again = _again(wished, at) * size.pages
@@ -133,26 +133,26 @@ def _of_generations(wished: Deployment, at: Pace) -> Iterator[tuple[str, Asked]]
     yield "flushes", (asked("flush all partitions", size) + again) * acts_per_s
 
 
-def _in_a_turn(wished: Deployment, at: Pace) -> Size:
+def _in_a_turn(wished: Deployment, at: IngestPace) -> Size:
     """What a member seals at once."""
     partitions = wished.member_partitions / at.turns
     return Size(partitions, min(pages_of(wished.partitions), math.ceil(partitions)), 1)
 
 
-def _again(wished: Deployment, at: Pace) -> Asked:
+def _again(wished: Deployment, at: IngestPace) -> RequestCounts:
     """What a swap of a page asks beside its landing put."""
     more = tries(_swaps_per_s(wished, at), wished.latency_s) - 1
     if wished.members > 1:
         more += 1
-    return Asked(get=2 * more, put=more)
+    return RequestCounts(get=2 * more, put=more)
 
 
-def seals_per_s(wished: Deployment, at: Pace) -> float:
+def seals_per_s(wished: Deployment, at: IngestPace) -> float:
     """Of one member: turns in which it seals."""
     return at.turns / at.generation_s
 
 
-def _swaps_per_s(wished: Deployment, at: Pace) -> float:
+def _swaps_per_s(wished: Deployment, at: IngestPace) -> float:
     """Of one page: those of seals and flushes of each of its members, and of the flusher behind a merge."""
     members = min(wished.members, PARTITIONS_PER_PAGE, wished.partitions)
     turns_per_s = seals_per_s(wished, at)
@@ -160,7 +160,7 @@ def _swaps_per_s(wished: Deployment, at: Pace) -> float:
     return 2 * members * turns_per_s + merges_per_s(wished.members * seals_per_s(wished, at))
 
 
-def _of_flusher(wished: Deployment, at: Pace, segments_per_s: float) -> Iterator[tuple[str, Asked]]:
+def _of_flusher(wished: Deployment, at: IngestPace, segments_per_s: float) -> Iterator[tuple[str, RequestCounts]]:
     flusher, pages = FlusherSettings(), pages_of(wished.partitions)
     sealed_per_s = wished.partitions / at.generation_s
     merging_per_s = merges_per_s(wished.members * seals_per_s(wished, at))
@@ -174,7 +174,7 @@ def _of_flusher(wished: Deployment, at: Pace, segments_per_s: float) -> Iterator
     # Of what may be free, and an answer of each log that ends the look at it.
     yield (
         "listings of the log by garbage rounds",
-        Asked(list=segments_per_s / ANSWER_OBJECTS + wished.members * garbage_per_s),
+        RequestCounts(list=segments_per_s / ANSWER_OBJECTS + wished.members * garbage_per_s),
     )
 
 

@@ -50,7 +50,7 @@ LINGER_PUTS, LINGER_S_MAX = 3.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class IngestPace:
     """Of one ingest process where it does not say otherwise."""
 
     linger_ms: int
@@ -67,7 +67,7 @@ class Pace:
     most_s: float
 
 
-def pace(wished: Deployment) -> Pace:
+def pace(wished: Deployment) -> IngestPace:
     """``WishUnreachable`` where no setting makes the deployment what is wished for."""
     read_s = READ_S + (asked(READ, read_size(wished)).rounds + ROUNDS_FOR_ROWS) * wished.latency_s
     every_s = max(wished.read_every_s, read_s)
@@ -89,7 +89,7 @@ def pace(wished: Deployment) -> Pace:
     generation_s, sealed_by, turns = _generation(wished, segments_per_s)
     most_s = beside_s + period_s + put_s
     typical_s = BROKER_S + period_s / 2 + put_s + every_s / 2 + read_s
-    return Pace(round(linger_s * 1000), segments_per_s, generation_s, sealed_by, turns, read_s, typical_s, most_s)
+    return IngestPace(round(linger_s * 1000), segments_per_s, generation_s, sealed_by, turns, read_s, typical_s, most_s)
 
 
 def read_size(wished: Deployment) -> Size:

@@ -15,7 +15,7 @@ Guarantees
     nobody takes it for the newest.
 
 How
- a. ``Known`` is a version that was proven to be the newest, and a moment before the request that proved it.
+ a. ``KnownPage`` is a version that was proven to be the newest, and a moment before the request that proved it.
  b. An hour is longer than ``SLOW_S`` and all else that may lie between: a version is deleted once one that is an hour younger
     lies there (or after a week), and the newest never is.  So of what is known since less than ``SLOW_S``, by both clocks,
     nothing behind it is deleted: the first absent number behind it was never used.
@@ -57,28 +57,28 @@ _LOST_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ClockMoment:
     """By two clocks: one stands still while a machine sleeps, the other may be set."""
 
     monotonic: float
     wall_ms: int
 
     @staticmethod
-    def now(clock: Clock) -> Moment:
-        return Moment(clock.monotonic(), clock.now_ms())
+    def now(clock: Clock) -> ClockMoment:
+        return ClockMoment(clock.monotonic(), clock.now_ms())
 
     def is_long_ago(self, clock: Clock) -> bool:
         """By the clock that says more."""
-        now = Moment.now(clock)
+        now = ClockMoment.now(clock)
         return max(now.monotonic - self.monotonic, (now.wall_ms - self.wall_ms) / 1000) > SLOW_S
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownPage:
     """A version that was the newest, later than ``at``."""
 
     version: Version
-    at: Moment
+    at: ClockMoment
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +101,23 @@ _ONE = Ahead(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Swapped(Generic[V]):
+class PageSwapped(Generic[V]):
     """Our value is this version."""
 
-    known: Known
+    known: KnownPage
     value: V
 
 
 @dataclass(frozen=True, slots=True)
-class Declined:
+class PageDeclined:
     """``decide`` had nothing to write against ``known``, the newest version."""
 
-    known: Known | None
+    known: KnownPage | None
 
 
 def newest(
-    store: ObjectStore, family: Family, clock: Clock, known: Known | None = None, ahead: Ahead = _ONE
-) -> Known | None:
+    store: ObjectStore, family: Family, clock: Clock, known: KnownPage | None = None, ahead: Ahead = _ONE
+) -> KnownPage | None:
     """Guarantee 1.  ``known``: what an earlier call has returned; ``ahead``: how many numbers behind it are asked at once."""
     if known is not None:
         found = _forward(store, family, clock, known, known.version, ahead)
@@ -130,10 +130,10 @@ def swap(
     store: ObjectStore,
     family: Family,
     clock: Clock,
-    decide: Callable[[Known | None], V | None],
+    decide: Callable[[KnownPage | None], V | None],
     encode: Callable[[V], bytes],
-    known: Known | None = None,
-) -> Swapped[V] | Declined:
+    known: KnownPage | None = None,
+) -> PageSwapped[V] | PageDeclined:
     """Guarantee 2.  ``decide`` may raise, and may be asked about its own value; ``StoreUnavailable`` if no try got a verdict.
 
     ``encode`` gives other bytes each time.  After ``StoreUnavailable`` the write may still land: the caller decides again
@@ -147,14 +147,14 @@ def swap(
             if guessed:
                 guessed, current = False, newest(store, family, clock, known)
                 continue
-            return Declined(current)
+            return PageDeclined(current)
         guessed = False
         number = FIRST_VERSION if current is None else current.version.version + 1
-        began = Moment.now(clock)
+        began = ClockMoment.now(clock)
         put = _put(store, family.key(number), clock, lambda value=value: encode(value))  # type: ignore[misc] # bound now
         if isinstance(put, bytes):
             if current is None or _is_still_there(store, family, clock, current):
-                return Swapped(Known(Version(number, put), began), value)
+                return PageSwapped(KnownPage(Version(number, put), began), value)
             current = _by_listing(store, family, clock, exists=True)
             continue
         lost += 1
@@ -190,8 +190,8 @@ def _put(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]
 
 
 def _forward(
-    store: ObjectStore, family: Family, clock: Clock, base: Known, version: Version, ahead: Ahead = _ONE
-) -> Known | None:
+    store: ObjectStore, family: Family, clock: Clock, base: KnownPage, version: Version, ahead: Ahead = _ONE
+) -> KnownPage | None:
     """From ``version`` on, which is ``base`` or was read behind it; None where nothing is known any more.
 
     The first absent number of those asked at once ends it: nothing was deleted behind the base, so what lies before that
@@ -199,12 +199,12 @@ def _forward(
     """
     steps = 0
     while True:
-        asked = Moment.now(clock)
+        asked = ClockMoment.now(clock)
         numbers = range(version.version + 1, version.version + 1 + ahead.numbers)
         found = ahead.get(store, [family.key(number) for number in numbers])
         for number, data in zip(numbers, found, strict=False):  # it may have stopped at the first that is absent
             if data is None:
-                return Known(version, asked) if _is_still_there(store, family, clock, base) else None
+                return KnownPage(version, asked) if _is_still_there(store, family, clock, base) else None
             version = Version(number, data)
         if steps < _STEPS <= steps + ahead.numbers:  # once, when so many were found
             version = _newest_listed(store, family, version)
@@ -223,7 +223,7 @@ def _listed(store: ObjectStore, family: Family) -> list[int]:
     return [v for info in store.list(family.prefix, limit=1) if (v := family.parse(info.key)) is not None]
 
 
-def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Known) -> bool:
+def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: KnownPage) -> bool:
     """Whether no number behind it was deleted before now; asked only where it is known since long (b, c)."""
     if not known.at.is_long_ago(clock):
         return True
@@ -232,10 +232,10 @@ def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Kno
     return store.get(family.key(known.version.version)) == known.version.data
 
 
-def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: bool) -> Known | None:
+def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: bool) -> KnownPage | None:
     """The newest where nothing is known (d, e); ``exists``: the page has had a version."""
     for _ in range(_LISTINGS):
-        began = Moment.now(clock)
+        began = ClockMoment.now(clock)
         listed = _listed(store, family)
         found = _upward(store, family, clock, max(listed, default=FIRST_VERSION))
         if found is None:
@@ -252,14 +252,14 @@ def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: boo
     )
 
 
-def _upward(store: ObjectStore, family: Family, clock: Clock, version: int) -> Known | None:
+def _upward(store: ObjectStore, family: Family, clock: Clock, version: int) -> KnownPage | None:
     """From a version that a listing has shown; None where it is gone."""
     while True:
-        asked = Moment.now(clock)
+        asked = ClockMoment.now(clock)
         following = store.get(family.key(version + 1))
         data = store.get(family.key(version))  # behind the other: see d
         if data is None:
             return None
         if following is None:
-            return Known(Version(version, data), asked)
+            return KnownPage(Version(version, data), asked)
         version += 1

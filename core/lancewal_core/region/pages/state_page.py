@@ -44,7 +44,7 @@ _Head = state_page_pb2.StatePageHead
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PageRecord:
     """What a page has of one region."""
 
     data: bytes
@@ -61,10 +61,10 @@ class StatePage:
     regions_per_page: int
     write_id: str
     """Unique for each attempted write: no two objects ever have the same one."""
-    records: Mapping[int, Record]
+    records: Mapping[int, PageRecord]
     """By partition, ascending."""
 
-    def with_records(self, records: Mapping[int, Record]) -> StatePage:
+    def with_records(self, records: Mapping[int, PageRecord]) -> StatePage:
         """The page with these records in the place of theirs."""
         merged = {**self.records, **records}
         return replace(self, records={p: merged[p] for p in sorted(merged)})
@@ -121,11 +121,11 @@ def decode_page(data: bytes, where: str) -> StatePage:
     Raises ``ObjectCorrupt`` (also when the key is another page's), or ``FormatUnknown``.  Records are not looked into.
     """
     head, at = _head(data, where)
-    records: dict[int, Record] = {}
+    records: dict[int, PageRecord] = {}
     for slot in head.slots:
         if slot.partition in records:
             raise _corrupt(where, f"partition {slot.partition} has two records")
-        records[slot.partition] = Record(data[at : at + slot.size], slot.changed_at_ms)
+        records[slot.partition] = PageRecord(data[at : at + slot.size], slot.changed_at_ms)
         at += slot.size
     if at != len(data):
         raise _corrupt(where, f"its records end at byte {at}, the object has {len(data)}")

@@ -22,8 +22,8 @@ from lancewal_ingest.decode.json.hazards import has_decimals, hazardous
 from lancewal_ingest.decode.json.presence import PresenceReader
 from lancewal_ingest.decode.json.reference import ReferenceDecoder
 from lancewal_ingest.decode.json.types import check_json_types
-from lancewal_ingest.decode.part import Part
-from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, Refused
+from lancewal_ingest.decode.part import DecodedPart
+from lancewal_ingest.decode.value_decoder import DecodedValues, Ops, RefusedValue
 from lancewal_ingest.decode.weight import pieces
 
 SINGLY_MAX = 64
@@ -49,7 +49,7 @@ class JsonDecoder:
         singly: list[int] = []
         if self._decimals and (hazards := sorted(set(hazardous(values)))):
             together, singly = np.delete(together, hazards), hazards
-        parts: list[Part] = []
+        parts: list[DecodedPart] = []
         ahead = [together] if len(together) else []
         while ahead:
             indexes = ahead.pop()
@@ -62,7 +62,7 @@ class JsonDecoder:
             else:
                 middle = len(indexes) // 2
                 ahead += [indexes[:middle], indexes[middle:]]
-        refused: list[Refused] = []
+        refused: list[RefusedValue] = []
         singly.sort()
         for few in _singly_pieces(values, singly):
             part, bad = self._reference.decode(values, ops, few)
@@ -71,7 +71,9 @@ class JsonDecoder:
         self.single_records += len(singly)
         return DecodedValues(parts, refused)
 
-    def _part(self, values: Sequence[bytes], indexes: npt.NDArray[np.int64], ops: Ops) -> tuple[Part | None, list[int]]:
+    def _part(
+        self, values: Sequence[bytes], indexes: npt.NDArray[np.int64], ops: Ops
+    ) -> tuple[DecodedPart | None, list[int]]:
         """Rows of the values at ``indexes``, and the indexes that stay doubtful.  None: split and try again."""
         if len(indexes) < len(values):
             values, ops = [values[i] for i in indexes.tolist()], ops[indexes]
@@ -84,9 +86,9 @@ class JsonDecoder:
         else:
             present = pa.nulls(len(indexes), pa.binary())
         if columns.doubtful is None:
-            return Part(indexes, columns.arrays, pa.array(ops), present), []
+            return DecodedPart(indexes, columns.arrays, pa.array(ops), present), []
         kept = without([*columns.arrays, pa.array(ops), present], columns.doubtful)
-        part = Part(indexes[~columns.doubtful], kept[:-2], kept[-2], kept[-1])
+        part = DecodedPart(indexes[~columns.doubtful], kept[:-2], kept[-2], kept[-1])
         return part, indexes[columns.doubtful].tolist()
 
 

@@ -16,8 +16,8 @@ from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_ingest.decode.json.cells import CellReader, cell_reader
 from lancewal_ingest.decode.json.strict import parse_object
 from lancewal_ingest.decode.outcomes import Refusal
-from lancewal_ingest.decode.part import Part, present_bitmap
-from lancewal_ingest.decode.value_decoder import Ops, Refused
+from lancewal_ingest.decode.part import DecodedPart, present_bitmap
+from lancewal_ingest.decode.value_decoder import Ops, RefusedValue
 
 
 class ReferenceDecoder:
@@ -27,23 +27,25 @@ class ReferenceDecoder:
         self._rows = rows
         self._readers: dict[str, CellReader] = {field.name: cell_reader(field.type) for field in rows.columns}
 
-    def decode(self, values: Sequence[bytes], ops: Ops, indexes: Iterable[int]) -> tuple[Part, list[Refused]]:
+    def decode(
+        self, values: Sequence[bytes], ops: Ops, indexes: Iterable[int]
+    ) -> tuple[DecodedPart, list[RefusedValue]]:
         """Rows of the values at ``indexes`` (ascending), and those of them that are none."""
         good: list[int] = []
         rows: list[dict[str, object]] = []
         present: list[bytes | None] = []
-        refused: list[Refused] = []
+        refused: list[RefusedValue] = []
         for index in indexes:
             try:
                 members = parse_object(values[index])
                 rows.append(self._cells(members))
             except Refusal as refusal:
-                refused.append(Refused(index, refusal.kind, str(refusal), refusal.found))
+                refused.append(RefusedValue(index, refusal.kind, str(refusal), refusal.found))
             else:
                 good.append(index)
                 present.append(present_bitmap(self._rows, members) if ops[index] == Op.PATCH else None)
         chosen = np.array(good, dtype=np.int64)
-        part = Part(
+        part = DecodedPart(
             indexes=chosen,
             columns=[pa.array([row[f.name] for row in rows], type=f.type) for f in self._rows.columns],
             ops=pa.array(ops[chosen]),

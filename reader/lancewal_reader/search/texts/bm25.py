@@ -33,7 +33,7 @@ def weight(documents: int, having: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TextColumn:
     """One column of some rows, and how it is scored."""
 
     texts: Texts
@@ -41,7 +41,7 @@ class Column:
     tokenizer: Tokenizer
 
 
-def scores(query: TextQuery, columns: Mapping[str, Column]) -> Scores:
+def scores(query: TextQuery, columns: Mapping[str, TextColumn]) -> Scores:
     """Of each row; NaN where it does not match.  The query names its columns."""
     match query:
         case Match(words, _, operator, boost):
@@ -74,7 +74,7 @@ def scores(query: TextQuery, columns: Mapping[str, Column]) -> Scores:
             assert_never(query)
 
 
-def _best(groups: Mapping[str, Sequence[Sequence[str]]], every: bool, columns: Mapping[str, Column]) -> Scores:
+def _best(groups: Mapping[str, Sequence[Sequence[str]]], every: bool, columns: Mapping[str, TextColumn]) -> Scores:
     best: Scores | None = None
     for name, asked in groups.items():
         found = _words(asked, every, columns[name])
@@ -83,7 +83,7 @@ def _best(groups: Mapping[str, Sequence[Sequence[str]]], every: bool, columns: M
     return best
 
 
-def _words(groups: Sequence[Sequence[str]], every: bool, column: Column) -> Scores:
+def _words(groups: Sequence[Sequence[str]], every: bool, column: TextColumn) -> Scores:
     """A group is there where one of its words is."""
     texts, statistics = column.texts, column.statistics
     total, having = np.zeros(len(texts)), np.zeros(len(texts), np.int64)

@@ -18,14 +18,14 @@ from lancewal_reader.search.texts.words import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BoundPart:
     most: float
     """By Lance's statistics, of any row."""
     grows: float
     """By ours it is at most so many times as much."""
 
 
-def most_beyond(parts: Iterable[Part], last: float) -> float:
+def most_beyond(parts: Iterable[BoundPart], last: float) -> float:
     """The score of a row by ours, at most, whose score by Lance's is at most ``last``."""
     total = 0.0
     for part in sorted(parts, key=lambda part: -part.grows):

@@ -25,7 +25,7 @@ from lancewal_core.table.lance.row_mask import row_list
 from lancewal_core.table.lance.text_index import DocumentLengths, TextIndex, word_automata
 from lancewal_core.table.lance.word_automaton import WordAutomaton
 from lancewal_core.table.protocol import ROW_ADDRESS
-from lancewal_reader.search.texts.bm25 import Column, Statistics, scores
+from lancewal_reader.search.texts.bm25 import Statistics, TextColumn, scores
 from lancewal_reader.search.texts.text_query import Match
 from lancewal_reader.search.texts.words import Tokenizer
 
@@ -135,7 +135,7 @@ class IndexedTexts:
 
     def _score_of(self, word: str, piece: str, best: pa.Table) -> WordScore:
         name, most = self.index.column, float(best[SCORE][0].as_py())
-        by_one = Column(self._tokenizer.texts(best[name]), Statistics(self.average, {word: 1.0}), self._tokenizer)
+        by_one = TextColumn(self._tokenizer.texts(best[name]), Statistics(self.average, {word: 1.0}), self._tokenizer)
         return WordScore(float(most / scores(Match(piece, name), {name: by_one})[0]), most)
 
 

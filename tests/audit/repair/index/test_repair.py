@@ -16,7 +16,7 @@ from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, Re
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.region.flush import flush_generation
-from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.index import GenerationState, RegionState
 from lancewal_core.region.indexes import Swap, index_in
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.pages.state_page import decode_page
@@ -146,13 +146,13 @@ def test_damaged_versions(pipeline: Pipeline, count: int) -> None:
 
 def test_times_are_restored_as_far_as_something_tells_them(pipeline: Pipeline) -> None:
     old = {r.generation: r for r in read_index(pipeline).generations}
-    assert {r.state for r in old.values()} >= {State.FLUSHED, State.OPEN}
+    assert {r.state for r in old.values()} >= {GenerationState.FLUSHED, GenerationState.OPEN}
     flip_all(pipeline)
     repair(pipeline)
     states = []
     for record in read_index(pipeline).generations:
         states.append(record.state)
-        if record.state is State.FLUSHED:
+        if record.state is GenerationState.FLUSHED:
             known = old[record.generation]
             assert (known.record_times is None) == (known.first == known.next), known
             assert (record.sealed_at_ms, record.record_times) == (known.sealed_at_ms, known.record_times)
@@ -163,7 +163,7 @@ def test_times_are_restored_as_far_as_something_tells_them(pipeline: Pipeline) -
             assert times is not None
             assert times.max_ms - times.min_ms == (record.next or 0) - 1 - record.first
         assert record.flushed_at_ms is None
-    assert set(states) == {State.FLUSHED, State.SEALED}
+    assert set(states) == {GenerationState.FLUSHED, GenerationState.SEALED}
 
 
 def test_damage_that_others_have_copied(pipeline: Pipeline) -> None:
@@ -477,7 +477,7 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
         repair(pipeline)
         index = newest_index(pipeline.store, pipeline.clock, region)
         assert index is not None
-        record = next(r for r in index.generations if r.state is State.SEALED)
+        record = next(r for r in index.generations if r.state is GenerationState.SEALED)
         assert record.next is not None
         shorter = replace(record, next=Position(record.next - 1))
         content = Content(fold([], pipeline.contract.rows))
@@ -497,22 +497,22 @@ def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
         (path, index_in(decode_page(path.read_bytes(), path.name), region, path.name)) for path in versions(pipeline)
     ]
     indexes = [(path, index) for path, index in read if index is not None]
-    flushed = [r for r in indexes[0][1].generations if r.state is State.FLUSHED]
+    flushed = [r for r in indexes[0][1].generations if r.state is GenerationState.FLUSHED]
     assert len(flushed) > 1
     early = flushed[-2]
     for path, index in indexes:
-        if any(r.generation == early.generation and r.state is State.SEALED for r in index.generations):
+        if any(r.generation == early.generation and r.state is GenerationState.SEALED for r in index.generations):
             break
         path.unlink()
     (Path(pipeline.uri) / (early.snapshot or "")).unlink()
     assert repair(pipeline) == []  # it leads as far: nothing shows that there were others
     assert repair_page(pipeline, above=len(read))
     states = [r.state for r in read_index(pipeline).generations]
-    assert State.FLUSHED not in states[states.index(State.SEALED) :]
+    assert GenerationState.FLUSHED not in states[states.index(GenerationState.SEALED) :]
     goes_on(pipeline)
 
 
-def read_index(pipeline: Pipeline) -> RegionIndex:
+def read_index(pipeline: Pipeline) -> RegionState:
     index = newest_index(pipeline.store, pipeline.clock, pipeline.contract.regions[PARTITION])
     assert index is not None
     return index

@@ -15,7 +15,7 @@ import yaml
 from lancewal_audit.verify import verification
 from lancewal_audit.verify.report import KINDS, Report, report_text
 from lancewal_audit.verify.shares import on_disk as shares
-from lancewal_audit.verify.verification import Asked, verify_table
+from lancewal_audit.verify.verification import VerifyRequest, verify_table
 from lancewal_core.cli.program import run
 from lancewal_core.settings.load import Settings
 from lancewal_reader.point.receipt import receipt_of
@@ -27,7 +27,7 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "how-to" / "verify-a-table
 
 
 def verify(pipeline: Pipeline, **asked: Any) -> Report:
-    return verify_table(Settings(), pipeline.uri, Asked(sources="wal", **asked))
+    return verify_table(Settings(), pipeline.uri, VerifyRequest(sources="wal", **asked))
 
 
 @pytest.fixture

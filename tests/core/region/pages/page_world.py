@@ -21,7 +21,7 @@ from lancewal_core.errors import StoreInconsistent, StoreUnavailable
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, OwnerId, Page, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.index import RegionIndex
+from lancewal_core.region.index import RegionState
 from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page
 from lancewal_core.region.transitions import Claimant, first_claim
@@ -49,11 +49,11 @@ def require(holds: object, *why: object) -> None:
         raise Violation(*why)
 
 
-def steps_of(index: RegionIndex) -> int:
+def steps_of(index: RegionState) -> int:
     return index.generations[-1].first_sequence
 
 
-def one_step_on(region: Region, found: RegionIndex | None, write_id: str) -> RegionIndex:
+def one_step_on(region: Region, found: RegionState | None, write_id: str) -> RegionState:
     if found is None:
         return first_claim(region, 1, Position(0), Claimant(OwnerId("o"), LogId("l"), Sequence(1)), write_id)
     newest = found.generations[-1]
@@ -95,11 +95,11 @@ class WatchedBucket(MemoryBucket):
         chain.append(content)
         return etag
 
-    def indexes(self, region: Region, since: int) -> list[RegionIndex | None]:
+    def indexes(self, region: Region, since: int) -> list[RegionState | None]:
         """What the region's index was, from the ``since``-th version of its page on."""
         page = Page.of(region, PER_PAGE)
         chain = self.chains[page]
-        found: list[RegionIndex | None] = [None] if since == 0 else []
+        found: list[RegionState | None] = [None] if since == 0 else []
         return found + [index_in(content, region, "chain") for content in chain[max(since - 1, 0) :]]
 
 
@@ -222,10 +222,10 @@ class World:
                 indexes = RegionIndexes(store, clock, PER_PAGE, None, self.new_id)
             clock.sleep(rng.random() * pause_s)
 
-    def _decision(self, region: Region, declines: bool) -> Callable[[RegionIndex | None], RegionIndex | None]:
+    def _decision(self, region: Region, declines: bool) -> Callable[[RegionState | None], RegionState | None]:
         return lambda found: None if declines else one_step_on(region, found, self.new_id())
 
-    def _was_newest(self, what: str, region: Region, index: RegionIndex | None, since: int) -> None:
+    def _was_newest(self, what: str, region: Region, index: RegionState | None, since: int) -> None:
         require(index in self.bucket.indexes(region, since), what, region, index)
         self.note(what)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.index import RegionIndex, decode_index, encode_index
+from lancewal_core.region.index import RegionState, decode_index, encode_index
 from lancewal_core.region.indexes import Decide, Swap
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Family, Swapped, Version, newest_version, swap
@@ -21,7 +21,7 @@ def _family(region: Region) -> Family:
     )
 
 
-def _index(version: Version | None) -> RegionIndex | None:
+def _index(version: Version | None) -> RegionState | None:
     return None if version is None else decode_index(version.data, "single")
 
 
@@ -32,7 +32,7 @@ class SingleIndexes:
         self._store = store
         self._clock = clock
 
-    def read(self, regions: Collection[Region]) -> dict[Region, RegionIndex]:
+    def read(self, regions: Collection[Region]) -> dict[Region, RegionState]:
         found = {region: _index(newest_version(self._store, _family(region))) for region in regions}
         return {region: index for region, index in found.items() if index is not None}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.names.paths import FlushFile
-from lancewal_core.region.index import RegionIndex, State
+from lancewal_core.region.index import GenerationState, RegionState
 from lancewal_core.region.indexes import Decide, RegionIndexes
 from lancewal_core.region.transitions import (
     Claimant,
@@ -47,7 +47,7 @@ class Change:
     write_id: str
     seed: int
 
-    def __call__(self, found: RegionIndex | None) -> RegionIndex | None:
+    def __call__(self, found: RegionState | None) -> RegionState | None:
         rng = Random(self.seed)
         name = rng.choice("ab")
         newest = None if found is None else found.newest
@@ -107,7 +107,7 @@ def test_a_history_is_the_same(seed: int) -> None:
             assert another.swap(changes) == single.swap(changes)
 
     store.before("put", "/pages/", others_swap, times=10**6)
-    states: set[State] = set()
+    states: set[GenerationState] = set()
     for number in range(40):
         asked = rng.sample(REGIONS, rng.randint(1, len(REGIONS)))
         changes: dict[Region, Decide] = {
@@ -132,14 +132,14 @@ def test_a_history_is_the_same(seed: int) -> None:
         read = rng.choice([indexes, another]).read(REGIONS)
         assert read == single.read(REGIONS)
         states |= {record.state for index in read.values() for record in index.generations}
-    assert State.OPEN in states or State.SEALED in states
+    assert GenerationState.OPEN in states or GenerationState.SEALED in states
 
 
 def test_histories_reach_every_state() -> None:
     clock = ManualClock()
     indexes = RegionIndexes(MemoryStore(clock), clock, PER_PAGE)
     rng = Random(3)
-    states: set[State] = set()
+    states: set[GenerationState] = set()
     trimmed = Generation(0)
     for number in range(400):
         region = rng.choice(REGIONS)
@@ -148,5 +148,5 @@ def test_histories_reach_every_state() -> None:
         if index is not None:
             states |= {record.state for record in index.generations}
             trimmed = max(trimmed, index.trimmed_generation)
-    assert states == set(State)
+    assert states == set(GenerationState)
     assert trimmed >= 1

@@ -14,7 +14,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge
 from lancewal_core.region.index import encode_index
 from lancewal_core.region.pages import state_page
 from lancewal_core.region.pages.packed_record import RecordBroken, pack_record, unpack_record, unpacked_bytes
-from lancewal_core.region.pages.state_page import Record, decode_page, encode_page
+from lancewal_core.region.pages.state_page import PageRecord, decode_page, encode_page
 from tests.golden.core_formats import INDEX, STATES, STATES_KEY
 
 
@@ -65,13 +65,13 @@ def test_a_page_unpacks_to_what_any_page_may_and_damage_counts_nothing(monkeypat
     monkeypatch.setattr(state_page, "PAGE_BYTES_MAX", size)
     assert decode_page(page, STATES_KEY) == STATES
     # What a damaged record says of its size is no other region's concern.
-    harmed = STATES.with_records({7: Record(with_checksum(2**32 - 1, b"")[1:] + b"?", 1)})
+    harmed = STATES.with_records({7: PageRecord(with_checksum(2**32 - 1, b"")[1:] + b"?", 1)})
     assert decode_page(encode_page(harmed), STATES_KEY) == harmed
     monkeypatch.setattr(state_page, "PAGE_BYTES_MAX", size - 1)
     with pytest.raises(ObjectCorrupt, match=f"its records unpack to {size} bytes, more than the {size - 1}"):
         decode_page(page, STATES_KEY)
     with pytest.raises(ObjectTooLarge, match="let the flusher work"):
-        encode_page(STATES.with_records({3: Record(with_checksum(2**32 - 1, b""), 1)}))
+        encode_page(STATES.with_records({3: PageRecord(with_checksum(2**32 - 1, b""), 1)}))
 
 
 def test_generations_that_say_the_same_take_little() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.region.pages import page_chain
-from lancewal_core.region.pages.page_chain import SLOW_S, Moment
+from lancewal_core.region.pages.page_chain import SLOW_S, ClockMoment
 from lancewal_core.store import versioned
 from lancewal_core.store.object_store import Done, Unknown, put_once
 from lancewal_core.store.versioned import FIRST_VERSION
@@ -42,15 +42,15 @@ def test_histories_keep_the_rules() -> None:
 
 def never_asked(patch: pytest.MonkeyPatch) -> None:
     """What is known counts however long ago."""
-    patch.setattr(Moment, "is_long_ago", lambda self, clock: False)
+    patch.setattr(ClockMoment, "is_long_ago", lambda self, clock: False)
 
 
 def monotonic_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Moment, "is_long_ago", lambda self, clock: clock.monotonic() - self.monotonic > SLOW_S)
+    patch.setattr(ClockMoment, "is_long_ago", lambda self, clock: clock.monotonic() - self.monotonic > SLOW_S)
 
 
 def wall_alone(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Moment, "is_long_ago", lambda self, clock: (clock.now_ms() - self.wall_ms) / 1000 > SLOW_S)
+    patch.setattr(ClockMoment, "is_long_ago", lambda self, clock: (clock.now_ms() - self.wall_ms) / 1000 > SLOW_S)
 
 
 def any_object_there(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from lancewal_core.proto import state_page_pb2
 from lancewal_core.region.index import encode_index
 from lancewal_core.region.indexes import index_in
 from lancewal_core.region.pages.packed_record import pack_record
-from lancewal_core.region.pages.state_page import Record, StatePage, decode_page, encode_page
+from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
 from tests.golden.core_formats import EAST, INDEX, NORTH, STATES, STATES_KEY
 
 BYTES = encode_page(STATES)
@@ -45,7 +45,7 @@ def head() -> state_page_pb2.StatePageHead:
 )
 def test_a_page_comes_back_as_it_was(per_page: int, records: dict[int, tuple[bytes, int]], number: int) -> None:
     page = Page("orders", TopicId("topic-id-1"), number)
-    kept = {number * per_page + p: Record(*r) for p, r in sorted(records.items()) if p < per_page}
+    kept = {number * per_page + p: PageRecord(*r) for p, r in sorted(records.items()) if p < per_page}
     content = StatePage(page, per_page, "w", kept)
     data = encode_page(content)
     assert decode_page(data, paths.page_version(page, 3)) == content
@@ -72,7 +72,7 @@ def test_every_changed_or_missing_byte_is_found_and_of_a_record_concerns_its_reg
             index_in(content, hit, STATES_KEY)
         assert index_in(content, sound, STATES_KEY) == index_in(STATES, sound, STATES_KEY)
         # Who changes the other one copies this one, damage and all.
-        copied = decode_page(encode_page(content.with_records({sound.partition: Record(b"new", 1)})), STATES_KEY)
+        copied = decode_page(encode_page(content.with_records({sound.partition: PageRecord(b"new", 1)})), STATES_KEY)
         assert copied.records[hit.partition] == content.records[hit.partition]
     for cut in [*range(0, len(BYTES), 7), len(BYTES) - 1]:
         with pytest.raises(ObjectCorrupt):
@@ -82,7 +82,7 @@ def test_every_changed_or_missing_byte_is_found_and_of_a_record_concerns_its_reg
 
 
 def test_a_lost_record_is_no_unclaimed_region() -> None:
-    content = decode_page(encode_page(STATES.with_records({3: Record(b"", 5)})), STATES_KEY)
+    content = decode_page(encode_page(STATES.with_records({3: PageRecord(b"", 5)})), STATES_KEY)
     with pytest.raises(ObjectCorrupt, match="is lost; rebuild it: `lancewal repair region`") as caught:
         index_in(content, replace(NORTH, partition=3), STATES_KEY)
     assert caught.value.where["object"] == STATES_KEY
@@ -95,7 +95,7 @@ def test_a_newer_format_is_refused_by_name_and_of_a_record_concerns_its_region_a
         decode_page(sealed_again(later), STATES_KEY)
     body = encode_index(INDEX)[:-CHECKSUM].replace(b"\xa0\x06\x01", b"\xa0\x06\x02", 1)  # field 100
     record = body + b"\xfd\x07" + struct.pack("<I", google_crc32c.value(body))
-    content = decode_page(encode_page(STATES.with_records({0: Record(pack_record(record), 1)})), STATES_KEY)
+    content = decode_page(encode_page(STATES.with_records({0: PageRecord(pack_record(record), 1)})), STATES_KEY)
     with pytest.raises(FormatUnknown, match="format version 2"):
         index_in(content, NORTH, STATES_KEY)
     assert index_in(content, EAST, STATES_KEY) is not None
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_is_not_written() -> None:
 
 def test_a_record_of_another_region_is_refused() -> None:
     stranger = encode_index(replace(INDEX, region=Region("orders.eu", NORTH.topic_id, 3), generations=()))
-    content = STATES.with_records({0: Record(pack_record(stranger), 1)})
+    content = STATES.with_records({0: PageRecord(pack_record(stranger), 1)})
     with pytest.raises(ObjectCorrupt, match="another region"):
         index_in(content, NORTH, STATES_KEY)
 

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lancewal_reader.search.texts.bounds import Part, max_growth, most_beyond, words_summed
+from lancewal_reader.search.texts.bounds import BoundPart, max_growth, most_beyond, words_summed
 from lancewal_reader.search.texts.text_query import Boolean, Match, Phrase
 from lancewal_reader.search.texts.words import Tokenizer
 
@@ -15,7 +15,7 @@ from lancewal_reader.search.texts.words import Tokenizer
 def test_no_row_has_more_and_some_row_has_as_much() -> None:
     rng = np.random.default_rng(3)
     for _ in range(100):
-        parts = [Part(float(rng.integers(1, 6)), float(rng.uniform(0.5, 2))) for _ in range(3)]
+        parts = [BoundPart(float(rng.integers(1, 6)), float(rng.uniform(0.5, 2))) for _ in range(3)]
         last = float(rng.integers(0, 14))
         rows = product(*(range(int(part.most) + 1) for part in parts))
         right = max(
