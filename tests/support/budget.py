@@ -108,9 +108,9 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_a_collector_that_starts_does_what_was_said",
         "test_what_it_says_is_what_goes",
     ],
-    "flusher/define/test_copies.py": ["test_a_copy_made_at_any_step_of_an_attach_is_another_table"],
+    "tables/define/test_copies.py": ["test_a_copy_made_at_any_step_of_an_attach_is_another_table"],
     "flusher/garbage/test_collect.py": ["test_generations_of_which_an_old_page_says_otherwise_stay_in_the_index"],
-    "flusher/load/test_part.py": ["test_random_loads_and_streams", "test_rows_without_a_row_come_in"],
+    "tables/load/test_part.py": ["test_random_loads_and_streams", "test_rows_without_a_row_come_in"],
     "flusher/merge/test_conflicts.py": [
         "test_a_compaction_under_way",
         "test_a_follow_up_under_way",
@@ -125,13 +125,13 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_what_was_merged_before_partitions_were_added_may_come_through_another",
     ],
     "flusher/merge/test_set_aside.py": ["test_any_history"],
-    "flusher/snapshots/test_make.py": [
+    "tables/snapshots/test_make.py": [
         "test_it_has_the_rows_of_its_moment_for_plain_lance_and_for_readers",
         "test_one_that_is_cut_short_is_no_snapshot",
     ],
-    "flusher/snapshots/test_on_s3.py": ["test_a_snapshot_stays_what_it_is"],
-    "flusher/snapshots/test_page.py": ["test_the_commands_and_programs_of_the_page_run"],
-    "flusher/snapshots/test_together.py": ["test_all_are_cut_at_what_each_has_durable"],
+    "tables/snapshots/test_on_s3.py": ["test_a_snapshot_stays_what_it_is"],
+    "tables/snapshots/test_page.py": ["test_the_commands_and_programs_of_the_page_run"],
+    "tables/snapshots/test_together.py": ["test_all_are_cut_at_what_each_has_durable"],
     "flusher/service/test_compaction_turns.py": ["test_a_worn_fragment_is_written_anew_right_behind_the_merge"],
     "flusher/service/test_round.py": ["test_flushers_and_ingest_at_the_same_time"],
     "flusher/service/test_service.py": [
@@ -212,13 +212,13 @@ LONG: Mapping[str, Sequence[str]] = {
     ],
     "reader/test_damage.py": ["test_a_lost_snapshot_is_read_from_the_log"],
     "reader/test_key_bytes.py": ["test_every_read_is_the_fold_of_what_is_durable"],
-    "reader/test_lookup.py": ["test_each_key_has_its_row_in_the_order_asked"],
-    "reader/test_lookup_of_tables.py": [
+    "reader/reading/test_lookup.py": ["test_each_key_has_its_row_in_the_order_asked"],
+    "reader/reading/test_lookup_of_tables.py": [
         "test_rows_that_the_key_index_does_not_cover",
         "test_whatever_was_done_to_the_table",
     ],
-    "reader/test_rows.py": ["test_rows_that_are_used_again_are_the_same"],
-    "reader/test_scan.py": ["test_every_read_is_the_fold_of_what_is_durable"],
+    "reader/reading/test_rows.py": ["test_rows_that_are_used_again_are_the_same"],
+    "reader/reading/test_scan.py": ["test_every_read_is_the_fold_of_what_is_durable"],
     "reader/search/test_any_history.py": ["test_whatever_was_done_to_the_table"],
     "reader/search/test_far_store.py": [
         "test_no_search_writes_an_object",
