@@ -30,7 +30,7 @@ from benchmarks.tables import MemoryIngest, create
 from benchmarks.workload import SCHEMA, table_rows, upserts
 from lancewal_core.names import paths
 from lancewal_core.open import Address
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits

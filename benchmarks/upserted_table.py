@@ -27,9 +27,9 @@ from lancewal_core.open import Address, Folder
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generation
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.flush_files import Content
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content
+from lancewal_core.region.state import GenerationState
 from lancewal_core.region.transitions import Claimant, first_claim, seal
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable

@@ -40,7 +40,7 @@ from lancewal_core.keys.index import KeyIndex
 from lancewal_core.keys.parts import MappedParts
 from lancewal_core.open import Address, open_at
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import Contract

@@ -25,9 +25,9 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
-from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
-from lancewal_core.region.index import GenerationRecord, GenerationState
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flushed_generation
+from lancewal_core.region.state import GenerationRecord, GenerationState
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
@@ -49,7 +49,7 @@ class World(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Merged rows; snapshots with deletes and patches; SEALED generations of a log that ended with a fence; an OPEN tail."""
+    """Merged rows; flushes with deletes and patches; SEALED generations of a log that ended with a fence; an OPEN tail."""
     failures = Failures()
     pipeline = Pipeline(tmp_path_factory.mktemp("made"), seed=5, partitions=2, observer=failures)
     pipeline.produce(60)
@@ -110,26 +110,24 @@ def segments(pipeline: Pipeline, state: GenerationState) -> list[Path]:
     return sorted(log.parent.iterdir())
 
 
-def snapshot(pipeline: Pipeline) -> FlushedGeneration:
+def flushed(pipeline: Pipeline) -> FlushedGeneration:
     """The newest one that is not merged and has rows, deletes and patches."""
     region = pipeline.contract.regions[0]
     index = newest_index(pipeline.store, pipeline.clock, region)
     assert index is not None
     waiting = [
-        (r.snapshot, region, r.generation)
-        for r in index.generations
-        if r.state is GenerationState.FLUSHED and r.snapshot
+        (r.flush, region, r.generation) for r in index.generations if r.state is GenerationState.FLUSHED and r.flush
     ]
-    found = [read_snapshot(pipeline.store, *of) for of in waiting]
+    found = [read_flushed_generation(pipeline.store, *of) for of in waiting]
     return next(s for s in reversed(found) if s.fragments and s.deletes and s.patches)
 
 
-def snapshot_file(pipeline: Pipeline, name: str) -> Path:
-    return (Path(pipeline.uri) / snapshot(pipeline).key).with_name(name)
+def flush_file(pipeline: Pipeline, name: str) -> Path:
+    return (Path(pipeline.uri) / flushed(pipeline).key).with_name(name)
 
 
 def data_file(pipeline: Pipeline) -> Path:
-    (name,) = fragment_files(snapshot(pipeline).fragments[0])
+    (name,) = fragment_files(flushed(pipeline).fragments[0])
     return Path(pipeline.uri) / "data" / name
 
 
@@ -167,9 +165,9 @@ OBJECTS: Mapping[str, Finder] = {
     "a segment of a SEALED generation": lambda p: segments(p, GenerationState.SEALED)[0],
     "a fence": lambda p: segments(p, GenerationState.SEALED)[-1],
     "the newest state page": lambda p: newest(p, "/pages/"),
-    "a snapshot's manifest": lambda p: snapshot_file(p, "manifest.json"),
-    "a snapshot's deletes": lambda p: snapshot_file(p, "deletes.arrow"),
-    "a snapshot's patches": lambda p: snapshot_file(p, "patches.arrow"),
+    "a snapshot's manifest": lambda p: flush_file(p, "manifest.json"),
+    "a snapshot's deletes": lambda p: flush_file(p, "deletes.arrow"),
+    "a snapshot's patches": lambda p: flush_file(p, "patches.arrow"),
     "a snapshot's data file": data_file,
     "the contract": lambda p: newest(p, "/contract/"),
     "the newest record of a merge": lambda p: newest(p, "/merges/", "18446744073709551612.json"),
@@ -293,7 +291,7 @@ def problems(world: World) -> list[str]:
 
 
 def check_status(world: World, of_the_reader: str) -> None:
-    """It names what stops strong reads, and only that; of a snapshot also a manifest that a merge makes anew."""
+    """It names what stops strong reads, and only that; of a flush also a manifest that a merge makes anew."""
     try:
         found = problems(world)
     except LancewalError as error:

@@ -1,7 +1,7 @@
-"""Single bits of Lance's data files are flipped, at random places: of a snapshot that is not merged, and of the table.
+"""Single bits of Lance's data files are flipped, at random places: of a flush that is not merged, and of the table.
 
 Lance's files have no checksum.  What is promised: a read, or a merge, ends with an error of ours that says that a file is
-corrupt, or with rows of the right number; never with an error of another library.  The keys of a snapshot that is not merged
+corrupt, or with rows of the right number; never with an error of another library.  The keys of a flush that is not merged
 have a sum: what is read or merged of it has exactly the keys that were written.  Any other value may be another.
 
 A panic of Lance below Arrow's C interface, which no error can leave, aborts the process (one flip in about 1,100; pylance as
@@ -30,7 +30,7 @@ from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.service.service import run_once
 from lancewal_reader.table import open_table
-from tests.support.flushes import snapshots_of
+from tests.support.flushes import flushes_of
 from tests.support.pipeline import EVERY_TYPE, SMALL, Key, Pipeline
 
 FLIPS = 60
@@ -78,7 +78,7 @@ def another_process() -> Iterator[AnotherProcess]:
     process.close()
 
 
-def test_reads_of_a_snapshot(tmp_path: Path, seed: int, another_process: AnotherProcess) -> None:
+def test_reads_of_a_flush(tmp_path: Path, seed: int, another_process: AnotherProcess) -> None:
     pipeline = made(tmp_path, EVERY_TYPE, seed)
     ends = flipped(data_file(pipeline), pipeline, seed, another_process)
     assert set(ends) <= {RIGHT_KEYS, ObjectCorrupt.kind, ABORTED}, ends
@@ -97,7 +97,7 @@ def test_reads_of_the_table(tmp_path: Path, seed: int, another_process: AnotherP
     pipeline.close()
 
 
-def test_merges_of_a_snapshot(tmp_path: Path, seed: int, another_process: AnotherProcess) -> None:
+def test_merges_of_a_flush(tmp_path: Path, seed: int, another_process: AnotherProcess) -> None:
     """A merge adopts the file as it is; what it hides are the rows of the keys that were written."""
     rng = random.Random(f"merges {seed}")
     template = made(tmp_path / "template", SMALL, seed)
@@ -125,7 +125,7 @@ def test_merges_of_a_snapshot(tmp_path: Path, seed: int, another_process: Anothe
 def test_a_file_with_another_key_is_neither_read_nor_merged(tmp_path: Path, seed: int) -> None:
     """It is a sound file of Lance, with as many rows."""
     pipeline = made(tmp_path, SMALL, seed)
-    newest = newest_snapshot(pipeline)
+    newest = newest_flush(pipeline)
     rows = pa.Table.from_batches(list(pipeline.table.read_unadopted(newest.fragments, SMALL.names)))
     ids = rows["id"].to_pylist()
     ids[len(ids) // 2] += 1_000
@@ -141,7 +141,7 @@ def test_a_file_with_another_key_is_neither_read_nor_merged(tmp_path: Path, seed
 
 
 def made(folder: Path, columns: pa.Schema, seed: int) -> Pipeline:
-    """Merged rows, and a snapshot of newer ones that waits."""
+    """Merged rows, and a flush of newer ones that waits."""
     folder.mkdir(exist_ok=True)
     pipeline = Pipeline(folder, columns, seed=seed, partitions=1, seal_rows=10_000)
     pipeline.produce(300)
@@ -153,13 +153,13 @@ def made(folder: Path, columns: pa.Schema, seed: int) -> Pipeline:
 
 
 def data_file(pipeline: Pipeline) -> Path:
-    """Of the newest snapshot."""
-    (name,) = fragment_files(newest_snapshot(pipeline).fragments[0])
+    """Of the newest flush."""
+    (name,) = fragment_files(newest_flush(pipeline).fragments[0])
     return Path(pipeline.uri) / "data" / name
 
 
-def newest_snapshot(pipeline: Pipeline) -> FlushedGeneration:
-    found = [s for region in pipeline.contract.regions for s in snapshots_of(pipeline.store, region)]
+def newest_flush(pipeline: Pipeline) -> FlushedGeneration:
+    found = [s for region in pipeline.contract.regions for s in flushes_of(pipeline.store, region)]
     return max(found, key=lambda one: (Path(pipeline.uri) / one.key).stat().st_mtime_ns)
 
 

@@ -45,7 +45,7 @@ def failures() -> Failures:
 
 @pytest.fixture
 def pipeline(tmp_path: Path, failures: Failures, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipeline]:
-    """Merged rows, snapshots that are not merged, and an OPEN generation."""
+    """Merged rows, flushes that are not merged, and an OPEN generation."""
     # Without a verdict a claim gives up after 15 s.
     monkeypatch.setattr("lancewal_core.wal.log_end._FENCE_TRIES", 2)
     monkeypatch.setattr("lancewal_core.store.versioned._UNKNOWN_TRIES", 2)
@@ -72,7 +72,7 @@ def test_ingest_says_so_and_goes_on(pipeline: Pipeline, failures: Failures) -> N
 
 
 def test_an_owner_that_dies_then_and_its_successor(pipeline: Pipeline, failures: Failures) -> None:
-    """Fences, claims, seals and snapshots meet the full disk as well."""
+    """Fences, claims, seals and flushes meet the full disk as well."""
     pipeline.produce(60)
     with full_disk():
         ingest_until_named(pipeline, failures, "/wal/")

@@ -30,11 +30,11 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.proto import mem_wal_pb2, wal_segment_pb2
+from lancewal_core.region.flush_files import side_rows
 from lancewal_core.region.flushes.manifest import decode_flush
-from lancewal_core.region.index import decode_history, decode_index
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
-from lancewal_core.region.snapshot import side_rows
+from lancewal_core.region.state import decode_history, decode_index
 from lancewal_core.table.contract import decode_contract
 from lancewal_core.table.control import decode_control
 from lancewal_core.table.drain import decode_drain

@@ -190,7 +190,7 @@ def judge_flush(data: bytes) -> Flush | None:
         assert decode_flush(encode_flush(read), FLUSH_KEY) == read
         assert len({(part.region, part.generation) for part in read.parts}) == len(read.parts) > 0
         rows, ends = 0, dict.fromkeys(FlushFile, 0)
-        for found in read.snapshots:
+        for found in read.generations:
             assert 0 <= found.first <= found.next
             assert found.rows_from == rows
             rows += found.rows

@@ -20,7 +20,9 @@ from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.keys.run import encode_part, sorted_entries
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.region.index import (
+from lancewal_core.region.pages.packed_record import pack_record
+from lancewal_core.region.pages.state_page import PageRecord, StatePage, encode_page
+from lancewal_core.region.state import (
     GenerationRecord,
     GenerationState,
     HistoryPage,
@@ -28,8 +30,6 @@ from lancewal_core.region.index import (
     encode_history,
     encode_index,
 )
-from lancewal_core.region.pages.packed_record import pack_record
-from lancewal_core.region.pages.state_page import PageRecord, StatePage, encode_page
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
@@ -150,7 +150,7 @@ def _generation(
     state: GenerationState,
     positions: tuple[int, int | None],
     sequences: tuple[int, int | None],
-    snapshot: str | None = None,
+    flushed: str | None = None,
     merged: tuple[int, int] | None = None,
     times: tuple[int, int, int, int] | None = None,
 ) -> GenerationRecord:
@@ -164,16 +164,16 @@ def _generation(
         next=None if positions[1] is None else Position(positions[1]),
         first_sequence=Sequence(sequences[0]),
         end_sequence=None if sequences[1] is None else Sequence(sequences[1]),
-        snapshot=snapshot,
+        flush=flushed,
         merged_version=None if merged is None else TableVersion(merged[0]),
         merged_at_ms=None if merged is None else merged[1],
         sealed_at_ms=None if times is None else times[0],
-        flushed_at_ms=None if times is None or snapshot is None else times[1],
+        flushed_at_ms=None if times is None or flushed is None else times[1],
         record_times=None if times is None or positions[0] == positions[1] else RecordTimes(times[2], times[3]),
     )
 
 
-def _snapshot(generation: int, region: Region = NORTH) -> str:
+def _flush(generation: int, region: Region = NORTH) -> str:
     return paths.flush_file(f"0badcafe-{region.partition}-{generation}", paths.FlushFile.MANIFEST)
 
 
@@ -183,10 +183,10 @@ INDEX = RegionState(
     NORTH,
     3,
     (
-        _generation(7, GenerationState.MERGED, (500, 500), (30, 30), _snapshot(7), (18, 1_709_208_000_000), _TIMES),
-        _generation(8, GenerationState.MERGED, (500, 503), (30, 33), _snapshot(8), (19, 1_709_208_060_000), _TIMES),
-        _generation(9, GenerationState.FLUSHED, (503, 100_000), (33, 36), _snapshot(9), times=_TIMES),
-        _generation(10, GenerationState.FLUSHED, (100_000, 2**20), (36, 38), _snapshot(10)),
+        _generation(7, GenerationState.MERGED, (500, 500), (30, 30), _flush(7), (18, 1_709_208_000_000), _TIMES),
+        _generation(8, GenerationState.MERGED, (500, 503), (30, 33), _flush(8), (19, 1_709_208_060_000), _TIMES),
+        _generation(9, GenerationState.FLUSHED, (503, 100_000), (33, 36), _flush(9), times=_TIMES),
+        _generation(10, GenerationState.FLUSHED, (100_000, 2**20), (36, 38), _flush(10)),
         _generation(11, GenerationState.SEALED, (2**20, 2**40), (38, 41), times=_TIMES),
         _generation(12, GenerationState.OPEN, (2**40, None), (41, None)),
     ),
@@ -220,8 +220,8 @@ PAGE = HistoryPage(
     SOUTH,
     2,
     (
-        _generation(1, GenerationState.MERGED, (0, 9), (0, 2), _snapshot(1, SOUTH), (2, 1_700_000_000_000)),
-        _generation(2, GenerationState.MERGED, (9, 2**33), (2, 3), _snapshot(2, SOUTH), (3, 1_700_000_100_000), _TIMES),
+        _generation(1, GenerationState.MERGED, (0, 9), (0, 2), _flush(1, SOUTH), (2, 1_700_000_000_000)),
+        _generation(2, GenerationState.MERGED, (9, 2**33), (2, 3), _flush(2, SOUTH), (3, 1_700_000_100_000), _TIMES),
     ),
 )
 PAGE_KEY = paths.history_page(SOUTH, Generation(1))

@@ -10,9 +10,9 @@ import pytest
 
 from lancewal_core.keys.conflicts import decode_conflicts
 from lancewal_core.keys.run import decode_part
-from lancewal_core.region.index import decode_history, decode_index
-from lancewal_core.region.indexes import index_in
 from lancewal_core.region.pages.state_page import decode_page
+from lancewal_core.region.state import decode_history, decode_index
+from lancewal_core.region.states import index_in
 from lancewal_core.rows.murmur2 import murmur2
 from lancewal_core.wal.bundle import decode_bundle
 from lancewal_core.wal.segment import Segment, decode_segment

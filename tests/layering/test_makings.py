@@ -18,7 +18,7 @@ LEFT = {
     "lancewal_flusher.context: paths.contract_version(FIRST_VERSION)",
     # Looks only whether the region's parts can stand in a key.
     "lancewal_core.table.contract: paths.region_prefix(contract.regions[0])",
-    "lancewal_core.region.index: paths.region_prefix(region)",
+    "lancewal_core.region.state: paths.region_prefix(region)",
     # Another function of this name.
     "lancewal_core.cli.estimate.expected: pages_of(wished.partitions)",
     "lancewal_core.cli.estimate.pace: pages_of(wished.partitions)",

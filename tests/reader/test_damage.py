@@ -32,7 +32,7 @@ from tests.support.pipeline import SMALL, Pipeline, by_key
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
-    """A table with merged rows, snapshots that are not merged (with deletes and patches), and a WAL tail."""
+    """A table with merged rows, flushes that are not merged (with deletes and patches), and a WAL tail."""
     made = Pipeline(tmp_path, seed=5)
     made.produce(150)
     made.merge_all()
@@ -45,8 +45,8 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     made.close()
 
 
-def unmerged_snapshots(pipeline: Pipeline) -> list[Path]:
-    """Manifests of snapshots that the table does not contain yet."""
+def unmerged_flushes(pipeline: Pipeline) -> list[Path]:
+    """Manifests of flushes that the table does not contain yet."""
     in_force = Watermarks(pipeline.store, pipeline.table).at(pipeline.table.newest().version)
     found = []
     for path in pipeline.objects("manifest.json"):
@@ -58,8 +58,8 @@ def unmerged_snapshots(pipeline: Pipeline) -> list[Path]:
 
 
 @pytest.mark.parametrize("what", ["manifest", "data files", "side files", "everything"])
-def test_a_lost_snapshot_is_read_from_the_log(pipeline: Pipeline, what: str) -> None:
-    for manifest in unmerged_snapshots(pipeline):
+def test_a_lost_flush_is_read_from_the_log(pipeline: Pipeline, what: str) -> None:
+    for manifest in unmerged_flushes(pipeline):
         flush = read_flush(pipeline.store, manifest.relative_to(pipeline.uri).as_posix())
         if what in ("data files", "everything"):
             for name in (n for f in flush.fragments for n in fragment_files(f)):
@@ -73,8 +73,8 @@ def test_a_lost_snapshot_is_read_from_the_log(pipeline: Pipeline, what: str) -> 
     assert open_table(pipeline.uri).to_arrow(columns=["id"]).num_rows == len(pipeline.oracle)
 
 
-def test_a_lost_snapshot_without_its_log_is_an_error_that_says_so(pipeline: Pipeline) -> None:
-    for manifest in unmerged_snapshots(pipeline):
+def test_a_lost_flush_without_its_log_is_an_error_that_says_so(pipeline: Pipeline) -> None:
+    for manifest in unmerged_flushes(pipeline):
         manifest.unlink()
     segments = log_segments(pipeline)
     tail = max(segments, key=lambda path: path.stat().st_mtime_ns).parent

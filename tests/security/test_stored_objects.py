@@ -82,7 +82,7 @@ def sealed(content: Mapping[str, Any]) -> bytes:
 
 def led_elsewhere(table: FlusherTable, other: Any) -> str:
     """The snapshot of region 0 that waits names the other table's file, with every sum made anew; its key."""
-    snapshot = table.snapshot(0, 2)
+    snapshot = table.flushed(0, 2)
     content = json.loads(table.store.get(snapshot.key) or b"")["flush"]
     (name,) = [Path(file.path).name for file in other.get_fragments()[0].metadata.files]
     keys = other.to_table(columns=["region", "id"]).cast(table.contract.rows.key)
@@ -149,16 +149,16 @@ HOSTILE_FRAGMENTS: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("how", HOSTILE_FRAGMENTS)
 def test_a_fragment_is_one_file_of_the_table(table: FlusherTable, how: str) -> None:
-    key = table.snapshot(0, 2).key
+    key = table.flushed(0, 2).key
     content = json.loads(table.store.get(key) or b"")["flush"]
-    assert decode_flush(sealed(content), key).snapshots == (table.snapshot(0, 2),)
+    assert decode_flush(sealed(content), key).generations == (table.flushed(0, 2),)
     HOSTILE_FRAGMENTS[how](content["fragments"][0])
     with pytest.raises(ObjectCorrupt):
         decode_flush(sealed(content), key)
 
 
 def test_a_snapshot_has_the_sum_of_its_keys(table: FlusherTable) -> None:
-    key = table.snapshot(0, 2).key
+    key = table.flushed(0, 2).key
     content = json.loads(table.store.get(key) or b"")["flush"]
     del content["parts"][0]["keys_crc32c"]
     with pytest.raises(ObjectCorrupt, match="keys_crc32c"):
@@ -167,7 +167,7 @@ def test_a_snapshot_has_the_sum_of_its_keys(table: FlusherTable) -> None:
 
 def test_a_data_file_with_other_columns_is_damage_of_its_region(table: FlusherTable, tmp_path: Path) -> None:
     """Its name is one of the table's, its content is not."""
-    snapshot = table.snapshot(0, 2)
+    snapshot = table.flushed(0, 2)
     (name,) = json.loads(snapshot.fragments[0])["files"]
     made = lance.write_dataset(pa.table({"region": [1, 2, 3], "id": ["x", "y", "z"]}), str(tmp_path / "made"))
     (path,) = (Path(made.uri) / "data").iterdir()
@@ -295,7 +295,7 @@ def zeros(codec: str) -> bytes:
 
 def test_inspecting_a_side_file_unpacks_no_bomb(table: FlusherTable) -> None:
     table.generation(0, [delete(1)])
-    deletes = table.snapshot(0, 3).deletes
+    deletes = table.flushed(0, 3).deletes
     assert deletes is not None
     key = deletes.key
     path = Path(table.uri) / key

@@ -4,7 +4,7 @@ For each region
  1. in every version of its page its index follows from the one before by an allowed change, and only the owner of the OPEN
     generation (or a claimer that becomes it, or whoever has fenced its log) changes that generation (I4);
  2. generations follow each other without a gap, and the entries of each cover [first, next) without a gap;
- 3. the fold of a generation's entries, and its snapshot, equal the dict fold of the topic's records there (I9, I10);
+ 3. the fold of a generation's entries, and its flush, equal the dict fold of the topic's records there (I9, I10);
  4. everything acknowledged lies below the end of the newest generation's log (I1);
  5. the segments of every generation above the trimmed boundary that the index names are there (I8);
  6. the bad records that entries list are those of the topic, and were acknowledged as dead letters before (I12).
@@ -22,13 +22,13 @@ from lancewal_core.errors import ObjectMissing
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, OwnerId, Region, Sequence
 from lancewal_core.process import failpoints
-from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.flush_files import read_folded
+from lancewal_core.region.flushes.manifest import read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
-from lancewal_core.region.index import TRANSITIONS, GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page
-from lancewal_core.region.snapshot import read_folded
+from lancewal_core.region.state import TRANSITIONS, GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.states import index_in, page_family
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.schema import OFFSET, PRESENT, TIMESTAMP
 from lancewal_core.table.contract import Contract
@@ -83,7 +83,7 @@ class _Seen:
     version: int = 0
     index: RegionState | None = None
     entries: set[Generation] = field(default_factory=set)
-    snapshots: set[str] = field(default_factory=set)
+    flushes: set[str] = field(default_factory=set)
     open: _SeenOpen | None = None
 
 
@@ -193,7 +193,7 @@ class Checker:
         data = self.store.get(key)
         return data is not None and isinstance(decode_segment(data, key), Fence)
 
-    # -- entries and snapshots -----------------------------------------------------------------------------------
+    # -- entries and flushes -----------------------------------------------------------------------------------
 
     def _check_generations(self, region: Region, index: RegionState) -> int:
         """The position up to which everything is durable."""
@@ -241,22 +241,18 @@ class Checker:
             require(end == record.next, f"{region.name}: entries end at", end, "the generation is", record)
             self._check_times(region, record, entries)
             seen.entries.add(record.generation)
-        if (
-            record.snapshot is not None
-            and record.snapshot not in seen.snapshots
-            and record.state is GenerationState.FLUSHED
-        ):
+        if record.flush is not None and record.flush not in seen.flushes and record.state is GenerationState.FLUSHED:
             try:
-                snapshot = read_snapshot(self.store, record.snapshot, region, record.generation)
-                folded = read_folded(self.store, self.table, snapshot, self._contract.rows)
+                flushed = read_flushed_generation(self.store, record.flush, region, record.generation)
+                folded = read_folded(self.store, self.table, flushed, self._contract.rows)
             except ObjectMissing:
                 return  # a user's clean-up took its files: the merge rebuilds it
-            require((snapshot.first, snapshot.next) == (record.first, record.next), "snapshot", snapshot, "of", record)
-            told = snapshot.sealed_at_ms, snapshot.record_times
-            require(told == (record.sealed_at_ms, record.record_times), "the times of", snapshot, "are not", record)
+            require((flushed.first, flushed.next) == (record.first, record.next), "flush", flushed, "of", record)
+            told = flushed.sealed_at_ms, flushed.record_times
+            require(told == (record.sealed_at_ms, record.record_times), "the times of", flushed, "are not", record)
             require(record.flushed_at_ms is not None, f"{region.name}: flushed nobody knows when:", record)
-            self._check_fold(region, record, folded, snapshot.first, snapshot.next)
-            seen.snapshots.add(record.snapshot)
+            self._check_fold(region, record, folded, flushed.first, flushed.next)
+            seen.flushes.add(record.flush)
 
     def _check_times(self, region: Region, record: GenerationRecord, entries: Seq[Entry]) -> None:
         require(record.sealed_at_ms is not None, f"{region.name}: sealed nobody knows when:", record)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from lancewal_core.errors import ObjectCorrupt, SnapshotMissing, VersionGone
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
@@ -134,7 +134,7 @@ def _flushed_files(stage: Stage, partition: int) -> list[str]:
     """Data files of the partition's flushes that the index knows."""
     index = stage.process("audience").indexes.read([stage.region(partition)])[stage.region(partition)]
     flushes = [
-        record.snapshot for record in index.generations if record.snapshot and record.state is not GenerationState.OPEN
+        record.flush for record in index.generations if record.flush and record.state is not GenerationState.OPEN
     ]
     fragments = [f for key in flushes for f in read_flush(stage.checker.store, key).fragments]
     return [name for fragment in fragments for name in fragment_files(fragment)]

@@ -12,7 +12,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from tests.simulation.checker import require
-from tests.simulation.merge_accidents import snapshot_files
+from tests.simulation.merge_accidents import flush_files
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Stage
 from tests.twins.faults import CommitFault, PutFault
@@ -99,7 +99,7 @@ def _finish_late(stage: Stage) -> None:
 
 
 def user_appends_what_a_merge_brings() -> None:
-    """The user appends a key of the merge, with others, while it is under way; snapshots are lost before the follow-up."""
+    """The user appends a key of the merge, with others, while it is under way; flushes are lost before the follow-up."""
     for lost in (False, True):
         stage = Stage()
         _, f, g = stage.flushed(0, 1)
@@ -108,7 +108,7 @@ def user_appends_what_a_merge_brings() -> None:
         with suppress(Crashed):
             stage.round(f)
         if lost:
-            for key in [*snapshot_files(stage, 0), *snapshot_files(stage, 1)]:
+            for key in [*flush_files(stage, 0), *flush_files(stage, 1)]:
                 stage.bucket.delete(key)
         stage.round(g)
         stage.check_table()

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lancewal_core.names import paths
-from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.flush import rebuild_flush
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.table.protocol import files_of
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.merge.plan import MergeLimits
@@ -24,7 +24,7 @@ def flush_of(stage: Stage, partition: int) -> str:
     """The manifest that the newest flushed generation of a partition names."""
     region = stage.region(partition)
     index = stage.checker.indexes.read([region])[region]
-    return next(r.snapshot for r in reversed(index.generations) if r.snapshot is not None)
+    return next(r.flush for r in reversed(index.generations) if r.flush is not None)
 
 
 def files(stage: Stage, flush: str) -> set[str]:
@@ -84,7 +84,7 @@ def one_part_was_made_anew() -> None:
     region = stage.region(0)
     index = stage.checker.indexes.read([region])[region]
     (record,) = (r for r in index.generations if r.state is GenerationState.FLUSHED)
-    rebuild_snapshot(g, region, record, g.new_id)
+    rebuild_flush(g, region, record, g.new_id)
     require(flush_of(stage, 0) != flush == flush_of(stage, 1), "it names the same flush still:", flush)
     stage.round(f)
     stage.check_table()

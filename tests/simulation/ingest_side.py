@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lancewal_core.errors import Corrupt, DeadLetterRefused, KafkaUnavailable
 from lancewal_core.names.ids import OwnerId, Region
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_ingest.append.draining import drain_of
 from lancewal_ingest.append.prepare import Preparer

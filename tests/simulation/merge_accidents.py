@@ -116,18 +116,18 @@ def merge_waits_for_more() -> None:
     stage.check()
 
 
-def snapshot_files(stage: Stage, partition: int) -> list[str]:
+def flush_files(stage: Stage, partition: int) -> list[str]:
     return flush_objects(stage.checker.store, stage.region(partition))
 
 
-def snapshots_are_lost() -> None:
-    """The description of one snapshot, and the data files of another, are gone: both are made anew from the log."""
+def flushes_are_lost() -> None:
+    """The description of one flush, and the data files of another, are gone: both are made anew from the log."""
     stage = Stage()
     a, f, _ = stage.flushed(0, 1)
     named = {name for version in stage.dataset.versions.values() for f in version.fragments for name in f.files}
     for name in [name for name in stage.dataset.files if name not in named]:
         stage.dataset.files.pop(name)
-    for key in snapshot_files(stage, 0):
+    for key in flush_files(stage, 0):
         stage.bucket.delete(key)
     stage.check()
     stage.round(f)
@@ -136,31 +136,31 @@ def snapshots_are_lost() -> None:
     stage.check()
 
 
-def deletes_of_a_snapshot_are_lost() -> None:
-    """The file of the keys that a snapshot deletes is gone: the snapshot is made anew from the log."""
+def deletes_of_a_flush_are_lost() -> None:
+    """The file of the keys that a flush deletes is gone: the flush is made anew from the log."""
     stage = Stage()
     a, f = stage.member("a", 0, 1), stage.flusher("f")
     (k,) = stage.send(0)
     stage.topic.append(0, lambda offset: Record(offset, 0, encode_region_key(k), None, None, Op.DELETE, k, {}))
     stage.append_and_seal(a, 0)
-    (deletes,) = [key for key in snapshot_files(stage, 0) if key.endswith("deletes.arrow")]
+    (deletes,) = [key for key in flush_files(stage, 0) if key.endswith("deletes.arrow")]
     stage.bucket.delete(deletes)
     stage.round(f)
     stage.check_table()
     stage.check()
 
 
-def snapshot_and_log_are_lost() -> None:
-    """Neither the snapshot nor its WAL entries are there any more: the flusher stops, and says which."""
+def flush_and_log_are_lost() -> None:
+    """Neither the flush nor its WAL entries are there any more: the flusher stops, and says which."""
     stage = Stage()
     _, f, _ = stage.flushed(0)
-    for key in [*snapshot_files(stage, 0), *(info.key for info in stage.bucket.listing(paths.wal_prefix()))]:
+    for key in [*flush_files(stage, 0), *(info.key for info in stage.bucket.listing(paths.wal_prefix()))]:
         stage.bucket.delete(key)
     with stops(ObjectMissing):
         stage.round(f)
 
 
-def snapshot_is_damaged() -> None:
+def flush_is_damaged() -> None:
     """Its description, or the keys that it deletes: its region is left, the other one merged; once repaired, all goes on."""
     _one_damaged("manifest.json", together=False, merged=[False, True])
     _one_damaged("manifest.json", together=True, merged=[False, False])
@@ -175,7 +175,7 @@ def _one_damaged(name: str, *, together: bool, merged: list[bool]) -> None:
     stage.topic.append(0, lambda offset: Record(offset, 0, encode_region_key(k), None, None, Op.DELETE, k, {}))
     for partitions in [(0, 1)] if together else [(0,), (1,)]:
         stage.append_and_seal(a, *partitions)
-    (key,) = [key for key in snapshot_files(stage, 0) if key.endswith(name)]
+    (key,) = [key for key in flush_files(stage, 0) if key.endswith(name)]
     whole = stage.bucket.get(key) or b""
     stage.bucket.delete(key)
     stage.bucket.put(key, whole[:-3], 0)
@@ -192,12 +192,12 @@ def _one_damaged(name: str, *, together: bool, merged: list[bool]) -> None:
 
 
 def another_rebuilds_it_first() -> None:
-    """F finds a snapshot lost; while it makes it anew, G has done so, and merges it."""
+    """F finds a flush lost; while it makes it anew, G has done so, and merges it."""
     _overtaken_rebuild(trimmed=False)
 
 
 def another_merges_and_trims_it_first() -> None:
-    """F finds a snapshot lost; before it reads the log, G has rebuilt it, merged it, and trimmed everything."""
+    """F finds a flush lost; before it reads the log, G has rebuilt it, merged it, and trimmed everything."""
     _overtaken_rebuild(trimmed=True)
 
 
@@ -205,7 +205,7 @@ def _overtaken_rebuild(trimmed: bool) -> None:
     stage = Stage()
     a, f, g = stage.flushed(0)
     stage.append_and_seal(a, 0)
-    for key in snapshot_files(stage, 0):
+    for key in flush_files(stage, 0):
         stage.bucket.delete(key)
 
     def overtake() -> None:
@@ -393,10 +393,10 @@ ACCIDENTS: list[Callable[[], None]] = [
     merge_before_is_not_finished,
     merge_waits_for_more,
     table_loses_a_data_file,
-    snapshots_are_lost,
-    deletes_of_a_snapshot_are_lost,
-    snapshot_and_log_are_lost,
-    snapshot_is_damaged,
+    flushes_are_lost,
+    deletes_of_a_flush_are_lost,
+    flush_and_log_are_lost,
+    flush_is_damaged,
     another_rebuilds_it_first,
     another_merges_and_trims_it_first,
     commit_s_fate_is_cleaned_away,

@@ -45,10 +45,10 @@ from lancewal_core.errors import OwnershipLost, RegionConflict
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence, TableVersion
 from lancewal_core.region.flush import Flushing, flush_generations
+from lancewal_core.region.flush_files import Flushable
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import History, SoundHistories, generations_behind, read_sound_histories
-from lancewal_core.region.index import GenerationRecord, GenerationState
-from lancewal_core.region.snapshot import Flushable
+from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.region.transitions import Claimant, claim, trim
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.store.object_store import Done, ObjectInfo, Unknown, put_once
@@ -487,7 +487,7 @@ def _a_flush_is_adopted_beside_later_generations(patch: pytest.MonkeyPatch) -> N
     def adopted(taken: Seq[RegionInput]) -> list[AdoptedFiles]:
         firsts: dict[str, list[FlushedGeneration]] = {}
         for one in taken:
-            firsts.setdefault(one.merge.snapshots[0].key, []).append(one.merge.snapshots[0])
+            firsts.setdefault(one.merge.flushes[0].key, []).append(one.merge.flushes[0])
         files = known(taken)
         named = {found.fragments for found in files}
         whole = [parts[0].fragments for parts in firsts.values() if len(parts) == parts[0].parts > 1]

@@ -9,9 +9,9 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import OwnerId, Sequence
 from lancewal_core.region.end_region import end_region
-from lancewal_core.region.index import GenerationState
-from lancewal_core.region.indexes import page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page, encode_page
+from lancewal_core.region.state import GenerationState
+from lancewal_core.region.states import page_family
 from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPolicy
 from tests.simulation.checker import require
 from tests.simulation.script import stops

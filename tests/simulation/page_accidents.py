@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Page
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from tests.simulation.checker import require
 from tests.simulation.run import limits_of

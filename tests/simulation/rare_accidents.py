@@ -16,7 +16,7 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import encode_contract
@@ -30,7 +30,7 @@ from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, compact_nex
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits
 from lancewal_reader.plan.strong import plan_strong
 from tests.simulation.checker import require
-from tests.simulation.merge_accidents import snapshot_files
+from tests.simulation.merge_accidents import flush_files
 from tests.simulation.oracle import Headers, Record
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import ALWAYS, NEVER, Stage
@@ -213,10 +213,10 @@ def fragment_wears_out() -> None:
 
 
 def attempts_that_lost_are_garbage() -> None:
-    """A snapshot was made anew from the log: the objects of the one before it go, those of one not yet decided stay."""
+    """A flush was made anew from the log: the objects of the one before it go, those of one not yet decided stay."""
     stage = Stage(history_window_s=1_000)
     a, f, _ = stage.flushed(0)
-    old = snapshot_files(stage, 0)
+    old = flush_files(stage, 0)
     for name in [n for n in stage.dataset.files if n not in {f.file for f in stage.dataset.newest.fragments}]:
         stage.dataset.files.pop(name)
     stage.append(a, 0)
@@ -243,7 +243,7 @@ def attempts_that_lost_are_garbage() -> None:
     for _ in range(2):
         collect_garbage(f, state)
         stage.scheduler.now += stage.settings.grace_s + 1
-    left = snapshot_files(stage, 0)
+    left = flush_files(stage, 0)
     require(attempt in left, "an attempt that may win was deleted, left are", left)
     require(len(set(old) & set(left)) == 1, "of those there before, the merged one is needed, but left are", left)
     a.worker._sealing._policy = NEVER

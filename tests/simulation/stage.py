@@ -272,7 +272,7 @@ class Stage(World):
         return self.contract.page_of(self.region(partition))
 
     def check(self) -> None:
-        """Indexes, logs and snapshots are as they must be, and a reader that begins now sees what it must."""
+        """Indexes, logs and flushes are as they must be, and a reader that begins now sees what it must."""
         self.checker.check(self.acknowledged)
         self.reader("audience").read("strong")
 

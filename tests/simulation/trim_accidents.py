@@ -20,7 +20,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Sequence
 from lancewal_core.process.tasks import Task
 from lancewal_core.region.history import KnownPages, generations_behind, read_histories
-from lancewal_core.region.index import GenerationState, decode_history, encode_history
+from lancewal_core.region.state import GenerationState, decode_history, encode_history
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_reader.plan.strong import plan_strong

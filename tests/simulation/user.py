@@ -7,7 +7,7 @@ from random import Random
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.table.protocol import fragment_files
 from lancewal_core.table.watermarks import TABLE_UUID
 from tests.simulation.draws import drawn_s
@@ -39,9 +39,7 @@ def user(world: World) -> None:
                 fragments = [f.fragment_id for f in table.newest().fragments()]
                 try:
                     table.compact([i for i in fragments if rng.random() < 0.5])
-                except (
-                    VersionGone
-                ):  # files of a snapshot were lost while it was adopted: its follow-up is still to come
+                except VersionGone:  # files of a flush were lost while it was adopted: its follow-up is still to come
                     world.note("user: compact in vain")
                     continue
             case "clean up":
@@ -76,15 +74,15 @@ def clean_up(world: World, keep: int) -> None:
 
 
 def _lose_files(world: World, rng: Random) -> None:
-    """Remove the data files of snapshots that no table version refers to."""
+    """Remove the data files of flushes that no table version refers to."""
     dataset = world.dataset
     referred = {name for version in dataset.versions.values() for f in version.fragments for name in f.files}
     for region in world.contract.regions:
         index = world.checker.indexes.read([region]).get(region)
         for record in () if index is None else index.generations:
-            if record.state is GenerationState.FLUSHED and record.snapshot is not None and rng.random() < 0.5:
+            if record.state is GenerationState.FLUSHED and record.flush is not None and rng.random() < 0.5:
                 try:
-                    flush = read_flush(world.checker.store, record.snapshot)
+                    flush = read_flush(world.checker.store, record.flush)
                 except ObjectMissing:  # named so late, behind the grace period, that it was deleted: merges rebuild it
                     continue
                 names = {name for fragment in flush.fragments for name in fragment_files(fragment)}

@@ -19,8 +19,8 @@ from lancewal_core.errors import Refresh, Retry
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Region
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.table.contract import Column, Contract, encode_contract

@@ -33,7 +33,7 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_a_crash_in_between_is_repeated_away",
         "test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothing",
         "test_a_gap_stops_it_and_a_person_may_end_the_region_there",
-        "test_a_snapshot_is_lost_too",
+        "test_a_flush_is_lost_too",
         "test_damage_that_others_have_copied",
         "test_damaged_versions",
         "test_lost_versions",
@@ -46,7 +46,7 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_of_sealed_generations",
     ],
     "audit/repair/test_segment_loss.py": ["test_a_crash_in_between_is_repeated_away", "test_of_open_generations"],
-    "audit/repair/test_snapshot.py": ["test_a_snapshot_is_made_anew_from_its_log"],
+    "audit/repair/test_generation.py": ["test_a_flush_is_made_anew_from_its_log"],
     "audit/verify/records/test_wal.py": [
         "test_every_type_in_shares_of_any_size",
         "test_what_could_not_be_compared_is_no_difference",
@@ -76,7 +76,7 @@ LONG: Mapping[str, Sequence[str]] = {
     "core/keys/test_code.py": ["test_codes_are_equal_exactly_if_keys_are"],
     "core/region/pages/test_as_single_indexes.py": ["test_a_history_is_the_same"],
     "core/region/pages/test_page_world.py": ["test_without_a_rule_some_seed_notices", "test_histories_keep_the_rules"],
-    "core/region/test_index.py": ["test_an_index_comes_back_as_it_was_and_its_bytes_are_stable"],
+    "core/region/test_state.py": ["test_an_index_comes_back_as_it_was_and_its_bytes_are_stable"],
     "core/rows/test_fold.py": [
         "test_complete_overlays_the_tables_row_or_nulls",
         "test_compose_of_folds_is_the_fold_of_all",
@@ -95,7 +95,7 @@ LONG: Mapping[str, Sequence[str]] = {
     "faults/test_damage_matrix.py": ["test_a_damaged_object_is_named_and_nothing_wrong_is_read"],
     "faults/test_flipped_bits.py": [
         "test_a_file_with_another_key_is_neither_read_nor_merged",
-        "test_merges_of_a_snapshot",
+        "test_merges_of_a_flush",
         "test_reads_of_the_table",
     ],
     "flusher/commands/test_compact.py": [
@@ -175,7 +175,7 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_large_and_deep_values_cost_what_they_weigh",
     ],
     "fuzz/test_key_index.py": ["test_any_and_damaged_parts"],
-    "fuzz/test_region_indexes.py": [
+    "fuzz/test_region_states.py": [
         "test_damage_is_found",
         "test_damage_under_a_checksum_that_matches",
         "test_other_values_in_its_fields",
@@ -185,7 +185,7 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_damaged_objects_are_never_other_rows",
         "test_malformed_arrow_in_a_well_formed_envelope",
     ],
-    "fuzz/test_snapshot_files.py": ["test_any_and_damaged_bytes"],
+    "fuzz/test_flush_files.py": ["test_any_and_damaged_bytes"],
     "ingest/decode/json/test_json_forms.py": ["test_a_bad_cell_is_rejected_and_its_neighbours_are_not"],
     "ingest/decode/json/test_paths_agree.py": ["test_both_paths_agree", "test_numbers_agree", "test_times_agree"],
     "ingest/service/test_damaged_log.py": [
@@ -210,7 +210,7 @@ LONG: Mapping[str, Sequence[str]] = {
         "test_a_pinned_read_does_not_move",
         "test_the_driver_never_holds_the_delta",
     ],
-    "reader/test_damage.py": ["test_a_lost_snapshot_is_read_from_the_log"],
+    "reader/test_damage.py": ["test_a_lost_flush_is_read_from_the_log"],
     "reader/test_key_bytes.py": ["test_every_read_is_the_fold_of_what_is_durable"],
     "reader/reading/test_lookup.py": ["test_each_key_has_its_row_in_the_order_asked"],
     "reader/reading/test_lookup_of_tables.py": [

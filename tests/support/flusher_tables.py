@@ -26,11 +26,11 @@ from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.flush import flush_generations
-from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
+from lancewal_core.region.flush_files import Content, Flushable
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content, Flushable
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import Claimant, claim, first_claim, seal
 from lancewal_core.rows.column_types import format_type
 from lancewal_core.rows.fold import fold
@@ -250,9 +250,9 @@ class FlusherTable:
 
     def flush(self, partition: int) -> FlushedGeneration:
         """The oldest SEALED generation becomes FLUSHED."""
-        snapshot = flush_from_log(replace(self._feeding, contract=self.contract), self.regions[partition], self.new_id)
-        assert snapshot is not None
-        return snapshot
+        flushed = flush_from_log(replace(self._feeding, contract=self.contract), self.regions[partition], self.new_id)
+        assert flushed is not None
+        return flushed
 
     def flush_together(self, *partitions: int) -> list[FlushedGeneration]:
         """The oldest SEALED generation of each becomes FLUSHED, all in one flush."""
@@ -265,7 +265,7 @@ class FlusherTable:
             content = Content(fold([e.rows for e in entries], self.contract.rows))
             flushable.append(Flushable(region, record, content))
         found = [s for s in flush_generations(opened, flushable, self.new_id) if isinstance(s, FlushedGeneration)]
-        assert len({snapshot.key for snapshot in found}) == 1
+        assert len({flushed.key for flushed in found}) == 1
         assert len(found) == len(partitions)
         return found
 
@@ -359,10 +359,10 @@ class FlusherTable:
     def record(self, partition: int, generation: int) -> GenerationRecord:
         return next(r for r in self.index(partition).generations if r.generation == generation)
 
-    def snapshot(self, partition: int, generation: int) -> FlushedGeneration:
-        key = self.record(partition, generation).snapshot
+    def flushed(self, partition: int, generation: int) -> FlushedGeneration:
+        key = self.record(partition, generation).flush
         assert key is not None
-        return read_snapshot(self.store, key, self.regions[partition], Generation(generation))
+        return read_flushed_generation(self.store, key, self.regions[partition], Generation(generation))
 
     def finished(self) -> list[int]:
         """Versions whose merge is marked as finished, oldest first."""
@@ -398,9 +398,9 @@ class FlusherTable:
             timedelta(0), delete_unverified=delete_unverified, error_if_tagged_old_versions=False
         )
 
-    def remove_files(self, snapshot: FlushedGeneration) -> None:
-        """What a clean-up does to a snapshot's data files before a merge has adopted them."""
-        for fragment in snapshot.fragments:
+    def remove_files(self, flushed: FlushedGeneration) -> None:
+        """What a clean-up does to a flush's data files before a merge has adopted them."""
+        for fragment in flushed.fragments:
             for name in fragment_files(fragment):
                 (Path(self.uri) / "data" / name).unlink()
 

@@ -14,7 +14,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.object_store import ObjectStore
 
 
-def snapshots_of(store: ObjectStore, region: Region) -> list[FlushedGeneration]:
+def flushes_of(store: ObjectStore, region: Region) -> list[FlushedGeneration]:
     """All that any flush has of a region, that by which the region goes on or not, ascending."""
     keys = [info.key for info in store.list(paths.flushes_prefix())]
     found = []
@@ -22,7 +22,7 @@ def snapshots_of(store: ObjectStore, region: Region) -> list[FlushedGeneration]:
         parsed = paths.parse_flush_file(key)
         if parsed is not None and parsed[1] is FlushFile.MANIFEST:
             try:
-                found += [one for one in read_flush(store, key).snapshots if one.region == region]
+                found += [one for one in read_flush(store, key).generations if one.region == region]
             except Corrupt:
                 continue
     return sorted(found, key=lambda one: (one.generation, one.key))
@@ -30,7 +30,7 @@ def snapshots_of(store: ObjectStore, region: Region) -> list[FlushedGeneration]:
 
 def flush_objects(store: ObjectStore, region: Region) -> list[str]:
     """Keys of all objects of flushes that have something of a region."""
-    folders = {one.key.rpartition("/")[0] for one in snapshots_of(store, region)}
+    folders = {one.key.rpartition("/")[0] for one in flushes_of(store, region)}
     return [i.key for i in store.list(paths.flushes_prefix()) if i.key.rpartition("/")[0] in folders]
 
 

@@ -104,7 +104,7 @@ DAMAGES: Mapping[str, Damage] = {
 HUGE = "huge"
 """Three GiB, of which the file system stores nothing."""
 LED_ELSEWHERE = "led elsewhere"
-"""A snapshot that names a file of another table, with a checksum that matches."""
+"""A flush that names a file of another table, with a checksum that matches."""
 STRAY = "put in front"
 """Garbage under the number that comes next."""
 ACTS = (*DAMAGES, HUGE, LED_ELSEWHERE, STRAY)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from lancewal_core.names.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.index import RegionState
-from lancewal_core.region.indexes import RegionIndexes, page_family
 from lancewal_core.region.pages.state_page import decode_page, encode_page
+from lancewal_core.region.state import RegionState
+from lancewal_core.region.states import RegionIndexes, page_family
 from lancewal_core.store.object_store import ObjectStore
 
 REGIONS_PER_PAGE = 128

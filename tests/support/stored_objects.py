@@ -17,9 +17,9 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, TableVersion
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.region.flushes.manifest import encode_flush
-from lancewal_core.region.index import encode_history
 from lancewal_core.region.loss_record import encode_loss
 from lancewal_core.region.pages.state_page import encode_page
+from lancewal_core.region.state import encode_history
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.control import encode_control
@@ -44,7 +44,7 @@ class Sound:
 
 
 def stream(table: pa.Table) -> bytes:
-    """A side file, as a snapshot is written."""
+    """A side file, as a flush is written."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(table)

@@ -68,16 +68,16 @@ def generation(
     Example: lancewal repair generation orders-3 --dry-run
     """
     from lancewal_audit.repair.context import opened
-    from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
+    from lancewal_audit.repair.generation import plan_generations, repair_generations
     from lancewal_core.names.ids import Generation
 
     with opened(read_settings(config, table, storage_option)) as context:
         named = None if number is None else Generation(number)
         with step(_LOOKING):
-            plan = plan_snapshots(
+            plan = plan_generations(
                 context, context.contract.regions[partition_named(partition, context.contract)], named
             )
-        _mend(output, plan.lines(), None if dry_run else lambda: repair_snapshots(context, plan))
+        _mend(output, plan.lines(), None if dry_run else lambda: repair_generations(context, plan))
 
 
 @app.command("region")

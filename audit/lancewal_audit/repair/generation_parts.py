@@ -21,8 +21,8 @@ from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core.errors import ObjectCorrupt, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.loss_record import read_losses, replaced_below
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.table.contract import read_contract_version
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment

@@ -10,7 +10,7 @@ Guarantees
     it before that record is there.
  2. Until then strong reads and merges stop, and nothing is trimmed; from then on the record is what a version without one
     of its own leads to.
- 3. After ``replay`` every generation above the watermarks is FLUSHED again and to be had, from its snapshot or its log.
+ 3. After ``replay`` every generation above the watermarks is FLUSHED again and to be had, from its flush or its log.
     Where one is not (its history window is over, its objects are lost), ``replay`` is refused by name beforehand.
  4. A crash at any point leaves the decision open: generations that are FLUSHED again are MERGED by the next round, if
     the decision is ``drop``.  Repeating is right.
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lancewal_audit.repair.context import RepairContext
-from lancewal_audit.repair.snapshot_state import snapshot_state
+from lancewal_audit.repair.flush_state import flush_state
 from lancewal_audit.repair.told import Told, of_region, told
 from lancewal_core.errors import (
     MergedPositionUnknown,
@@ -42,7 +42,7 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import revived
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import TransactionInfo
@@ -277,9 +277,9 @@ def _behind(context: RepairContext, index: RegionState, merged: Generation) -> l
 
 def _check_readable(context: RepairContext, region: Region, records: list[GenerationRecord]) -> None:
     for record in records:
-        if record.snapshot is None:
+        if record.flush is None:
             continue
-        state = snapshot_state(context, region, record)
+        state = flush_state(context, region, record)
         if state.lost:
             raise RepairRefused(
                 f"region {region.name}: generation {record.generation} is not to be had any more: {state.problem}; "

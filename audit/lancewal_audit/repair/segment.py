@@ -2,10 +2,10 @@
 
 The object itself is not replaced.  Objects are immutable, and only put-if-absent is there: to replace one would be to delete
 it first, and while it is away the log seems to end in its place; a claimer would fence it there, and a reader see less than
-was durable.  Instead every generation that needs the segment gets a snapshot, and then nothing needs it any more.
+was durable.  Instead every generation that needs the segment gets a flush, and then nothing needs it any more.
 
 Guarantees
- 1. A snapshot is the fold of exactly the generation's records: of its entries where they can be read, of Kafka's records
+ 1. A flush is the fold of exactly the generation's records: of its entries where they can be read, of Kafka's records
     where they cannot (``generation_parts``).
  2. Where its topic is another one, or Kafka does not have them any more, nothing is changed; unless a person accepts the
     loss: then exactly what nobody has is left out, and recorded before (``segment_loss``).
@@ -13,7 +13,7 @@ Guarantees
     compare-and-swap.  Ingest goes on behind it.  What only the damaged object can have shown of its end is read by
     ingest from Kafka.
  4. Each step is one put-if-absent or compare-and-swap; who was faster wins.  Repeating is right.
- 5. Such a snapshot says that the log does not have what it holds (``repaired``).
+ 5. Such a flush says that the log does not have what it holds (``repaired``).
  6. A receipt whose cut divides such a generation cannot be read again: its entries are gone.
 
 Steps
@@ -21,7 +21,7 @@ Steps
  2. What of each can be read, and does Kafka have the rest?
  3. Fence the log, if a generation in it is OPEN; then look again.
  4. Per region, in order: seal what is OPEN; record what is given up, unless an owner who still had it has flushed it; write
-    each snapshot, and swap it in.
+    each flush, and swap it in.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 
 from lancewal_audit.repair.context import RepairContext
+from lancewal_audit.repair.flush_state import flush_state
 from lancewal_audit.repair.generation_parts import Gap, Part, behind_losses, parts_of, rows_of
 from lancewal_audit.repair.log_survey import LogSurvey, survey_logs
 from lancewal_audit.repair.segment_loss import GivenUp, given_up, is_compacted, record_losses, refuse
-from lancewal_audit.repair.snapshot_state import snapshot_state
 from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused, TopicUnsuitable
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.region.flush import flush_generation, replace_snapshot
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.snapshot import Content
+from lancewal_core.region.flush import flush_generation, replace_flush
+from lancewal_core.region.flush_files import Content
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import Claimant, seal
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.record_times import RecordTimes
@@ -219,7 +219,7 @@ def _needed(
         and r.log == log
         and r.first_sequence <= sequence
         and (inside if r.end_sequence is None else sequence < r.end_sequence)
-        and (r.snapshot is None or snapshot_state(context, region, r).problem is not None)
+        and (r.flush is None or flush_state(context, region, r).problem is not None)
     ]
     if not needing:
         return []
@@ -249,7 +249,7 @@ def _content(context: RepairContext, topic: TopicRecords, generation: NeededGene
 
 
 def _flush(context: RepairContext, generation: NeededGeneration, record: GenerationRecord, content: Content) -> bool:
-    make = flush_generation if record.snapshot is None else replace_snapshot
+    make = flush_generation if record.flush is None else replace_flush
     return make(context, generation.region, record, content, context.new_id) is not None
 
 

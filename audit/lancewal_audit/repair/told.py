@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lancewal_core.names.ids import Region
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.state import GenerationRecord
 
 
 @dataclass(frozen=True, slots=True)

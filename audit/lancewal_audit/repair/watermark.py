@@ -31,7 +31,7 @@ from lancewal_core.errors import ATTACH_A_COPY, MergedPositionUnknown, RepairRef
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Region, TableVersion
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.protocol import TransactionInfo
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark, decode_merge_record, watermarks_of
 
@@ -126,7 +126,7 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
         if mark.generation > 0:
             marked[region] = mark
         merged = max(mark.generation, left.generation(region))
-        waiting[region] = tuple(r for r in index.generations if r.generation > merged and r.snapshot is not None)
+        waiting[region] = tuple(r for r in index.generations if r.generation > merged and r.flush is not None)
     plan = WatermarkPlan(version, gone, left, marked, waiting)
     moved = before_alteration(context, plan.conclusion)
     if moved:

@@ -29,6 +29,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Page, Region
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.flush_files import side_rows
 from lancewal_core.region.flushes.manifest import (
     Flush,
     FlushedGeneration,
@@ -37,12 +38,11 @@ from lancewal_core.region.flushes.manifest import (
     decode_flush,
     flush_name,
 )
-from lancewal_core.region.index import GenerationRecord, RegionState, decode_history
-from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.loss_record import decode_loss
 from lancewal_core.region.pages.page_chain import newest
 from lancewal_core.region.pages.state_page import PageRecord, decode_page
-from lancewal_core.region.snapshot import side_rows
+from lancewal_core.region.state import GenerationRecord, RegionState, decode_history
+from lancewal_core.region.states import index_in, page_family
 from lancewal_core.store.object_kinds import kind_of
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import decode_contract, read_contract
@@ -245,7 +245,7 @@ def _generation(record: GenerationRecord) -> Content:
         "flushed_at_ms": record.flushed_at_ms,
         "merged_at_ms": record.merged_at_ms,
         **_record_times(record),
-        "flush": record.snapshot,
+        "flush": record.flush,
     }
 
 
@@ -325,8 +325,8 @@ def show_side_file(stored: StoredObject) -> tuple[str, Content]:
 
 
 def _sides(flush: Flush, file: FlushFile) -> list[tuple[SideFile, FlushedGeneration]]:
-    found = [(s.deletes if file is FlushFile.DELETES else s.patches, s) for s in flush.snapshots]
-    return [(side, snapshot) for side, snapshot in found if side is not None]
+    found = [(s.deletes if file is FlushFile.DELETES else s.patches, s) for s in flush.generations]
+    return [(side, flushed) for side, flushed in found if side is not None]
 
 
 def _stretch(stored: StoredObject, manifest: str, side: SideFile, of: FlushedGeneration) -> Content:

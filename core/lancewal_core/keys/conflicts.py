@@ -40,7 +40,7 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing
 from lancewal_core.keys.origin import NOT_KNOWN, Counts, MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.snapshot import side_rows
+from lancewal_core.region.flush_files import side_rows
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.row_text import row_texts
@@ -281,7 +281,7 @@ def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
 
 
 def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
-    """What waits, and the owners, as the object's streams have them; errors and bounds as of ``snapshot.side_rows``."""
+    """What waits, and the owners, as the object's streams have them; errors and bounds as of ``flush.side_rows``."""
     start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
     if start > len(data):
         raise ObjectCorrupt("its first stream ends behind its end")

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from functools import partial
 
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.index import GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.wal.log_end import confirm_end, segment_lost
 from lancewal_core.wal.walk import walk_trailers
 

@@ -27,8 +27,8 @@ from collections.abc import Callable, Mapping
 from lancewal_core.errors import Corrupt, LancewalError, ObjectMissing, OwnershipLost, StoreInconsistent, or_raised
 from lancewal_core.names.ids import LogId, OwnerId, Region, Sequence
 from lancewal_core.process.failpoints import point
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.transitions import Ended, retire
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.log_end import NOTHING_SETTLED, end_log

@@ -5,7 +5,7 @@ page is swapped once, and each region has its own answer.  Who flushes beside ot
 (``begin_flushes``).
 
 Guarantees
- 1. The snapshot holds the fold of exactly the records of [first, next) that are not rejected, whether it was folded from
+ 1. The flush holds the fold of exactly the records of [first, next) that are not rejected, whether it was folded from
     the MemTable or from the WAL.
  2. Generations become FLUSHED strictly in order.
  3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
@@ -16,7 +16,7 @@ Guarantees
 
 Steps
  1. Gather the generation's entries (from memory, or from its log: ``generation_entries``) and fold them.
- 2. Write the snapshot, or those of small generations together, into a folder of its own.
+ 2. Write the flush, or those of small generations together, into a folder of its own.
  3. Compare-and-swap SEALED -> FLUSHED.
 
 Rounds of requests, as counted: 3 ("flush all partitions").
@@ -33,12 +33,12 @@ from lancewal_core.errors import LancewalError, PlanStale, or_raised
 from lancewal_core.names.ids import LogId, Page, Region
 from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import Task
+from lancewal_core.region.flush_files import Content, Flushable, write_flush
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.generation_entries import entries_together, kept_entries
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.indexes import Decide
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content, Flushable, write_flush
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import flushed, refreshed
 from lancewal_core.rows.fold import fold
 from lancewal_core.wal.entry import Entry
@@ -126,7 +126,7 @@ def _mark(
     if not written:
         return {}
     decisions = {
-        region: _flushing(opened, record, snapshot.key, new_id) for region, (record, snapshot) in written.items()
+        region: _flushing(opened, record, flushed.key, new_id) for region, (record, flushed) in written.items()
     }
     marked = ({"region": region.name, "generation": record.generation} for region, (record, _) in written.items())
     with points("flushed.cas", marked):
@@ -157,7 +157,7 @@ def _is_small(content: Content) -> bool:
 
 def _written(opened: OpenedTable, group: Seq[Flushable], new_id: Callable[[], str]) -> dict[Region, Answer]:
     try:
-        return {snapshot.region: snapshot for snapshot in write_flush(opened, group, new_id()).snapshots}
+        return {flushed.region: flushed for flushed in write_flush(opened, group, new_id()).generations}
     except LancewalError as error:
         if len(group) == 1:
             return {group[0].region: error}
@@ -165,11 +165,11 @@ def _written(opened: OpenedTable, group: Seq[Flushable], new_id: Callable[[], st
     return {region: found for answer in alone for region, found in answer.items()}
 
 
-def _flushing(opened: OpenedTable, record: GenerationRecord, snapshot: str, new_id: Callable[[], str]) -> Decide:
+def _flushing(opened: OpenedTable, record: GenerationRecord, key: str, new_id: Callable[[], str]) -> Decide:
     def decide(index: RegionState | None) -> RegionState | None:
         if index is None or record not in index.generations:
             return None
-        return flushed(index, record.generation, snapshot, opened.clock.now_ms(), new_id())
+        return flushed(index, record.generation, key, opened.clock.now_ms(), new_id())
 
     return decide
 
@@ -241,14 +241,14 @@ def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:
     return Content(fold([e.rows for e in entries], opened.contract.rows))
 
 
-def rebuild_snapshot(
+def rebuild_flush(
     opened: OpenedTable, region: Region, record: GenerationRecord, new_id: Callable[[], str]
 ) -> FlushedGeneration | None:
-    """Make the snapshot of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
+    """Make the flush of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
     rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
     """
     content = _kept_content(opened, region, record)
-    return None if content is None else replace_snapshot(opened, region, record, content, new_id)
+    return None if content is None else replace_flush(opened, region, record, content, new_id)
 
 
 def _kept_content(opened: OpenedTable, region: Region, record: GenerationRecord) -> Content | None:
@@ -260,21 +260,21 @@ def _kept_content(opened: OpenedTable, region: Region, record: GenerationRecord)
     return _content(opened, entries)
 
 
-def replace_snapshot(
+def replace_flush(
     opened: OpenedTable,
     region: Region,
     record: GenerationRecord,
     content: Content,
     new_id: Callable[[], str],
 ) -> FlushedGeneration | None:
-    """Another snapshot of a FLUSHED generation; None if somebody else replaced or merged it first."""
-    old = record.snapshot
+    """Another flush of a FLUSHED generation; None if somebody else replaced or merged it first."""
+    old = record.flush
     if old is None:
         raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")
-    (snapshot,) = write_flush(opened, [Flushable(region, record, content)], new_id()).snapshots
+    (flushed,) = write_flush(opened, [Flushable(region, record, content)], new_id()).generations
 
     def decide(index: RegionState | None) -> RegionState | None:
-        return index and refreshed(index, record.generation, old, snapshot.key, new_id())
+        return index and refreshed(index, record.generation, old, flushed.key, new_id())
 
     ours, _ = opened.indexes.swap({region: decide})[region]
-    return snapshot if ours else None
+    return flushed if ours else None

@@ -28,9 +28,9 @@ from threading import Lock
 from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Making, Position, Region
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState, decode_history
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.region_listing import list_regions
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState, decode_history
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
 

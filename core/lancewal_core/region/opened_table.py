@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import RegionState
-from lancewal_core.region.indexes import RegionIndexes, Sound
+from lancewal_core.region.state import RegionState
+from lancewal_core.region.states import RegionIndexes, Sound
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import Table

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
-from lancewal_core.region.index import NO_ROW_MS, GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.state import NO_ROW_MS, GenerationRecord, GenerationState, RegionState
 from lancewal_core.rows.record_times import RecordTimes
 
 
@@ -63,7 +63,7 @@ def _open_record(generation: int, first: Position, claimant: Claimant) -> Genera
         next=None,
         first_sequence=claimant.first_sequence,
         end_sequence=None,
-        snapshot=None,
+        flush=None,
         merged_version=None,
         merged_at_ms=None,
     )
@@ -181,16 +181,14 @@ def reanchor(index: RegionState, generation: Generation, claimant: Claimant, wri
     return replace(index, generations=(*index.generations[:-1], moved), write_id=write_id)
 
 
-def flushed(
-    index: RegionState, generation: Generation, snapshot: str, now_ms: int, write_id: str
-) -> RegionState | None:
+def flushed(index: RegionState, generation: Generation, key: str, now_ms: int, write_id: str) -> RegionState | None:
     """SEALED -> FLUSHED, strictly in generation order."""
     records = list(index.generations)
     for at, record in enumerate(records):
         if record.generation == generation:
             if record.state is not GenerationState.SEALED:
                 return None
-            records[at] = replace(record, state=GenerationState.FLUSHED, snapshot=snapshot, flushed_at_ms=now_ms)
+            records[at] = replace(record, state=GenerationState.FLUSHED, flush=key, flushed_at_ms=now_ms)
             return replace(index, generations=tuple(records), write_id=write_id)
         if record.state in (GenerationState.OPEN, GenerationState.SEALED):
             return None
@@ -198,14 +196,14 @@ def flushed(
 
 
 def refreshed(index: RegionState, generation: Generation, old: str, new: str, write_id: str) -> RegionState | None:
-    """Replace the snapshot of a FLUSHED generation whose files are missing by one rebuilt from its entries.
+    """Replace the flush of a FLUSHED generation whose files are missing by one rebuilt from its entries.
 
     It stays FLUSHED since when it was.
     """
     records = list(index.generations)
     for at, record in enumerate(records):
-        if record.generation == generation and record.state is GenerationState.FLUSHED and record.snapshot == old:
-            records[at] = replace(record, snapshot=new)
+        if record.generation == generation and record.state is GenerationState.FLUSHED and record.flush == old:
+            records[at] = replace(record, flush=new)
             return replace(index, generations=tuple(records), write_id=write_id)
     return None
 

@@ -69,7 +69,7 @@ class MergeFacts:
     fragments_below: int
     files: frozenset[str]
     adopted: Mapping[Region, frozenset[str]]
-    """Of one generation each: what lies in the index may name a snapshot that was rebuilt since."""
+    """Of one generation each: what lies in the index may name a flush that was rebuilt since."""
     generations: Mapping[Region, tuple[Generation, Generation]]
     rows_adopted: int
     rows_replaced: int

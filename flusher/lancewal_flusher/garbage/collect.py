@@ -52,8 +52,8 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Region, Sequence, TableVersion
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import History, KnownPages
-from lancewal_core.region.index import GenerationRecord, decode_history, encode_history
-from lancewal_core.region.indexes import Decide
+from lancewal_core.region.state import GenerationRecord, decode_history, encode_history
+from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import paged, trim
 from lancewal_core.store.object_kinds import Collected, kind_of
 from lancewal_core.store.object_store import Done, put_new

@@ -21,8 +21,8 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Page, Region, Sequence
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import History, KnownPages, SoundHistories, read_sound_histories
-from lancewal_core.region.index import GenerationRecord, GenerationState
-from lancewal_core.region.indexes import page_family
+from lancewal_core.region.state import GenerationRecord, GenerationState
+from lancewal_core.region.states import page_family
 from lancewal_core.region.transitions import trim
 from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
 from lancewal_core.store.versioned import FIRST_VERSION, Family

@@ -71,10 +71,10 @@ def free_flushes(
         if parsed is not None:
             folders.setdefault(paths.flush_file(parsed[0], FlushFile.MANIFEST), []).append(info)
     named = {
-        (region, record.generation): record.snapshot
+        (region, record.generation): record.flush
         for region, history in histories.items()
         for record in history.generations
-        if record.snapshot is not None
+        if record.flush is not None
     }
     for key in set(named.values()):
         folders.pop(key, None)

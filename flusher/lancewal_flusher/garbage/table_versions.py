@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.history import SoundHistories
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import is_finished

@@ -13,7 +13,7 @@ from lancewal_core.errors import Corrupt
 from lancewal_core.names import paths
 from lancewal_core.region.flushes.manifest import read_flush
 from lancewal_core.region.history import History
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.table.protocol import files_of
 from lancewal_flusher.context import FlusherContext
 
@@ -33,10 +33,10 @@ def find_unnamed(context: FlusherContext, histories: Iterable[History], now_ms: 
     """None where a flush that is still to be merged cannot be read: nobody knows its files then."""
     listed = list(context.store.list(paths.DATA))  # first: what is adopted meanwhile is named below
     waiting = {
-        record.snapshot
+        record.flush
         for history in histories
         for record in history.generations
-        if record.state is GenerationState.FLUSHED and record.snapshot is not None
+        if record.state is GenerationState.FLUSHED and record.flush is not None
     }
     try:
         flushes = context.tasks.map(lambda key: read_flush(context.store, key), sorted(waiting))

@@ -1,7 +1,7 @@
 """What the next merge would do to each fragment, and what that costs, found without writing anything.
 
-Guarantee: it takes the decisions that ``merge`` takes, by the same functions, from the same version and the same snapshots;
-only a snapshot of which files are missing, which a merge would rebuild first, ends its region's part here.
+Guarantee: it takes the decisions that ``merge`` takes, by the same functions, from the same version and the same flushes;
+only a flush of which files are missing, which a merge would rebuild first, ends its region's part here.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class MergeExplanation:
     seconds_merge: float
     seconds: float
     damaged: Mapping[str, str]
-    """Per region that it would leave, what of its snapshots is damaged; what is lost is not looked for in the log."""
+    """Per region that it would leave, what of its flushes is damaged; what is lost is not looked for in the log."""
 
 
 def explain(
@@ -152,7 +152,7 @@ def _sum(
 ) -> MergeExplanation:
     fragments = {f.fragment_id: f for f in pinned.fragments()}
     region_inputs = inputs.region_inputs
-    adopted = sum(w.merge.snapshots[0].rows for w in region_inputs if w.adopted)
+    adopted = sum(w.merge.flushes[0].rows for w in region_inputs if w.adopted)
     combined = sum(w.rows.num_rows for w in region_inputs)
     patched = sum(explanation.in_place for explanation, _ in found)
     written = combined + sum(w.partials.num_rows for w in region_inputs) - patched
@@ -165,7 +165,7 @@ def _sum(
     return MergeExplanation(
         int(pinned.version),
         {
-            w.merge.region.name: (int(w.merge.snapshots[0].generation), int(w.merge.snapshots[-1].generation))
+            w.merge.region.name: (int(w.merge.flushes[0].generation), int(w.merge.flushes[-1].generation))
             for w in region_inputs
         },
         keys,

@@ -46,9 +46,9 @@ from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Region, TableVersion
+from lancewal_core.region.flush_files import read_each, read_parts
 from lancewal_core.region.generation_entries import kept_entries
-from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import read_each, read_parts
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
@@ -211,7 +211,7 @@ def _followed_up(context: FlusherContext, in_force: InForce, current: PinnedTabl
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """Adopted snapshots written anew."""
+    """Adopted flushes written anew."""
 
     replaced: frozenset[str] = frozenset()
     """All their files."""
@@ -237,7 +237,7 @@ def _commit(
 
 
 def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
-    """The generations that the merge took; each has a snapshot.
+    """The generations that the merge took; each has a flush.
 
     They are in the indexes: what is not finished is not marked MERGED, and only that is ever trimmed.
     """
@@ -247,7 +247,7 @@ def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, Gen
         records = {r.generation: r for r in (indexes[region].generations if region in indexes else ())}
         for generation in range(first, last + 1):
             record = records.get(Generation(generation))
-            if record is None or record.snapshot is None:
+            if record is None or record.flush is None:
                 raise MergeUnproven(
                     f"a merge computed at table version {facts.read_version} was never finished, and generation "
                     f"{generation} of partition {region.name}, which it took, is trimmed already. To go on, "
@@ -276,7 +276,7 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
 
 
 def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, pa.Table]]:
-    """The keys of each generation that the merge took: from its snapshot, or from its log where something of that is gone."""
+    """The keys of each generation that the merge took: from its flush, or from its log where something of that is gone."""
     rows = context.contract.rows
     taken = _taken(context, facts)
     contents = read_each(
@@ -291,7 +291,7 @@ def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region
 
 
 def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: Collection[str]) -> _Rebuilt:
-    """Write the rows of adopted snapshots of which a file is missing anew, from their WAL entries."""
+    """Write the rows of adopted flushes of which a file is missing anew, from their WAL entries."""
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()

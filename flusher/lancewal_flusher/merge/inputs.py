@@ -1,11 +1,11 @@
-"""What a merge has to go on: what waits by the indexes of a ``look``, and its snapshots (steps 1 and 2 of ``merge``).
+"""What a merge has to go on: what waits by the indexes of a ``look``, and its flushes (steps 1 and 2 of ``merge``).
 
 Guarantee: a region without an index, or with one that ends below the watermarks, has lost it; what a merge takes of each
 region is one generation, adopted or combined with those of other regions, or several to combine (``plan``, ``region_input``).
-Of a region, what follows a snapshot that is lost, or whose manifest is damaged, is left; where the content of one is
+Of a region, what follows a flush that is lost, or whose manifest is damaged, is left; where the content of one is
 damaged, or the index, all of it is; by name, and every other region's is taken.
 
-That a snapshot's objects and files are there is not asked, since reading them shows it.  Where one is missing, all are looked
+That a flush's objects and files are there is not asked, since reading them shows it.  Where one is missing, all are looked
 at, and what is not whole is rebuilt.
 """
 
@@ -21,11 +21,11 @@ from lancewal_core.errors import Corrupt, ObjectMissing, RegionConflict
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
-from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.flush import rebuild_flush
+from lancewal_core.region.flush_files import read_flushes
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration
 from lancewal_core.region.history import check_reaches
-from lancewal_core.region.index import GenerationRecord, RegionState
-from lancewal_core.region.snapshot import read_flushes
+from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.table.protocol import files_of
 from lancewal_core.table.watermarks import InForce
@@ -50,8 +50,8 @@ class MergeInputs:
 
     @property
     def nbytes(self) -> int:
-        """Stored bytes of the snapshots taken."""
-        return sum(snapshot.nbytes for taken in self.region_inputs for snapshot in taken.merge.snapshots)
+        """Stored bytes of the flushes taken."""
+        return sum(flushed.nbytes for taken in self.region_inputs for flushed in taken.merge.flushes)
 
     def partials(self, context: FlusherContext) -> pa.Table:
         """Patches of all regions, in the order of ``keys``."""
@@ -70,7 +70,7 @@ class MergeInputs:
 def read_inputs(
     context: FlusherContext, seen: Look, limits: MergeLimits, first_seen: FirstSeen, *, rebuild: bool = True
 ) -> MergeInputs | Refused:
-    """Steps 1 and 2.  Without ``rebuild`` nothing is written: a region ends before a snapshot of which files are missing."""
+    """Steps 1 and 2.  Without ``rebuild`` nothing is written: a region ends before a flush of which files are missing."""
     # Step 1
     with point("plan.pin"):
         in_force = seen.in_force
@@ -85,11 +85,11 @@ def read_inputs(
         keys_waiting = [(region, record.generation) for region, records in waiting.items() for record in records]
         ages = first_seen.ages_s(keys_waiting, context.clock.monotonic())
     # Step 2
-    snapshots, damaged, raced = _snapshots(context, waiting, whole=not rebuild, rebuild=rebuild)
-    taken = _take(context, ages, limits, snapshots, damaged)
+    flushes, damaged, raced = _flushes(context, waiting, whole=not rebuild, rebuild=rebuild)
+    taken = _take(context, ages, limits, flushes, damaged)
     if isinstance(taken, ObjectMissing) and rebuild:
-        snapshots, damaged, raced = _snapshots(context, waiting, whole=True, rebuild=rebuild)
-        taken = _take(context, ages, limits, snapshots, damaged)
+        flushes, damaged, raced = _flushes(context, waiting, whole=True, rebuild=rebuild)
+        taken = _take(context, ages, limits, flushes, damaged)
     if isinstance(taken, ObjectMissing):
         # The next look says what that means.
         return Refused(f"gone since the merge looked at it: {taken}", Why.CLEANED_UP)
@@ -103,16 +103,16 @@ def _take(
     context: FlusherContext,
     ages: Mapping[tuple[Region, Generation], float],
     limits: MergeLimits,
-    snapshots: Mapping[Region, Sequence[FlushedGeneration]],
+    flushes: Mapping[Region, Sequence[FlushedGeneration]],
     damaged: dict[Region, Corrupt],
 ) -> tuple[Sequence[RegionInput], float] | ObjectMissing:
     """What a merge takes of these, and how long that waits; what is missing of one of them, if anything is."""
-    share = limits.share(len(snapshots))
-    merges = [choose(region, found, share) for region, found in sorted(snapshots.items())]
+    share = limits.share(len(flushes))
+    merges = [choose(region, found, share) for region, found in sorted(flushes.items())]
     region_inputs: list[RegionInput] = []
     full = False
     while merges and not region_inputs:
-        chosen = within_memory(merges, lambda m: ages[m.region, m.snapshots[0].generation], limits)
+        chosen = within_memory(merges, lambda m: ages[m.region, m.flushes[0].generation], limits)
         full = len(chosen) < len(merges)
         prepared = read_region_inputs(context, chosen, combined_regions(chosen, limits))
         for merge, taken in zip(chosen, prepared, strict=True):
@@ -127,20 +127,20 @@ def _take(
         tried = {merge.region for merge in chosen}
         merges = [merge for merge in merges if merge.region not in tried]
     # Not of a region that is left: it waits for a repair, however long that takes.
-    generations = {(one.merge.region, snapshot.generation) for one in region_inputs for snapshot in one.merge.snapshots}
+    generations = {(one.merge.region, flushed.generation) for one in region_inputs for flushed in one.merge.flushes}
     # What is full has nothing to wait for: more would not fit in.
     waited_s = math.inf if full else max((ages[key] for key in generations), default=0.0)
     return region_inputs, waited_s
 
 
-def _snapshots(
+def _flushes(
     context: FlusherContext,
     waiting: Mapping[Region, Sequence[GenerationRecord]],
     *,
     whole: bool,
     rebuild: bool,
 ) -> tuple[dict[Region, list[FlushedGeneration]], dict[Region, Corrupt], bool]:
-    """Step 2: per region the snapshots that wait, up to the first that is damaged or that somebody else has rebuilt; what is
+    """Step 2: per region the flushes that wait, up to the first that is damaged or that somebody else has rebuilt; what is
     wrong with those that are damaged; and whether one is left since somebody else was faster.  ``whole``: also one of which an
     object or a file is missing is made anew.
     """
@@ -150,7 +150,7 @@ def _snapshots(
     # What the key index has is asked for at the same time.
     flushes, _ = together(
         context.tasks,
-        lambda: read_flushes(context.store, context.tasks, {r.snapshot for _, r in named if r.snapshot is not None}),
+        lambda: read_flushes(context.store, context.tasks, {r.flush for _, r in named if r.flush is not None}),
         context.keys.catalogs.recent,
     )
     intact = [_named(flushes, *one) for one in named]
@@ -160,26 +160,26 @@ def _snapshots(
     found: dict[Region, list[FlushedGeneration]] = {}
     damaged: dict[Region, Corrupt] = {}
     ended: set[Region] = set()
-    for (region, record), snapshot in zip(named, intact, strict=True):
+    for (region, record), flushed in zip(named, intact, strict=True):
         if region in ended:
             continue
-        if snapshot is None and rebuild:
-            snapshot = _rebuild(context, region, record)
-        if isinstance(snapshot, FlushedGeneration):
-            found.setdefault(region, []).append(snapshot)
+        if flushed is None and rebuild:
+            flushed = _rebuild(context, region, record)
+        if isinstance(flushed, FlushedGeneration):
+            found.setdefault(region, []).append(flushed)
             continue
         ended.add(region)  # the next round reads what somebody else has written, or repaired
-        if snapshot is not None:
-            damaged[region] = snapshot
+        if flushed is not None:
+            damaged[region] = flushed
     return found, damaged, rebuild and bool(ended - damaged.keys())
 
 
 def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> FlushedGeneration | Corrupt | None:
     """None when somebody else rebuilt, or merged, it first; the error if its log does not give it."""
     try:
-        return rebuild_snapshot(context, region, record, context.new_id)
+        return rebuild_flush(context, region, record, context.new_id)
     except ObjectMissing as error:
-        return ObjectMissing(f"{record.snapshot} cannot be rebuilt: {error}", object=record.snapshot)
+        return ObjectMissing(f"{record.flush} cannot be rebuilt: {error}", object=record.flush)
     except Corrupt as error:
         return error
 
@@ -187,30 +187,30 @@ def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) 
 def _named(
     flushes: Mapping[str, Flush | Corrupt], region: Region, record: GenerationRecord
 ) -> FlushedGeneration | Corrupt | None:
-    """The snapshot; None if the manifest of its flush is missing, the error if that cannot be read."""
-    match flushes.get(record.snapshot or ""):
+    """The flush; None if the manifest of its flush is missing, the error if that cannot be read."""
+    match flushes.get(record.flush or ""):
         case None | ObjectMissing():
             return None
         case Flush() as flush:
             try:
-                return flush.snapshot(region, record.generation)
+                return flush.generation_of(region, record.generation)
             except Corrupt as error:
                 return error
         case error:
             return error
 
 
-def _content(snapshot: FlushedGeneration) -> frozenset[str]:
+def _content(flushed: FlushedGeneration) -> frozenset[str]:
     """Keys of the objects, and names of the files, that have something of it."""
-    sides = {side.key for side in (snapshot.deletes, snapshot.patches) if side is not None}
-    return files_of(snapshot.fragments if snapshot.rows else ()) | sides
+    sides = {side.key for side in (flushed.deletes, flushed.patches) if side is not None}
+    return files_of(flushed.fragments if flushed.rows else ()) | sides
 
 
-def _missing(context: FlusherContext, snapshots: Sequence[FlushedGeneration]) -> frozenset[str]:
+def _missing(context: FlusherContext, flushes: Sequence[FlushedGeneration]) -> frozenset[str]:
     """What of it is not there."""
-    sides = sorted({side.key for s in snapshots for side in (s.deletes, s.patches) if side is not None})
+    sides = sorted({side.key for s in flushes for side in (s.deletes, s.patches) if side is not None})
     there = context.tasks.map(lambda key: context.store.get_range(key, 0, 1) is not None, sides) if sides else []
     lost = {key for key, is_there in zip(sides, there, strict=True) if not is_there}
     return frozenset(lost) | frozenset(
-        context.table.files_missing(sorted(files_of(f for s in snapshots for f in s.fragments)))
+        context.table.files_missing(sorted(files_of(f for s in flushes for f in s.fragments)))
     )

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from lancewal_core.errors import Corrupt, LancewalError, or_raised
 from lancewal_core.names.ids import Region
 from lancewal_core.process.tasks import together
-from lancewal_core.region.index import RegionState
-from lancewal_core.region.indexes import Sound
+from lancewal_core.region.state import RegionState
+from lancewal_core.region.states import Sound
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.watermarks import InForce

@@ -1,4 +1,4 @@
-"""Merge: FLUSHED snapshots become part of the table, in one commit that also says so.
+"""Merge: FLUSHED flushes become part of the table, in one commit that also says so.
 
 Guarantees
  1. The commit lands whole or not at all, and a generation is merged once: the watermarks of all regions stand in the
@@ -11,7 +11,7 @@ Guarantees
 Steps of ``merge_next``
  1. Pin V, check that it is the contract's table, read W(V) and all indexes, none older than W (``look``); refuse while the
     merge that set it is not finished.  Choose per region (``plan``, ``inputs``).
- 2. Read the snapshots; one whose files are missing is rebuilt from its WAL entries first.
+ 2. Read the flushes; one whose files are missing is rebuilt from its WAL entries first.
  3. Ask the key index which rows of V the keys may replace; fragments that it does not cover are scanned.  Of a table keyed
     by bytes keys that came through another region are set aside first (``set_aside``).  Would more bytes of deletion
     vectors be written than of rows?  Then wait, up to ``defer_s``, for more to come.  Per fragment
@@ -34,7 +34,7 @@ from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.names.ids import Region, TableVersion
 from lancewal_core.process.tasks import together
-from lancewal_core.region.index import RegionState
+from lancewal_core.region.state import RegionState
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.protocol import (
@@ -203,7 +203,7 @@ def merge_next(
     return Merged(
         version,
         pinned.version,
-        {w.merge.region: tuple(int(s.generation) for s in w.merge.snapshots) for w in inputs.region_inputs},
+        {w.merge.region: tuple(int(s.generation) for s in w.merge.flushes) for w in inputs.region_inputs},
         rows_adopted=plan.facts.rows_adopted,
         rows_written=plan.rows_written,
         rows_replaced=plan.facts.rows_replaced,
@@ -262,9 +262,9 @@ def _plan(
         files=files_of((*adopted, *rewritten, *changes.new)) | changes.column_files(pinned),
         adopted={w.merge.region: files_of(w.adopted) for w in region_inputs if w.adopted},
         generations={
-            w.merge.region: (w.merge.snapshots[0].generation, w.merge.snapshots[-1].generation) for w in region_inputs
+            w.merge.region: (w.merge.flushes[0].generation, w.merge.flushes[-1].generation) for w in region_inputs
         },
-        rows_adopted=sum(w.merge.snapshots[0].rows for w in region_inputs if w.adopted),
+        rows_adopted=sum(w.merge.flushes[0].rows for w in region_inputs if w.adopted),
         rows_replaced=sum(r.hits for r in changes.results),
     )
     properties = {
@@ -300,7 +300,7 @@ def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits
 
 def _mark(taken: RegionInput, in_force: InForce) -> Watermark:
     """The region's watermark behind this merge."""
-    last = taken.merge.snapshots[-1]
+    last = taken.merge.flushes[-1]
     before = in_force.regions.get(taken.merge.region)
     perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
     return Watermark(last.generation, last.next, perhaps)

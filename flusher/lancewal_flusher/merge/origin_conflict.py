@@ -145,8 +145,8 @@ def _told(context: FlusherContext, pinned: PinnedTable, fragment_ids: Sequence[i
 def _generations(region_inputs: Sequence[RegionInput], partitions: Sequence[int]) -> str:
     found = [taken.merge for taken in region_inputs if taken.merge.region.partition in partitions]
     return " and ".join(
-        f"generations {m.snapshots[0].generation} to {m.snapshots[-1].generation} of partition {m.region.partition}, offsets "
-        f"{m.snapshots[0].first} to {m.snapshots[-1].next - 1}"
+        f"generations {m.flushes[0].generation} to {m.flushes[-1].generation} of partition {m.region.partition}, offsets "
+        f"{m.flushes[0].first} to {m.flushes[-1].next - 1}"
         for m in found
     )
 
@@ -175,4 +175,4 @@ def regions_of_merge(
 
 
 def _source(taken: RegionInput) -> MergedFrom:
-    return MergedFrom(taken.merge.region, taken.merge.snapshots[-1].next)
+    return MergedFrom(taken.merge.region, taken.merge.flushes[-1].next)

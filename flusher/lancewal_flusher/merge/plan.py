@@ -23,7 +23,7 @@ from lancewal_core.errors import InvalidSettings, StoreInconsistent
 from lancewal_core.keys.conflicts import KEYS_MAX
 from lancewal_core.names.ids import Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.protocol import Fragment
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.tasks.cost import vector_bytes
@@ -76,7 +76,7 @@ class RegionMerge:
     """Consecutive generations of one region, oldest first, that one merge takes."""
 
     region: Region
-    snapshots: tuple[FlushedGeneration, ...]
+    flushes: tuple[FlushedGeneration, ...]
 
 
 def waiting(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
@@ -103,28 +103,28 @@ def waiting(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
     return tuple(found)
 
 
-def choose(region: Region, snapshots: Sequence[FlushedGeneration], limits: MergeLimits) -> RegionMerge:
-    """What to merge of the snapshots that wait: at least one, oldest first."""
-    if snapshots[0].rows >= limits.adopt_rows:
-        return RegionMerge(region, (snapshots[0],))
-    taken = [snapshots[0]]
-    changes, nbytes = snapshots[0].changes, snapshots[0].nbytes
-    for snapshot in snapshots[1:]:
-        changes += snapshot.changes
-        nbytes += snapshot.nbytes
-        if snapshot.rows >= limits.adopt_rows or changes > limits.combine_changes or nbytes > limits.combine_bytes:
+def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLimits) -> RegionMerge:
+    """What to merge of the flushes that wait: at least one, oldest first."""
+    if flushes[0].rows >= limits.adopt_rows:
+        return RegionMerge(region, (flushes[0],))
+    taken = [flushes[0]]
+    changes, nbytes = flushes[0].changes, flushes[0].nbytes
+    for flushed in flushes[1:]:
+        changes += flushed.changes
+        nbytes += flushed.nbytes
+        if flushed.rows >= limits.adopt_rows or changes > limits.combine_changes or nbytes > limits.combine_bytes:
             break
-        if memory_bytes((*taken, snapshot)) > limits.memory_bytes:
+        if memory_bytes((*taken, flushed)) > limits.memory_bytes:
             break
-        taken.append(snapshot)
+        taken.append(flushed)
     return RegionMerge(region, tuple(taken))
 
 
-def memory_bytes(snapshots: Sequence[FlushedGeneration]) -> int:
-    """About how much of snapshots of one region is held while they are merged: keys, and what is read of one adopted or of
+def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
+    """About how much of flushes of one region is held while they are merged: keys, and what is read of one adopted or of
     several combined.  A part of a shared flush may have to be: whether the merge takes all others is not known here."""
-    read = [s.nbytes if len(snapshots) > 1 or s.shared else s.nbytes - s.rows_bytes for s in snapshots]
-    return _KEY_BYTES * sum(s.changes for s in snapshots) + _DECODED * sum(read)
+    read = [s.nbytes if len(flushes) > 1 or s.shared else s.nbytes - s.rows_bytes for s in flushes]
+    return _KEY_BYTES * sum(s.changes for s in flushes) + _DECODED * sum(read)
 
 
 def within_memory(
@@ -134,10 +134,10 @@ def within_memory(
 
     ``InvalidSettings`` where all that is left are such that need more by themselves: they would never be merged.
     """
-    needed = {merge.region: memory_bytes(merge.snapshots) for merge in merges}
+    needed = {merge.region: memory_bytes(merge.flushes) for merge in merges}
     fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
     if merges and not fitting:
-        region, first = merges[0].region, merges[0].snapshots[0]
+        region, first = merges[0].region, merges[0].flushes[0]
         raise InvalidSettings(
             f"region {region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes about "
             f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes_max is {limits.memory_bytes}: set it to "
@@ -159,9 +159,9 @@ def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
     """What may be adopted: those together that take the files of one flush, all of them."""
     flushes: dict[str, list[RegionMerge]] = {}
     for merge in merges:
-        if len(merge.snapshots) == 1:
-            flushes.setdefault(merge.snapshots[0].key, []).append(merge)
-    return [taken for taken in flushes.values() if is_whole([merge.snapshots[0] for merge in taken])]
+        if len(merge.flushes) == 1:
+            flushes.setdefault(merge.flushes[0].key, []).append(merge)
+    return [taken for taken in flushes.values() if is_whole([merge.flushes[0] for merge in taken])]
 
 
 def is_whole(parts: Sequence[FlushedGeneration]) -> bool:
@@ -175,14 +175,14 @@ def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> froz
     whole = adoptable(merges)
     adopted = {merge.region for taken in whole for merge in taken}
     found = {merge.region for merge in merges if merge.region not in adopted}
-    small = [taken for taken in whole if 0 < sum(m.snapshots[0].rows for m in taken) < limits.adopt_rows]
+    small = [taken for taken in whole if 0 < sum(m.flushes[0].rows for m in taken) < limits.adopt_rows]
     if len(small) <= limits.adopt_small_max:
         return frozenset(found)
-    left = limits.combine_bytes - sum(s.nbytes for m in merges if m.region in found for s in m.snapshots)
-    spare = (limits.memory_bytes - sum(memory_bytes(m.snapshots) for m in merges)) // _DECODED
+    left = limits.combine_bytes - sum(s.nbytes for m in merges if m.region in found for s in m.flushes)
+    spare = (limits.memory_bytes - sum(memory_bytes(m.flushes) for m in merges)) // _DECODED
     for taken in sorted(small, key=_nbytes):
         left -= _nbytes(taken)
-        spare -= 0 if taken[0].snapshots[0].shared else _nbytes(taken)  # ``memory_bytes`` has that of shared ones
+        spare -= 0 if taken[0].flushes[0].shared else _nbytes(taken)  # ``memory_bytes`` has that of shared ones
         if min(left, spare) < 0:
             break
         found |= {merge.region for merge in taken}
@@ -190,7 +190,7 @@ def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> froz
 
 
 def _nbytes(merges: Sequence[RegionMerge]) -> int:
-    return sum(merge.snapshots[0].nbytes for merge in merges)
+    return sum(merge.flushes[0].nbytes for merge in merges)
 
 
 def unmerged(indexes: Mapping[Region, RegionState], in_force: InForce) -> dict[Region, tuple[GenerationRecord, ...]]:

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import Generation, Region
+from lancewal_core.region.flush_files import read_folded, read_gone, read_partials, read_parts, read_rows
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
-from lancewal_core.region.snapshot import read_folded, read_gone, read_partials, read_parts, read_rows
 from lancewal_core.rows.fold import Folded, compose
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import RegionMerge
@@ -37,7 +37,7 @@ class RegionInput:
     """All keys it touches, those of ``partials`` first, of deleted rows next."""
     gone: int
     rewritten: tuple[str, ...] = ()
-    """Fragments written anew in place of those of a snapshot, of which some rows are set aside (``set_aside``)."""
+    """Fragments written anew in place of those of a flush, of which some rows are set aside (``set_aside``)."""
 
     @property
     def row_keys(self) -> pa.Table:
@@ -47,7 +47,7 @@ class RegionInput:
     @property
     def shared(self) -> str | None:
         """The flush whose files it takes together with other regions."""
-        first = self.merge.snapshots[0]
+        first = self.merge.flushes[0]
         return first.key if self.adopted and first.shared else None
 
 
@@ -69,9 +69,9 @@ def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
     found: dict[str, list[RegionInput]] = {}
     for taken in region_inputs:
         if taken.adopted:
-            found.setdefault(taken.merge.snapshots[0].key, []).append(taken)
+            found.setdefault(taken.merge.flushes[0].key, []).append(taken)
     return [
-        AdoptedFiles(parts[0].adopted, sorted(parts, key=lambda taken: taken.merge.snapshots[0].rows_from))
+        AdoptedFiles(parts[0].adopted, sorted(parts, key=lambda taken: taken.merge.flushes[0].rows_from))
         for parts in found.values()
     ]
 
@@ -102,13 +102,13 @@ class _Part:
 _Parts = Mapping[tuple[str, Region, Generation], _Part]
 
 
-def _name(snapshot: FlushedGeneration) -> tuple[str, Region, Generation]:
-    return snapshot.key, snapshot.region, snapshot.generation
+def _name(flushed: FlushedGeneration) -> tuple[str, Region, Generation]:
+    return flushed.key, flushed.region, flushed.generation
 
 
 def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]) -> _Parts:
     """What is to be merged of flushes with several parts: their objects are read once."""
-    flushes = by_flush([s for merge in merges for s in merge.snapshots if s.shared])
+    flushes = by_flush([s for merge in merges for s in merge.flushes if s.shared])
     rows = context.contract.rows
 
     def read(parts: Sequence[FlushedGeneration]) -> list[_Part]:
@@ -121,9 +121,9 @@ def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Co
 
     contents = context.tasks.map(read, flushes) if flushes else []
     return {
-        _name(snapshot): found
+        _name(flushed): found
         for parts, content in zip(flushes, contents, strict=True)
-        for snapshot, found in zip(parts, content, strict=True)
+        for flushed, found in zip(parts, content, strict=True)
     }
 
 
@@ -131,7 +131,7 @@ def _prepared(
     context: FlusherContext, together: Collection[Region], read: _Parts, merge: RegionMerge
 ) -> RegionInput | Corrupt:
     try:
-        found = read.get(_name(merge.snapshots[0]))
+        found = read.get(_name(merge.flushes[0]))
         if merge.region in together or (found is not None and not found.adopted):
             return _combine(context, merge, read)
         return _adopt(context, merge, read)
@@ -139,9 +139,9 @@ def _prepared(
         return error
 
 
-def _content(read: _Parts, snapshot: FlushedGeneration) -> Folded | None:
+def _content(read: _Parts, flushed: FlushedGeneration) -> Folded | None:
     """What was read of it; None where it has a flush of its own."""
-    found = read.get(_name(snapshot))
+    found = read.get(_name(flushed))
     content = None if found is None else found.content
     if isinstance(content, Corrupt):
         raise content
@@ -151,7 +151,7 @@ def _content(read: _Parts, snapshot: FlushedGeneration) -> Folded | None:
 def _adopt(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionInput:
     rows = context.contract.rows
     names = list(rows.primary_key)
-    (only,) = merge.snapshots
+    (only,) = merge.flushes
     content = _content(read, only) or Folded(
         gone=read_gone(context.store, only, rows),
         partials=read_partials(context.store, only, rows),
@@ -165,7 +165,7 @@ def _adopt(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionI
 def _combine(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionInput:
     rows = context.contract.rows
     names = list(rows.primary_key)
-    contents = [_content(read, s) or read_folded(context.store, context.table, s, rows) for s in merge.snapshots]
+    contents = [_content(read, s) or read_folded(context.store, context.table, s, rows) for s in merge.flushes]
     folded: Folded = compose(contents, rows)
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
     return RegionInput(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, RegionConflict
+from lancewal_core.errors import FLUSH_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, RegionConflict
 from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, encode_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.origin import Meeting, MergedFrom, counting, meeting
@@ -83,7 +83,7 @@ def sort_out(
 ) -> SortedOut:
     """Steps 1 to 4; ``held`` is what is in force.
 
-    ``ObjectMissing`` where a snapshot's files are gone since it was looked at.
+    ``ObjectMissing`` where a flush's files are gone since it was looked at.
     """
     if not context.contract.keyed_by_bytes:
         keys = inputs.keys()
@@ -255,7 +255,7 @@ def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions
 def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts | RegionConflict:
     inputs, conflicts = found.inputs, found.held.that_counts(counting(context.contract))
     for taken in inputs.region_inputs:
-        first, last = taken.merge.snapshots[0], taken.merge.snapshots[-1]
+        first, last = taken.merge.flushes[0], taken.merge.flushes[-1]
         conflicts = conflicts.with_waiting(taken.merge.region, aside[taken.merge.region], first.first, last.next)
     for partition, keys in sorted(found.owners.items()):
         region = context.contract.regions[partition]
@@ -315,9 +315,9 @@ def _split(context: FlusherContext, taken: RegionInput, mask: Mask) -> tuple[Reg
 
 
 def _rewritten(context: FlusherContext, taken: RegionInput, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
-    """The rows of a snapshot's files without these, written anew, and these."""
+    """The rows of a flush's files without these, written anew, and these."""
     schema = context.contract.rows.table
-    (snapshot,) = taken.merge.snapshots
+    (flushed,) = taken.merge.flushes
     fragments: list[str] = []
     out, kept = [schema.empty_table()], list[pa.Table]()
 
@@ -337,7 +337,7 @@ def _rewritten(context: FlusherContext, taken: RegionInput, aside: KeySet) -> tu
                 write()
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} do not hold the table's columns; {SNAPSHOT_DAMAGED}", object=snapshot.key
+            f"data files of {flushed.key} do not hold the table's columns; {FLUSH_DAMAGED}", object=flushed.key
         ) from error
     write()
     return tuple(fragments), pa.concat_tables(out).combine_chunks()

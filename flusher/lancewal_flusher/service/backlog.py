@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from lancewal_core.errors import Corrupt
 from lancewal_core.names.ids import Position, Region, TableVersion
+from lancewal_core.region.flush_files import read_flushes
 from lancewal_core.region.flushes.manifest import Flush
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.snapshot import read_flushes
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.service.merged_positions import MergedPositions
@@ -20,7 +20,7 @@ from lancewal_flusher.service.round import RoundReport
 @dataclass(frozen=True, slots=True)
 class Backlog:
     """``waiting``: per region of the contract the generations above the watermark that have ended, oldest first;
-    ``rows``: changed keys in those of them that have a snapshot.  Regions whose index is damaged are in neither."""
+    ``rows``: changed keys in those of them that have a flush.  Regions whose index is damaged are in neither."""
 
     version: TableVersion
     in_force: InForce
@@ -66,7 +66,7 @@ class BacklogReader:
     ) -> Backlog:
         regions = [region for region in self._context.contract.regions if region not in damaged]
         waiting = {region: _ended(indexes.get(region), in_force) for region in regions}
-        flushes = self._read({r.snapshot for records in waiting.values() for r in records if r.snapshot is not None})
+        flushes = self._read({r.flush for records in waiting.values() for r in records if r.flush is not None})
         rows = {region: sum(_rows(flushes, region, r) for r in records) for region, records in waiting.items()}
         newest = {region: _newest_merged(indexes.get(region), in_force) for region in regions}
         oldest = {region: next(iter(records), None) for region, records in waiting.items()}
@@ -109,8 +109,8 @@ def _ended(index: RegionState | None, in_force: InForce) -> tuple[GenerationReco
 
 
 def _rows(flushes: Mapping[str, Flush | Corrupt], region: Region, record: GenerationRecord) -> int:
-    flush = flushes.get(record.snapshot or "")
+    flush = flushes.get(record.flush or "")
     if isinstance(flush, Flush):
         with suppress(Corrupt):
-            return flush.snapshot(region, record.generation).changes
+            return flush.generation_of(region, record.generation).changes
     return 0  # SEALED; or merged and trimmed meanwhile, rebuilt by the next merge, or damaged: the round says so

@@ -1,7 +1,7 @@
 """One round of the flusher: finish, mark, merge until nothing waits.
 
 Guarantee: rounds of any number of flushers may run at the same time and stop anywhere; each step is decided by a
-compare-and-swap or by the table commit.  A region whose state, log or snapshot is damaged, or whose log or snapshot is lost,
+compare-and-swap or by the table commit.  A region whose state, log or flush is damaged, or whose log or flush is lost,
 or of which too many keys are in conflict, holds up no other: the report names it, and every round tries it again.
 Where its state is damaged, nothing of it is flushed,
 merged or marked, and its watermark stands in the commits as it was.  Only to finish a merge that took generations of that very
@@ -33,7 +33,7 @@ from lancewal_core.names.ids import Region
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.flush import flush_from_logs
-from lancewal_core.region.index import GenerationState, RegionState
+from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.region.transitions import merged
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, checkpoint

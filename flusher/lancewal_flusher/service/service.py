@@ -27,7 +27,7 @@ looks like one that has nothing to do.
 
 A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn tried again: a round after a
 pause that doubles up to ``PAUSE_MAX_S``: a store may show again what it did not show, a person may repair it, and until then
-``/readyz`` and the metrics say it, which an ended process cannot.  Damage of one region's log or snapshots holds up that
+``/readyz`` and the metrics say it, which an ended process cannot.  Damage of one region's log or flushes holds up that
 region alone (``round``), that of an index or a merge record every merge; what other turns meet holds up no round.  What a
 person must decide or change (``ActionNeeded``) ends the service with that error.
 
@@ -62,7 +62,7 @@ from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.silence import STORE, SilenceWatch
 from lancewal_core.process.start import Start
 from lancewal_core.process.stop_signals import end_in_time, stop_signals
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.board import LOOKED_AT_S, StatusBoard

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.status.report import (
     Figures,
@@ -158,7 +158,7 @@ class FlusherStatus:
 
 
 def _flushed(index: RegionState | None, merged: int | None) -> int | None:
-    ends = [int(r.next) for r in index.generations if r.snapshot is not None and r.next is not None] if index else []
+    ends = [int(r.next) for r in index.generations if r.flush is not None and r.next is not None] if index else []
     return max([*ends, *([merged] if merged is not None else [])], default=None)
 
 

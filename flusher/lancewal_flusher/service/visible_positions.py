@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.wal.tail import LogTail
 

@@ -70,7 +70,7 @@ _INDEXED_ROW_S = 2.5e-7
 COMMIT_S = 0.02
 """A commit, with what stands around it."""
 KEY_S = 1.6e-7
-"""A key of the merge: read from its snapshot, looked up in the key index."""
+"""A key of the merge: read from its flush, looked up in the key index."""
 SCANNED_ROW_S = 5.0e-8
 """A row of a fragment that the key index does not cover."""
 NEW_ROW_S = 1.0e-6

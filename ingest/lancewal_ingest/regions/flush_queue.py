@@ -33,9 +33,9 @@ from lancewal_core.region.flush import (
     begin_flushes,
     begin_flushes_from_logs,
 )
+from lancewal_core.region.flush_files import Content, Flushable
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import Content, Flushable
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.fold import fold
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.glibc_heap import return_free_pages

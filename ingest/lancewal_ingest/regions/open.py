@@ -57,9 +57,9 @@ from lancewal_core.process.failpoints import points
 from lancewal_core.process.tasks import together
 from lancewal_core.region.end_region import end_generations, ended_at
 from lancewal_core.region.history import check_reaches
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.indexes import Decide
 from lancewal_core.region.loss_record import read_losses
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.states import Decide
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim
 from lancewal_core.table.contract import newest_contract
 from lancewal_core.table.drain import check_open, read_drain

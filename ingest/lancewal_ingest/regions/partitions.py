@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.append.pending import Pending
 from lancewal_ingest.context import IngestContext

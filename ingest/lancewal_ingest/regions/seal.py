@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from lancewal_core.errors import LancewalError, OwnershipLost
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.failpoints import points
-from lancewal_core.region.index import GenerationRecord, RegionState
-from lancewal_core.region.indexes import Decide, Swap
+from lancewal_core.region.state import GenerationRecord, RegionState
+from lancewal_core.region.states import Decide, Swap
 from lancewal_core.region.transitions import Claimant, is_ours, reanchor, seal
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.writer import LogWriter

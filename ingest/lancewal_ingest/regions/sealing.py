@@ -22,7 +22,7 @@ from functools import partial
 from lancewal_core.errors import Corrupt, LancewalError, OwnershipLost, Refresh, Retry
 from lancewal_core.names.ids import Page, Region
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.writer import LogWriter
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.observer import Observer

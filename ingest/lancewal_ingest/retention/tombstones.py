@@ -27,9 +27,9 @@ from collections.abc import Sequence as Seq
 from lancewal_core.errors import RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence
-from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.region.loss_record import LossRecord, read_losses
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.wal.segment import Fence, decode_trailer
 from lancewal_core.wal.walk import walk_trailers
 from lancewal_kafka.retention import Compaction

@@ -20,7 +20,7 @@ from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
 from lancewal_core.process.service_metrics import ServiceMetrics
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.schema import TIMESTAMP
 from lancewal_core.status.facts import Failure
 from lancewal_core.store.object_store import ObjectStore

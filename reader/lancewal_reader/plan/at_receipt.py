@@ -16,7 +16,7 @@ Steps
  3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind
     W(V'), from index and history pages.  Records in between that a person has given up since, with a lost segment, may
     have been in the read: what is left would be other rows.
- 4. A whole generation: its snapshot, if it has one.  One that the cut divides, and one without a snapshot: its WAL entries,
+ 4. A whole generation: its flush, if it has one.  One that the cut divides, and one without a flush: its WAL entries,
     from a walk of its log that ends where all cuts in it are reached.  No proof of a tail is needed: what the receipt saw
     was durable, so a walk that ends before the cut has met what is trimmed by now; or, if the index read again still keeps
     the generation and a later segment was there, what is lost.
@@ -53,8 +53,8 @@ from lancewal_core.errors import (
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.process.failpoints import point
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.region.loss_record import read_losses
+from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import version_exists
 from lancewal_core.table.watermarks import NOTHING_MERGED
@@ -65,10 +65,10 @@ from lancewal_reader.plan.breaks import contracts_up_to, kept_of, lies_before_a_
 from lancewal_reader.plan.log_entries import LogEntries
 from lancewal_reader.plan.stand_in import Lineage, Pinned, is_at_or_below
 from lancewal_reader.plan.strong import (
+    FlushRef,
     PlanContext,
     ReadPlan,
     RegionDelta,
-    SnapshotRef,
     Source,
     check_contract,
     looked_again,
@@ -89,9 +89,9 @@ class _Part:
     end: Position
 
     @property
-    def snapshot(self) -> SnapshotRef | None:
-        """The snapshot, if the whole generation is read and has one."""
-        return SnapshotRef.of(self.record) if self.record.next == self.end else None
+    def flushed(self) -> FlushRef | None:
+        """The flush, if the whole generation is read and has one."""
+        return FlushRef.of(self.record) if self.record.next == self.end else None
 
 
 def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
@@ -139,7 +139,7 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
     )
     parts = dict(zip(behind, found, strict=True))
     # Step 4
-    walks = _walk_logs(context, [part for some in parts.values() for part in some if part.snapshot is None])
+    walks = _walk_logs(context, [part for some in parts.values() for part in some if part.flushed is None])
     logs = {log: LogEntries(walked) for log, walked in walks.items()}
     deltas = []
     for region, cut in sorted(at.positions.items()):
@@ -272,12 +272,12 @@ def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment 
 
 
 def _sources(parts: Seq[_Part], logs: Mapping[LogId, LogEntries]) -> list[Source]:
-    """Snapshots and entries of one region, without a gap up to the cut."""
+    """Flushes and entries of one region, without a gap up to the cut."""
     sources: list[Source] = []
     for part in parts:
-        snapshot = part.snapshot
-        if snapshot is not None:
-            sources.append(snapshot)
+        flushed = part.flushed
+        if flushed is not None:
+            sources.append(flushed)
             continue
         position = part.record.first
         for ref in logs[part.record.log].of_generation(part.region, part.record).refs:

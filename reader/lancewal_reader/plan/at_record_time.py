@@ -24,7 +24,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence
 from lancewal_core.process.clock import utc_text
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionState
+from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import OFFSET, TIMESTAMP
 from lancewal_core.wal.entry import Entry

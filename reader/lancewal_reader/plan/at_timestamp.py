@@ -26,7 +26,7 @@ from lancewal_core.errors import InvalidInput, PlanStale, VersionGone
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.process.clock import utc_text
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, RegionState
+from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_reader.plan.at_receipt import plan_at

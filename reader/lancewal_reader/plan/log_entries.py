@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.walk import Walk
 

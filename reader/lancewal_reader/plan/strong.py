@@ -10,7 +10,7 @@ Steps
  1. Pin V, read W(V).  At the same time look whether the contract is still the newest: ``ContractChanged``.  One that comes
     behind that look shows where it could do harm, in an index (step 2).
  2. At the same time read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their
-    snapshot; SEALED and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.  An index that
+    flush; SEALED and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.  An index that
     ends below W(V) was read before the merge, or is not the newest: step 5.  A region that was claimed under a newer contract
     may have records of keys that came through another one before, and nothing orders the two: ``ContractChanged``.
  3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
@@ -51,8 +51,8 @@ from lancewal_core.names.ids import Generation, LogId, Position, Region, Sequenc
 from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.region.history import check_reaches
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.protocol import PinnedTable, Table
 from lancewal_core.table.snapshots import find_branch, snapshot_of
@@ -71,7 +71,7 @@ PAUSE_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotRef:
+class FlushRef:
     """What a flush has of a generation, and the entries to read instead where its files are gone."""
 
     generation: Generation
@@ -83,13 +83,13 @@ class SnapshotRef:
     end_sequence: Sequence
 
     @staticmethod
-    def of(record: GenerationRecord) -> SnapshotRef | None:
+    def of(record: GenerationRecord) -> FlushRef | None:
         """That of a generation, if it was flushed."""
-        if record.snapshot is None or record.next is None or record.end_sequence is None:
+        if record.flush is None or record.next is None or record.end_sequence is None:
             return None
-        return SnapshotRef(
+        return FlushRef(
             record.generation,
-            record.snapshot,
+            record.flush,
             record.first,
             record.next,
             record.log,
@@ -98,7 +98,7 @@ class SnapshotRef:
         )
 
 
-Source = SnapshotRef | EntryRef
+Source = FlushRef | EntryRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class RegionDelta:
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """The version of a snapshot's branch that has its rows, and its receipt; of keys in conflict as ``LeftOut``."""
+    """The version of a flush's branch that has its rows, and its receipt; of keys in conflict as ``LeftOut``."""
 
     name: str
     version: TableVersion
@@ -127,7 +127,7 @@ class OnBranch:
     partitions: tuple[int, ...] = ()
 
     def pin(self, table: Table) -> PinnedTable:
-        """``VersionGone`` also where it is another snapshot of that name by now, whose versions have the same numbers."""
+        """``VersionGone`` also where it is another flush of that name by now, whose versions have the same numbers."""
         pinned = table.branch(self.name).at(self.version)
         branch = find_branch(table, self.name)
         found = None if branch is None else snapshot_of(branch)
@@ -138,7 +138,7 @@ class OnBranch:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Table version, its watermarks, and the delta of each region that has an index; or a snapshot's branch, which began at
+    """Table version, its watermarks, and the delta of each region that has an index; or a flush's branch, which began at
     that version and has all rows."""
 
     version: TableVersion
@@ -297,10 +297,10 @@ def _region_delta(
     position = in_force.position(region)
     for record in records:
         position = record.first
-        snapshot = SnapshotRef.of(record)
-        if snapshot is not None:
-            sources.append(snapshot)
-            position = snapshot.next
+        flushed = FlushRef.of(record)
+        if flushed is not None:
+            sources.append(flushed)
+            position = flushed.next
             continue
         refs, chained = logs[record.log].of_generation(region, record)
         if refs and not (chained and refs[0].first == position):  # Step 4

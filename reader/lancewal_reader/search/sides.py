@@ -75,7 +75,7 @@ class SearchSides:
         if column not in self._unindexed:
             context = state.context
             self._unindexed[column] = kept.of(
-                context.tasks, state.pinned, column, covered, self.hidden, context.snapshots
+                context.tasks, state.pinned, column, covered, self.hidden, context.flushes
             )
         return self._unindexed[column]
 

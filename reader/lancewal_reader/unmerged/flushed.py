@@ -17,17 +17,17 @@ import pyarrow as pa
 
 from lancewal_core.errors import LOG_LOST, Corrupt, ObjectMissing, PlanStale
 from lancewal_core.names.ids import Generation, Region
+from lancewal_core.region.flush_files import read_parts
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush, read_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import read_parts
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.protocol import fragment_files, fragment_rows, rows_of_fragments
-from lancewal_reader.plan.strong import SnapshotRef
+from lancewal_reader.plan.strong import FlushRef
 
-Flushed = Sequence[tuple[Region, SnapshotRef]]
+Flushed = Sequence[tuple[Region, FlushRef]]
 """Generations that are read from their flushes."""
 FlushedPart = tuple[str, Region, Generation]
 """The manifest of a flush, and which of its generations."""
@@ -42,14 +42,14 @@ class RowsOfFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _HeldFlush:
     folded: Folded
     places: Sequence[RowsOfFile]
     """Where its rows lie, in their order; none where they were not read from there."""
 
 
 class FlushCache:
-    """Folded snapshots by what they are of and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it.
+    """Folded flushes by what they are of and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it.
 
     A merge adopts their data files as they are: what was read of one is what the table's fragment has, deleted rows too.
     """
@@ -57,7 +57,7 @@ class FlushCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._found: OrderedDict[tuple[FlushedPart, tuple[str, ...]], _Snapshot] = OrderedDict()
+        self._found: OrderedDict[tuple[FlushedPart, tuple[str, ...]], _HeldFlush] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: FlushedPart, columns: tuple[str, ...]) -> Folded | None:
@@ -74,7 +74,7 @@ class FlushCache:
         with self._lock:
             if (key, columns) in self._found:
                 return
-            self._found[(key, columns)] = _Snapshot(folded, places)
+            self._found[(key, columns)] = _HeldFlush(folded, places)
             self._bytes += folded.nbytes
             while self._bytes > self._bytes_max and self._found:
                 self._bytes -= self._found.popitem(last=False)[1].folded.nbytes
@@ -82,13 +82,13 @@ class FlushCache:
     def of_file(self, file: str, rows: int, column: str) -> pa.ChunkedArray | None:
         """A column of a data file that has so many rows, in their order; None unless all of them are remembered."""
         with self._lock:
-            known = [snapshot for (_, columns), snapshot in self._found.items() if column in columns]
+            known = [flushed for (_, columns), flushed in self._found.items() if column in columns]
         parts: dict[int, pa.ChunkedArray] = {}
-        for snapshot in known:
+        for flushed in known:
             begin = 0
-            for place in snapshot.places:
+            for place in flushed.places:
                 if place.file == file:
-                    parts[place.rows.start] = snapshot.folded.rows[column].slice(begin, len(place.rows))
+                    parts[place.rows.start] = flushed.folded.rows[column].slice(begin, len(place.rows))
                 begin += len(place.rows)
         chunks, next_ = [], 0
         while next_ in parts:
@@ -111,7 +111,7 @@ def read_flushed(opened: OpenedTable, cache: FlushCache, refs: Flushed, projecte
     return [folded for folded in (found[of] for of in refs) if folded is not None]
 
 
-def _of(region: Region, ref: SnapshotRef) -> FlushedPart:
+def _of(region: Region, ref: FlushRef) -> FlushedPart:
     return ref.key, region, ref.generation
 
 
@@ -121,7 +121,7 @@ def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[
     places: dict[tuple[Region, Generation], Sequence[RowsOfFile]] = {}
     try:
         flush = read_flush(opened.store, refs[0][1].key)
-        (parts,) = by_flush([flush.snapshot(region, ref.generation) for region, ref in refs])
+        (parts,) = by_flush([flush.generation_of(region, ref.generation) for region, ref in refs])
         contents = read_parts(opened.store, opened.table, parts, projected.table.names, whole)
         read = {(p.region, p.generation): content for p, content in zip(parts, contents, strict=True)}
         found = [read[region, ref.generation] for region, ref in refs]
@@ -148,7 +148,7 @@ def _places(part: FlushedGeneration) -> Sequence[RowsOfFile]:
     return found
 
 
-def _from_log(opened: OpenedTable, region: Region, ref: SnapshotRef, projected: RowSchema) -> Folded:
+def _from_log(opened: OpenedTable, region: Region, ref: FlushRef, projected: RowSchema) -> Folded:
     try:
         entries = entries_of(opened, region, ref)
     except PlanStale as error:
@@ -160,7 +160,7 @@ def _from_log(opened: OpenedTable, region: Region, ref: SnapshotRef, projected: 
 
 def _by_manifest(refs: Flushed) -> list[Flushed]:
     """Those of one flush together."""
-    found: dict[str, list[tuple[Region, SnapshotRef]]] = {}
+    found: dict[str, list[tuple[Region, FlushRef]]] = {}
     for region, ref in refs:
         found.setdefault(ref.key, []).append((region, ref))
     return list(found.values())
@@ -175,7 +175,7 @@ def repaired(opened: OpenedTable, made: Flushed) -> bool:
     def one(parts: Flushed) -> bool:
         try:
             flush = read_flush(opened.store, parts[0][1].key)
-            return any(flush.snapshot(region, ref.generation).repaired for region, ref in parts)
+            return any(flush.generation_of(region, ref.generation).repaired for region, ref in parts)
         except Corrupt:
             return True
 

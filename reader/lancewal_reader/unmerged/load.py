@@ -28,7 +28,7 @@ from lancewal_core.table.contract import Contract
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_reader.plan.hidden import HiddenRows
 from lancewal_reader.plan.log_entries import EntryRef, SegmentPlace
-from lancewal_reader.plan.strong import ReadPlan, RegionDelta, SnapshotRef
+from lancewal_reader.plan.strong import FlushRef, ReadPlan, RegionDelta
 from lancewal_reader.python_collector import many_objects_made
 from lancewal_reader.unmerged.entries import few_slices, reduced, remembered
 from lancewal_reader.unmerged.flushed import FlushCache, read_flushed, repaired
@@ -43,7 +43,7 @@ class DeltaContext(OpenedTable):
 
     segments: SegmentCache | None
     """None: segments are decoded for the entries wanted of them and not remembered."""
-    snapshots: FlushCache
+    flushes: FlushCache
     loaded: LoadedCache
     folding: Folding
     keys_max: int = UNMERGED_KEYS_MAX
@@ -179,8 +179,8 @@ def keys_in(folds: Sequence[Folded]) -> int:
 
 def _folds_at_once(context: DeltaContext, groups: Groups, projected: RowSchema) -> list[Folded]:
     deltas = [delta for group in groups for delta in group]
-    refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, SnapshotRef)]
-    parts = read_flushed(context, context.snapshots, refs, projected)
+    refs = [(d.region, s) for d in deltas for s in d.sources if isinstance(s, FlushRef)]
+    parts = read_flushed(context, context.flushes, refs, projected)
     of_segments: dict[SegmentPlace, list[tuple[Region, EntryRef]]] = {}
     for delta in deltas:
         for source in delta.sources:

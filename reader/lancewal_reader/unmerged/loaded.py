@@ -1,8 +1,8 @@
 """Deltas that were folded, and which of them the next plan goes on from.
 
-Guarantee: a fold that is remembered is gone on with: only what is behind its cuts is read and folded, and snapshots that a cut
+Guarantee: a fold that is remembered is gone on with: only what is behind its cuts is read and folded, and flushes that a cut
 divides.  What a merge has moved into the table since leaves it: all keys of those regions, whose deltas are folded anew; where
-that is more than the whole delta, or can be read no more, all is.  Not gone on with where a repair has made a snapshot since
+that is more than the whole delta, or can be read no more, all is.  Not gone on with where a repair has made a flush since
 (a person may have given up some of its records), or where the table has less than it had.
 """
 
@@ -23,7 +23,7 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.conflicts_ref import ConflictsRef
-from lancewal_reader.plan.strong import RegionDelta, SnapshotRef
+from lancewal_reader.plan.strong import FlushRef, RegionDelta
 from lancewal_reader.unmerged.flushed import Flushed
 from lancewal_reader.unmerged.portions import records_in
 
@@ -147,8 +147,8 @@ def _has(names: Sequence[str], columns: Sequence[str]) -> bool:
 def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Begun | None:
     """How ``deltas`` go on from ``loaded``, which ``known`` folded to; None: they do not, or at no less than anew.
 
-    The records of a region's positions are the same for ever, whether an entry or a snapshot holds them; but for those that
-    a person gives up in a repair.  So a snapshot on both sides of a cut may be taken whole: what it says of a key, behind what
+    The records of a region's positions are the same for ever, whether an entry or a flush holds them; but for those that
+    a person gives up in a repair.  So a flush on both sides of a cut may be taken whole: what it says of a key, behind what
     ``known`` has of the same records, comes to what all of them come to.  A row, or that it is gone, is said anew; of patches
     alone the last value of each column is.
     """
@@ -164,7 +164,7 @@ def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[Region
             continue
         # Sources ascend: one at most is divided by the cut.
         sources = delta.sources[bisect_right(delta.sources, before.cut, key=_NEXT) :]
-        if sources and sources[0].first < before.cut and not isinstance(sources[0], SnapshotRef):
+        if sources and sources[0].first < before.cut and not isinstance(sources[0], FlushRef):
             return None
         behind.append(RegionDelta(delta.region, sources, delta.cut))
     if left and not _is_less([*left, *behind], deltas):
@@ -177,11 +177,11 @@ def _is_less(read: Sequence[RegionDelta], anew: Sequence[RegionDelta]) -> bool:
 
 
 def _made_since(deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Flushed:
-    """Snapshots that begin before the cuts of ``known`` and are not in it."""
-    made: list[tuple[Region, SnapshotRef]] = []
+    """Flushes that begin before the cuts of ``known`` and are not in it."""
+    made: list[tuple[Region, FlushRef]] = []
     for delta, before in zip(deltas, known, strict=True):
         sources = delta.sources[: bisect_left(delta.sources, before.cut, key=_FIRST)]
         if sources != before.sources[: len(sources)]:  # mostly they are the very same
-            new = (s for s in sources if isinstance(s, SnapshotRef) and s not in before.sources)
+            new = (s for s in sources if isinstance(s, FlushRef) and s not in before.sources)
             made += ((delta.region, source) for source in new)
     return made

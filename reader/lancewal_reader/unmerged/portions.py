@@ -31,7 +31,7 @@ _Object: TypeAlias = SegmentPlace | tuple[Region, Generation]
 
 
 def records_of(source: Source) -> int:
-    """Of a snapshot the records that it was folded from: it has no more keys."""
+    """Of a flush the records that it was folded from: it has no more keys."""
     return source.rows if isinstance(source, EntryRef) else source.next - source.first
 
 
@@ -106,7 +106,7 @@ def check_keys(count: int, keys_max: int) -> None:
 
 
 def _object(region: Region, source: Source) -> _Object:
-    """What is read for it at once: a segment serves several regions, a snapshot one generation of one."""
+    """What is read for it at once: a segment serves several regions, a flush one generation of one."""
     return source.segment if isinstance(source, EntryRef) else (region, source.generation)
 
 

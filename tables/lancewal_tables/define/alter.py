@@ -37,8 +37,8 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import durable_positions
 from lancewal_core.region.end_region import end_region
-from lancewal_core.region.index import GenerationState
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationState
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import Start

@@ -5,7 +5,7 @@ Guarantee: of every generation that was merged behind the beginning, up to W, al
 them.
 
 A key that was deleted and then came again is among them too: its row is in the table, so it is not loaded either way.
-Snapshots are kept as long as their generation is; one that is missing is folded anew from its WAL entries.
+Flushes are kept as long as their generation is; one that is missing is folded anew from its WAL entries.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import pyarrow as pa
 from lancewal_core.errors import ObjectMissing, OutsideHistoryWindow, or_raised
 from lancewal_core.keys.conflicts import Conflicts
 from lancewal_core.names.ids import Generation, Region
+from lancewal_core.region.flush_files import read_each, read_gone_of
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import read_histories
-from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import read_each, read_gone_of
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.load_record import LoadRecord
 from lancewal_core.table.watermarks import InForce

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.names.ids import Position
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, WaitingGeneration
 from lancewal_core.status.report import Figures
 from lancewal_core.table.watermarks import InForce
@@ -92,7 +92,7 @@ def _begun(index: RegionState | None) -> int | None:
 
 
 def _flushed(index: RegionState | None, merged: Position | None) -> int | None:
-    ends = [r.next for r in index.generations if r.snapshot is not None and r.next is not None] if index else []
+    ends = [r.next for r in index.generations if r.flush is not None and r.next is not None] if index else []
     return max([*ends, *([merged] if merged is not None else [])], default=None)
 
 

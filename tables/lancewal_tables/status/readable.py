@@ -1,4 +1,4 @@
-"""Whether a strong read would find what it needs: indexes, logs, snapshots and data files, looked at from outside.
+"""Whether a strong read would find what it needs: indexes, logs, flushes and data files, looked at from outside.
 
 Guarantees
  1. What is named stops strong reads now, and is named with the command that helps.  Absence is proven by a GET or HEAD, and
@@ -8,8 +8,8 @@ Guarantees
 
 Steps
  1. Each index reaches as far as the table has merged, and names what lies behind.
- 2. Segments of generations without a snapshot, by their checksums, the newest first.  Their trailers were read before.
- 3. Of each unmerged snapshot the side files, by their checksums, and that the data files are there.  Where some are
+ 2. Segments of generations without a flush, by their checksums, the newest first.  Their trailers were read before.
+ 3. Of each unmerged flush the side files, by their checksums, and that the data files are there.  Where some are
     missing, a read goes to the log: its segments must be there.
  4. The data files and deletion vectors of the table's newest version are there, as large as they were written.
 """
@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from lancewal_core.errors import (
+    FLUSH_DAMAGED,
     LOG_LOST,
-    SNAPSHOT_DAMAGED,
     LancewalError,
     ObjectCorrupt,
     ObjectMissing,
@@ -32,12 +32,12 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Region
+from lancewal_core.region.flush_files import check_sides
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import check_reaches
-from lancewal_core.region.index import GenerationRecord, RegionState
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import check_sides
+from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.table.protocol import PinnedTable, Table, fragment_objects
 from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import decode_segment
@@ -55,12 +55,12 @@ class Unmerged:
 
     region: Region
     index: RegionState | None
-    snapshots: Sequence[tuple[GenerationRecord, FlushedGeneration]]
+    flushes: Sequence[tuple[GenerationRecord, FlushedGeneration]]
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """A segment of a generation without a snapshot."""
+    """A segment of a generation without a flush."""
 
     key: str
     nbytes: int
@@ -111,7 +111,7 @@ def look(
     found.problems += _problems(_tried(partial(_check_index, opened, in_force, region)) for region in unmerged)
     checks = [
         _check_segments(opened, segments, found),
-        _check_snapshots(opened, unmerged, found),
+        _check_flushes(opened, unmerged, found),
         _check_files(opened, pinned, found),
     ]
     for problems in opened.tasks.map(lambda check: check(), checks):
@@ -170,13 +170,13 @@ def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found:
     return lambda: _problems(opened.tasks.map(lambda segment: _tried(lambda: check(segment)), wanted))
 
 
-def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Readability) -> Check:
+def _check_flushes(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Readability) -> Check:
     """Step 3; each object is asked for once, whatever the number of generations that have something in it."""
-    records = {(one.region, record.generation): record for one in unmerged for record, _ in one.snapshots}
-    snapshots = [snapshot for one in unmerged for _, snapshot in one.snapshots]
+    records = {(one.region, record.generation): record for one in unmerged for record, _ in one.flushes}
+    flushes = [flushed for one in unmerged for _, flushed in one.flushes]
     wanted = {
         (s.region, s.generation): found.take(sum(side.size for side in (s.deletes, s.patches) if side is not None))
-        for s in snapshots
+        for s in flushes
     }
     if not all(wanted.values()):
         found.not_looked_at.append(f"deletes and patches of {[*wanted.values()].count(False)} unmerged flushes")
@@ -201,26 +201,26 @@ def _check_snapshots(opened: OpenedTable, unmerged: Sequence[Unmerged], found: R
             errors.append(error if missing is None else in_log(part, missing))
         return _problems(errors)
 
-    return lambda: [problem for some in opened.tasks.map(check, by_flush(snapshots)) for problem in some]
+    return lambda: [problem for some in opened.tasks.map(check, by_flush(flushes)) for problem in some]
 
 
-def _check_rows(table: Table, snapshot: FlushedGeneration) -> None:
-    objects = [found for fragment in snapshot.fragments for found in fragment_objects(fragment).items()]
+def _check_rows(table: Table, flushed: FlushedGeneration) -> None:
+    objects = [found for fragment in flushed.fragments for found in fragment_objects(fragment).items()]
     for key, size in objects:
         name = key.removeprefix(paths.DATA)
         try:
             (found,) = table.file_bytes([name])
         except VersionGone as error:
-            raise ObjectMissing(f"data file {name} of {snapshot.key} is missing", object=snapshot.key) from error
+            raise ObjectMissing(f"data file {name} of {flushed.key} is missing", object=flushed.key) from error
         if size and found != size:
             raise ObjectCorrupt(
-                f"data file {name} of {snapshot.key} has {found} bytes, not {size}; {SNAPSHOT_DAMAGED}",
-                object=snapshot.key,
+                f"data file {name} of {flushed.key} has {found} bytes, not {size}; {FLUSH_DAMAGED}",
+                object=flushed.key,
             )
 
 
 def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, missing: ObjectMissing) -> None:
-    """A snapshot that is missing is read from the log, which must have all of it."""
+    """A flush that is missing is read from the log, which must have all of it."""
     try:
         entries_of(opened, region, record)
     except PlanStale:

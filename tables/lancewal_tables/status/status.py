@@ -38,8 +38,8 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks, together
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.settings.load import Settings
 from lancewal_core.status.facts import PartitionFacts, TableFacts
 from lancewal_core.status.report import Figures, TableStatus, partitions_of, problems_of, table_diagnosis
@@ -285,20 +285,20 @@ def _counts(
                 continue
             if record.state is GenerationState.MERGED:
                 continue  # the index is ahead of what we pinned
-            if record.snapshot is not None:
+            if record.flush is not None:
                 flushed.append((counts, record))
                 continue
             counts.in_log.append(record)
             by_log[record.log].append((counts, record))
     flushes, walks = together(
         opened.tasks,
-        lambda: _each(opened.tasks, lambda key: read_flush(opened.store, key), {r.snapshot or "" for _, r in flushed}),
+        lambda: _each(opened.tasks, lambda key: read_flush(opened.store, key), {r.flush or "" for _, r in flushed}),
         lambda: _each(opened.tasks, lambda log: walk_held(opened, log, by_log[log]), by_log),
     )
     of_counts: list[str] = []
     for counts, record in flushed:
-        flush = flushes[record.snapshot or ""]
-        found = _try(lambda: or_raised(flush).snapshot(counts.region, record.generation), of_counts)  # noqa: B023 # called now
+        flush = flushes[record.flush or ""]
+        found = _try(lambda: or_raised(flush).generation_of(counts.region, record.generation), of_counts)  # noqa: B023 # called now
         if found is not None:
             counts.rows += found.changes
             counts.nbytes += found.nbytes

@@ -17,8 +17,8 @@ from lancewal_core.errors import PlanStale
 from lancewal_core.names.ids import LogId, Position, Region
 from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.wal.log_end import confirm_end, lost_at_end, segment_lost
 from lancewal_core.wal.segment import Trailer
 from lancewal_core.wal.walk import Walk, walk_trailers

@@ -14,8 +14,8 @@ import pytest
 from lancewal_audit.repair.restored import plan_restored, repair_restored
 from lancewal_core.errors import RepairRefused, TableRestored, VersionGone
 from lancewal_core.region import transitions
-from lancewal_core.region.flushes.manifest import read_snapshot
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.flushes.manifest import read_flushed_generation
+from lancewal_core.region.state import GenerationState
 from lancewal_core.table.protocol import fragment_files
 from lancewal_flusher.garbage import collect as gc
 from lancewal_flusher.garbage import find as garbage
@@ -96,7 +96,7 @@ def test_after_a_restore(world: Restored, choice: str) -> None:
         command(world.pipeline, "restored", "--rows-since", other)
 
 
-def test_replay_makes_lost_snapshots_anew(world: Restored) -> None:
+def test_replay_makes_lost_flushes_anew(world: Restored) -> None:
     """A clean-up after the restore takes the files that only the dropped versions refer to."""
     world.tail("replay")
     with repairing(world.pipeline) as context:
@@ -104,8 +104,8 @@ def test_replay_makes_lost_snapshots_anew(world: Restored) -> None:
         plan = plan_restored(context, "replay")
     shared = set[str]()
     for region, records in plan.again.items():
-        snapshot = read_snapshot(world.pipeline.store, records[0].snapshot or "", region, records[0].generation)
-        shared |= {name for fragment in snapshot.fragments for name in fragment_files(fragment)}
+        flushed = read_flushed_generation(world.pipeline.store, records[0].flush or "", region, records[0].generation)
+        shared |= {name for fragment in flushed.fragments for name in fragment_files(fragment)}
     for name in shared:
         (Path(world.pipeline.uri) / "data" / name).unlink()
     command(world.pipeline, "restored", "--rows-since", "replay")
@@ -142,12 +142,12 @@ def test_replay_is_refused_where_the_history_window_is_over(tmp_path: Path) -> N
     world.pipeline.close()
 
 
-def test_replay_is_refused_where_neither_snapshot_nor_log_is_left(world: Restored) -> None:
+def test_replay_is_refused_where_neither_flush_nor_log_is_left(world: Restored) -> None:
     world.tail("drop")
     world.restore()
     with repairing(world.pipeline) as context:
         record = next(iter(plan_restored(context, "replay").again.values()))[0]
-    (Path(world.pipeline.uri) / (record.snapshot or "")).unlink()
+    (Path(world.pipeline.uri) / (record.flush or "")).unlink()
     for path in world.pipeline.objects(".arrow"):
         if record.log in str(path):
             path.unlink()

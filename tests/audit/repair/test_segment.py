@@ -1,4 +1,4 @@
-"""``lancewal repair segment``: a lost or damaged segment's records come from the topic again, into snapshots."""
+"""``lancewal repair segment``: a lost or damaged segment's records come from the topic again, into flushes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from lancewal_core.errors import (
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence
-from lancewal_core.region.index import GenerationState, RegionState
 from lancewal_core.region.loss_record import LossRecord, write_loss
+from lancewal_core.region.state import GenerationState, RegionState
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.wal.segment import FOOTER_SIZE
 from lancewal_core.wal.writer import LogWriter
@@ -192,13 +192,13 @@ def test_of_sealed_generations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     pipeline.close()
 
 
-def test_of_a_flushed_generation_whose_snapshot_is_lost_too(pipeline: Pipeline) -> None:
+def test_of_a_flushed_generation_whose_flush_is_lost_too(pipeline: Pipeline) -> None:
     path = middle(pipeline)
     pipeline.hand_over()
     damage(path, "its rows")
     assert "no generation that is not in the table needs it: nothing to do" in repair(pipeline, path, dry=True)
     record = next(r for r in index_of(pipeline, 1).generations if r.state is GenerationState.FLUSHED)
-    (Path(pipeline.uri) / (record.snapshot or "")).unlink()
+    (Path(pipeline.uri) / (record.flush or "")).unlink()
     assert repair(pipeline, path)
     check_strong(pipeline)
     goes_on(pipeline, another=False)

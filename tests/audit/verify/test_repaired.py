@@ -1,4 +1,4 @@
-"""``lancewal verify`` after ``lancewal repair segment``: what the segment held lies in a snapshot, and nothing misses it."""
+"""``lancewal verify`` after ``lancewal repair segment``: what the segment held lies in a flush, and nothing misses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lancewal_audit.repair.segment import plan_segment, repair_segment
 from lancewal_audit.verify.report import report_text
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.regions.flush_queue import FlushQueue
 from tests.audit.repair.test_segment import MemoryRecords, damage, feed, index_of, pieces
@@ -101,7 +101,7 @@ def test_a_damaged_segment_that_nothing_needs_is_named_and_no_difference(tmp_pat
     report = verify(pipeline)
     assert (report.equal, report.counts) == (True, {"wal_held": 1}), report_text(report)
     (held,) = report.findings
-    assert "Its rows are held by " + ("the table" if merged else "snapshot _lancewal/") in held.text
+    assert "Its rows are held by " + ("the table" if merged else "flush _lancewal/") in held.text
     assert "the WAL lacks" in report.regions[0].why_not
     next_one = path.with_name(f"{2:020d}.arrow")
     data = next_one.read_bytes()

@@ -1,7 +1,7 @@
 """``lancewal verify`` on a real topic: what is right is found equal, each kind of damage is found and named.
 
 One table is made for the whole module: upserts, patches and deletes in several regions, bad records, an accepted loss; merged
-rows, snapshots and log.  Each damage is done to a copy of its folder.
+rows, flushes and log.  Each damage is done to a copy of its folder.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def test_an_index_shows_its_generations(store: MemoryStore) -> None:
     assert "trimmed position 500" in lines
     assert f"12 open {2**40} - 0f3c-ingest 41 - ingest-7d9f - - - - - - -" in lines
     times = "18 2024-02-29T11:59:50.123Z 2024-02-29T11:59:51.456Z 2024-02-29T12:00:00Z - -"
-    assert f"7 merged 500 500 0f3c-ingest 30 30 ingest-7d9f {times} {index.generations[0].snapshot}" in lines
+    assert f"7 merged 500 500 0f3c-ingest 30 30 ingest-7d9f {times} {index.generations[0].flush}" in lines
     flushed = content["generations"][2]
     assert (flushed["record_time_min_ms"], flushed["record_time_max_ms"]) == (-1, 1_709_207_989_000)
 

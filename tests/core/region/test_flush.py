@@ -1,4 +1,4 @@
-"""Flush: the snapshot is the fold of the generation's records, wherever it is folded from and whoever else does it."""
+"""Flush: the flush is the fold of the generation's records, wherever it is folded from and whoever else does it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lancewal_core.errors import ObjectCorrupt, ObjectMissing, PlanStale, StoreU
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion
 from lancewal_core.region import flush, generation_entries
-from lancewal_core.region.flush import flush_from_logs, flush_generation, flush_generations, rebuild_snapshot
-from lancewal_core.region.flushes.manifest import FlushedGeneration, read_snapshot
+from lancewal_core.region.flush import flush_from_logs, flush_generation, flush_generations, rebuild_flush
+from lancewal_core.region.flush_files import Content, Flushable, read_folded
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of, headers_of
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content, Flushable, read_folded
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.table.contract import Column, Contract
@@ -147,14 +147,14 @@ class World:
         return flush_generation(self.opened, region, record, content, self.new_id)
 
     def held(self, region: Region, generation: int) -> dict[int, str | None]:
-        """What the snapshot that the index names holds."""
-        key = self.record(region, generation).snapshot
+        """What the flush that the index names holds."""
+        key = self.record(region, generation).flush
         assert key is not None
         return values(
             read_folded(
                 self.store.plain,
                 self.table,
-                read_snapshot(self.store.plain, key, region, Generation(generation)),
+                read_flushed_generation(self.store.plain, key, region, Generation(generation)),
                 CONTRACT.rows,
             )
         )
@@ -228,7 +228,7 @@ def test_a_lost_segment_of_another_region_is_no_matter_behind_ours(world: World)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_snapshot_is_the_fold_from_memory_as_from_the_log(seed: int) -> None:
+def test_the_flush_is_the_fold_from_memory_as_from_the_log(seed: int) -> None:
     rng = random.Random(seed)
     world = World()
     for _ in range(12):
@@ -260,11 +260,11 @@ def flush_both(world: World) -> list[FlushedGeneration]:
         flushable.append(Flushable(region, world.record(region, 1), content))
     found = flush_generations(world.opened, flushable, world.new_id)
     assert {region: world.held(region, 1) for region in models} == models
-    snapshots = [one for one in found if isinstance(one, FlushedGeneration)]
-    assert [(one.region, one.key) for one in snapshots] == [
-        (region, world.record(region, 1).snapshot) for region in (NORTH, SOUTH)
+    flushes = [one for one in found if isinstance(one, FlushedGeneration)]
+    assert [(one.region, one.key) for one in flushes] == [
+        (region, world.record(region, 1).flush) for region in (NORTH, SOUTH)
     ]
-    return snapshots
+    return flushes
 
 
 def test_small_generations_are_parts_of_one_flush(world: World) -> None:
@@ -296,9 +296,9 @@ def test_generations_are_flushed_from_the_log_oldest_first(world: World) -> None
         world.write(north=[(k, f"v{k}"), (9, f"w{k}")])
         models.append(world.seal(NORTH))
     for generation in (1, 2, 3):
-        snapshot = world.flush(NORTH)
-        assert snapshot is not None
-        assert (snapshot.generation, world.held(NORTH, generation)) == (generation, models[generation - 1])
+        flushed = world.flush(NORTH)
+        assert flushed is not None
+        assert (flushed.generation, world.held(NORTH, generation)) == (generation, models[generation - 1])
     assert world.flush(NORTH) is None
     assert world.flush(SOUTH) is None
 
@@ -315,7 +315,7 @@ def test_generations_of_a_log_are_flushed_from_it_together(world: World) -> None
     models[NORTH] = world.seal(NORTH)
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert {region: world.held(region, 1) for region in models} == models
-    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, FlushedGeneration)}) == 1
+    assert len({flushed.key for flushed in found.values() if isinstance(flushed, FlushedGeneration)}) == 1
     assert sorted(reads_of_the_log(world)) == [paths.wal_segment(LOG, Sequence(n)) for n in range(3)]
 
 
@@ -335,7 +335,7 @@ def test_those_that_there_is_no_room_for_beside_others_come_behind_them(
     models = {region: world.seal(region) for region in (NORTH, SOUTH)}
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert {region: world.held(region, 1) for region in models} == models
-    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, FlushedGeneration)}) == 2
+    assert len({flushed.key for flushed in found.values() if isinstance(flushed, FlushedGeneration)}) == 2
 
 
 def test_what_is_read_at_once_follows_from_what_segments_keep(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +354,7 @@ def test_what_is_read_at_once_follows_from_what_segments_keep(world: World, monk
     monkeypatch.setattr(flush, "TOGETHER_BYTES", 30_000)
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
     assert max(nbytes for regions, nbytes in asked if regions == 2) <= 30_000
-    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, FlushedGeneration)}) == 2
+    assert len({flushed.key for flushed in found.values() if isinstance(flushed, FlushedGeneration)}) == 2
     assert {region: world.held(region, 1) for region in models} == models
 
 
@@ -369,7 +369,7 @@ def test_what_lies_between_generations_is_not_read(world: World) -> None:
     world.write(south=[(5, "y")])
     models[SOUTH, 2] = world.seal(SOUTH)
     found = flush_from_logs(world.opened, [NORTH, SOUTH], world.new_id)
-    assert len({snapshot.key for snapshot in found.values() if isinstance(snapshot, FlushedGeneration)}) == 1
+    assert len({flushed.key for flushed in found.values() if isinstance(flushed, FlushedGeneration)}) == 1
     assert {of: world.held(*of) for of in models} == models
     assert len(reads_of_the_log(world)) - before <= 4
 
@@ -414,16 +414,16 @@ def test_a_later_generation_waits_for_the_earlier(world: World) -> None:
     ]
 
 
-def test_a_generation_without_rows_has_an_empty_snapshot(world: World) -> None:
+def test_a_generation_without_rows_has_an_empty_flush(world: World) -> None:
     world.write(north=[])
     world.seal(NORTH)
-    snapshot = world.flush(NORTH)
-    assert snapshot is not None
-    assert (snapshot.changes, snapshot.fragments, snapshot.next) == (0, (), 2)
+    flushed = world.flush(NORTH)
+    assert flushed is not None
+    assert (flushed.changes, flushed.fragments, flushed.next) == (0, (), 2)
 
 
 def test_of_two_flushes_one_result_stays(world: World) -> None:
-    """Another process flushes between our snapshot and our compare-and-swap."""
+    """Another process flushes between our flush and our compare-and-swap."""
     world.write(north=[(1, "a"), (2, None)])
     model = world.seal(NORTH)
     other = world.another()
@@ -434,9 +434,9 @@ def test_of_two_flushes_one_result_stays(world: World) -> None:
         lambda: theirs.append(flush_from_log(other, NORTH, world.new_id)),
     )
     assert world.flush(NORTH) is None
-    (snapshot,) = theirs
-    assert snapshot is not None
-    assert world.record(NORTH, 1).snapshot == snapshot.key
+    (flushed,) = theirs
+    assert flushed is not None
+    assert world.record(NORTH, 1).flush == flushed.key
     assert world.held(NORTH, 1) == model
 
 
@@ -470,8 +470,8 @@ def test_segments_trimmed_after_another_s_flush_and_merge_are_no_loss(world: Wor
     other = world.another()
 
     def meanwhile() -> None:
-        snapshot = flush_from_log(other, NORTH, world.new_id)
-        assert snapshot is not None
+        flushed = flush_from_log(other, NORTH, world.new_id)
+        assert flushed is not None
         other.indexes.swap({NORTH: lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id())})
         world.store.bucket.delete(paths.wal_segment(LOG, Sequence(0)))
 
@@ -483,10 +483,10 @@ def test_segments_trimmed_after_another_s_flush_and_merge_are_no_loss(world: Wor
 
 
 def rebuild(world: World, record: GenerationRecord) -> FlushedGeneration | None:
-    return rebuild_snapshot(world.opened, NORTH, record, world.new_id)
+    return rebuild_flush(world.opened, NORTH, record, world.new_id)
 
 
-def test_a_snapshot_that_lost_its_files_is_made_anew_from_the_log(world: World) -> None:
+def test_a_flush_that_lost_its_files_is_made_anew_from_the_log(world: World) -> None:
     world.write(north=[(1, "a"), (2, "b")])
     world.write(north=[(2, None)])
     model = world.seal(NORTH)
@@ -495,11 +495,11 @@ def test_a_snapshot_that_lost_its_files_is_made_anew_from_the_log(world: World) 
     new = rebuild(world, world.record(NORTH, 1))
     assert old is not None
     assert new is not None
-    assert world.record(NORTH, 1).snapshot == new.key != old.key
+    assert world.record(NORTH, 1).flush == new.key != old.key
     assert world.held(NORTH, 1) == model
 
 
-def test_a_generation_is_flushed_since_its_first_snapshot(world: World) -> None:
+def test_a_generation_is_flushed_since_its_first_flush(world: World) -> None:
     world.write(north=[(1, "a")])
     world.seal(NORTH)
     world.clock.sleep(5)
@@ -508,7 +508,7 @@ def test_a_generation_is_flushed_since_its_first_snapshot(world: World) -> None:
     assert since == world.clock.now_ms()
     assert since == (world.record(NORTH, 1).sealed_at_ms or 0) + 5000
     world.clock.sleep(5)
-    assert rebuild_snapshot(world.opened, NORTH, world.record(NORTH, 1), world.new_id) is not None
+    assert rebuild_flush(world.opened, NORTH, world.record(NORTH, 1), world.new_id) is not None
     assert world.record(NORTH, 1).flushed_at_ms == since
 
 
@@ -520,11 +520,11 @@ def test_rebuilding_gives_way_to_who_rebuilt_or_merged_first(world: World) -> No
     first = rebuild(world, record)
     assert first is not None
     assert rebuild(world, record) is None
-    assert world.record(NORTH, 1).snapshot == first.key
+    assert world.record(NORTH, 1).flush == first.key
     record = world.record(NORTH, 1)
     world.indexes.swap({NORTH: lambda i: i and merged(i, Generation(1), TableVersion(2), 5, world.new_id())})
     assert rebuild(world, record) is None
-    assert world.record(NORTH, 1).snapshot == first.key
+    assert world.record(NORTH, 1).flush == first.key
 
 
 def test_what_was_never_flushed_has_nothing_to_rebuild(world: World) -> None:

@@ -11,7 +11,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.region.history import check_reaches, pages_of
-from lancewal_core.region.index import RegionState, encode_history
+from lancewal_core.region.state import RegionState, encode_history
 from lancewal_core.region.transitions import Claimant, first_claim, flushed, merged, seal
 from lancewal_core.table.watermarks import NOTHING_MERGED, InForce, Watermark
 from tests.twins.memory_store import MemoryStore
@@ -63,8 +63,8 @@ def test_pages_are_read_oldest_first_and_none_that_ends_below() -> None:
         index = sure(
             seal(index, Generation(n), end, Position(10 * n), "w", hand_over=False, record_times=None, now_ms=0)
         )
-        snapshot = paths.flush_file(f"{n:08}", paths.FlushFile.MANIFEST)
-        index = sure(flushed(index, Generation(n), snapshot, 0, "w"))
+        key = paths.flush_file(f"{n:08}", paths.FlushFile.MANIFEST)
+        index = sure(flushed(index, Generation(n), key, 0, "w"))
     records = sure(merged(index, Generation(6), TableVersion(2), 0, "w")).generations
     store = ReadMemoryStore(SystemClock())
     pages = {paths.history_page(REGION, Generation(first)): records[first - 1 : first + 1] for first in (5, 1, 3)}

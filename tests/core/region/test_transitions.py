@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lancewal_core.errors import StoreInconsistent
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
-from lancewal_core.region.index import (
+from lancewal_core.region.state import (
     NO_ROW_MS,
     TRANSITIONS,
     GenerationRecord,
@@ -44,8 +44,8 @@ from lancewal_core.rows.record_times import RecordTimes
 REGION = Region("orders", TopicId("topic-id-1"), 0)
 
 
-def snapshot(generation: int, attempt: str = "0") -> str:
-    """Key of a snapshot of this generation; ``attempt``: a hex digit."""
+def flush_key(generation: int, attempt: str = "0") -> str:
+    """Key of a flush of this generation; ``attempt``: a hex digit."""
     return paths.flush_file(f"{generation}-{attempt}", paths.FlushFile.MANIFEST)
 
 
@@ -90,7 +90,7 @@ def sealed_times(count: int) -> RegionState:
 
 def flushed_to(index: RegionState, last: int) -> RegionState:
     for n in range(1, last + 1):
-        index = flushed(index, Generation(n), snapshot(n), 60, "w") or index
+        index = flushed(index, Generation(n), flush_key(n), 60, "w") or index
     return index
 
 
@@ -222,23 +222,23 @@ def test_reanchoring_moves_the_first_segment_forward_only() -> None:
 def test_generations_are_flushed_strictly_in_order() -> None:
     index = sealed_times(3)
     assert flushed(index, Generation(2), "s", 60, "w") is None
-    index = sure(flushed(index, Generation(1), snapshot(1), 60, "w"))
+    index = sure(flushed(index, Generation(1), flush_key(1), 60, "w"))
     assert states(index) == "FSSO"
-    assert index.generations[0].snapshot == snapshot(1)
+    assert index.generations[0].flush == flush_key(1)
     assert flushed(index, Generation(1), "another attempt", 60, "w") is None
     assert flushed(index, Generation(4), "s", 60, "w") is None  # OPEN
     assert flushed(index, Generation(9), "s", 60, "w") is None
-    assert states(flushed(index, Generation(2), snapshot(2), 60, "w")) == "FFSO"
+    assert states(flushed(index, Generation(2), flush_key(2), 60, "w")) == "FFSO"
 
 
-def test_only_the_snapshot_found_broken_is_replaced() -> None:
+def test_only_the_flush_found_broken_is_replaced() -> None:
     index = flushed_to(sealed_times(2), 1)
     assert refreshed(index, Generation(1), "another", "new", "w") is None
-    assert refreshed(index, Generation(2), snapshot(1), "new", "w") is None
-    new = snapshot(1, "e")
-    assert sure(refreshed(index, Generation(1), snapshot(1), new, "w")).generations[0].snapshot == new
+    assert refreshed(index, Generation(2), flush_key(1), "new", "w") is None
+    new = flush_key(1, "e")
+    assert sure(refreshed(index, Generation(1), flush_key(1), new, "w")).generations[0].flush == new
     in_table = sure(merged(index, Generation(1), TableVersion(4), 77, "w"))
-    assert refreshed(in_table, Generation(1), snapshot(1), "new", "w") is None
+    assert refreshed(in_table, Generation(1), flush_key(1), "new", "w") is None
 
 
 def times_of(index: RegionState | None) -> list[tuple[int | None, int | None, int | None]]:
@@ -248,9 +248,9 @@ def times_of(index: RegionState | None) -> list[tuple[int | None, int | None, in
 def test_each_state_has_the_time_at_which_it_was_written() -> None:
     index = sealed_times(2)
     assert times_of(index) == [(50, None, None), (50, None, None), (None, None, None)]
-    index = sure(flushed(index, Generation(1), snapshot(1), 60, "w"))
+    index = sure(flushed(index, Generation(1), flush_key(1), 60, "w"))
     assert times_of(index)[0] == (50, 60, None)
-    assert times_of(refreshed(index, Generation(1), snapshot(1), snapshot(1, "e"), "w"))[0] == (50, 60, None)
+    assert times_of(refreshed(index, Generation(1), flush_key(1), flush_key(1, "e"), "w"))[0] == (50, 60, None)
     index = sure(merged(index, Generation(1), TableVersion(4), 77, "w"))
     assert times_of(index)[0] == (50, 60, 77)
     assert times_of(revived(index, Generation(0), (), "w"))[0] == (50, 60, None)
@@ -439,7 +439,7 @@ class Owners:
         if self.index is None:
             return None
         generation = self.rng.choice(self.index.generations).generation
-        return flushed(self.index, generation, snapshot(generation, name), 60, "w")
+        return flushed(self.index, generation, flush_key(generation, name), 60, "w")
 
     def merge(self, name: str) -> RegionState | None:
         if self.index is None:
@@ -468,7 +468,7 @@ class Owners:
                 assert replace(
                     known,
                     state=record.state,
-                    snapshot=record.snapshot,
+                    flush=record.flush,
                     flushed_at_ms=known.flushed_at_ms or record.flushed_at_ms,
                     merged_version=record.merged_version,
                     merged_at_ms=record.merged_at_ms,

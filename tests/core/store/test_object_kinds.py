@@ -22,11 +22,11 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, Making, OwnerId, Position, Sequence, TableVersion
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.region import indexes as regions
-from lancewal_core.region import snapshot
-from lancewal_core.region.index import RegionState, encode_index
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region import flush_files
+from lancewal_core.region import states as regions
 from lancewal_core.region.pages import state_page
+from lancewal_core.region.state import RegionState, encode_index
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.region.transitions import Claimant, claim, first_claim, flushed, merged, paged, seal
 from lancewal_core.store import object_limits
 from lancewal_core.store.object_kinds import KINDS, PAGE_BYTES_MAX, ObjectKind, kind_of
@@ -161,7 +161,7 @@ class Packed:
 
 
 def _put_side(name: str) -> None:
-    snapshot._put_side(MemoryStore(SystemClock()), SOUND[name].key, [pa.table({"id": [1] * 1000})])
+    flush_files._put_side(MemoryStore(SystemClock()), SOUND[name].key, [pa.table({"id": [1] * 1000})])
 
 
 PACKED: dict[str, Packed] = {
@@ -192,8 +192,8 @@ PACKED: dict[str, Packed] = {
     **{
         name: Packed(
             lambda name=name: _put_side(name),  # type: ignore[misc] # mypy does not take a default for a closure
-            lambda: snapshot.side_rows(stream(pa.table({"id": [1] * 1000}))),
-            snapshot,
+            lambda: flush_files.side_rows(stream(pa.table({"id": [1] * 1000}))),
+            flush_files,
             "SIDE_FILE_ROWS_BYTES_MAX",
         )
         for name in ("deleted keys", "patches")

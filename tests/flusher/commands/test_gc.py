@@ -290,7 +290,7 @@ def test_orphans_are_listed_and_stay(make: Any, gc: Any) -> None:
 
 def test_loose_data_files_are_counted_and_stay(make: Any, gc: Any) -> None:
     table = make(0)
-    table.generation(0, upserts(range(50, 60)))  # FLUSHED: named by its snapshot alone
+    table.generation(0, upserts(range(50, 60)))  # FLUSHED: named by its flush alone
     data = Path(table.uri) / "data"
     put(table, "data/lost.lance", b"12345")
     put(table, "data/young.lance", b"123")
@@ -301,7 +301,7 @@ def test_loose_data_files_are_counted_and_stay(make: Any, gc: Any) -> None:
     assert said["loose_data"] == {"files": 1, "bytes": 5}
     assert "nor a flush names: 1, 5 bytes;" in gc(table)[1]
     assert set(data.iterdir()) == files
-    manifest = Path(table.uri) / table.snapshot(0, 4).key
+    manifest = Path(table.uri) / table.flushed(0, 4).key
     manifest.write_bytes(b"{}")
     assert json.loads(gc(table, "--dry-run", "--output", "json")[1])["loose_data"] is None
 

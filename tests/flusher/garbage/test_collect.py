@@ -34,10 +34,10 @@ from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, 
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush, read_flush
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.history import KnownPages, generations_behind
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState, decode_history, encode_history
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState, decode_history, encode_history
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.region.transitions import Claimant, Ended, claim, first_claim, merged, reanchor, seal
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.contract import Column, Contract, encode_contract
@@ -234,18 +234,18 @@ class World:
     # -- what a flusher does -------------------------------------------------------------------------------------
 
     def flush(self, partition: int = 0) -> None:
-        snapshot = flush_from_log(
+        flushed = flush_from_log(
             replace(self.opened(self.plain), indexes=self.indexes), self.region(partition), self.new_id
         )
-        assert snapshot is not None
+        assert flushed is not None
 
     def merge(self, partition: int = 0, *, mark: bool = True) -> None:
         """Put every FLUSHED generation into the table."""
         region = self.region(partition)
         fragments: list[str] = []
         for record in self.index(partition).generations:
-            if record.state is GenerationState.FLUSHED and record.snapshot is not None and record.next is not None:
-                fragments += read_flush(self.plain, record.snapshot).fragments
+            if record.state is GenerationState.FLUSHED and record.flush is not None and record.next is not None:
+                fragments += read_flush(self.plain, record.flush).fragments
                 self.marks[region] = Watermark(record.generation, record.next)
         newest = self.table.newest()
         properties = merge_properties(self.marks, self.new_id())
@@ -270,7 +270,7 @@ class World:
         parsed = [paths.parse_wal_segment(i.key) for i in self.plain.list(paths.log_prefix(LogId(f"log-{name}")))]
         return [int(p[1]) for p in parsed if p is not None]
 
-    def snapshots(self, partition: int = 0) -> list[int]:
+    def flushes(self, partition: int = 0) -> list[int]:
         """Generations that flushes have."""
         keys = [info.key for info in self.plain.list(paths.flushes_prefix()) if info.key.endswith("manifest.json")]
         parts = [part for key in keys for part in read_flush(self.plain, key).parts]
@@ -331,7 +331,7 @@ def test_within_the_history_window_nothing_goes(world: World) -> None:
     world.clock.seconds += WINDOW_S - 2 * GRACE_S
     assert (world.collect(), world.collect()) == (0, 0)
     assert world.index().trimmed_generation == 0
-    assert (world.segments("a"), world.snapshots()) == ([0, 1, 2], [1])
+    assert (world.segments("a"), world.flushes()) == ([0, 1, 2], [1])
 
 
 def test_after_the_window_the_merged_go_in_a_later_round_after_the_grace_period(world: World) -> None:
@@ -342,10 +342,10 @@ def test_after_the_window_the_merged_go_in_a_later_round_after_the_grace_period(
     assert (index.trimmed_generation, index.trimmed, [r.generation for r in index.generations]) == (1, 2, [2])
     world.clock.seconds += GRACE_S - 1
     assert world.collect() == 0
-    assert (world.segments("a"), world.snapshots()) == ([0, 1, 2], [1])
+    assert (world.segments("a"), world.flushes()) == ([0, 1, 2], [1])
     world.clock.seconds += 1
     assert world.collect() == 3
-    assert (world.segments("a"), world.snapshots()) == ([2], [])
+    assert (world.segments("a"), world.flushes()) == ([2], [])
     assert world.collect() == 0
     assert world.state.free_since == {}
 
@@ -418,7 +418,7 @@ def test_generations_that_are_not_merged_keep_everything_from_their_first_segmen
         GenerationState.SEALED,
         GenerationState.OPEN,
     ]
-    assert (world.segments("a"), world.snapshots()) == ([2, 3, 4], [2])
+    assert (world.segments("a"), world.flushes()) == ([2, 3, 4], [2])
 
 
 def test_a_bundle_goes_with_the_last_of_its_segments(world: World) -> None:
@@ -446,10 +446,10 @@ def test_the_newest_generation_stays_named_though_merged(world: World) -> None:
     world.clock.seconds += 30 * DAY_S
     world.collect_fully()
     assert [(r.generation, r.state) for r in world.index().generations] == [(2, GenerationState.MERGED)]
-    assert (world.segments("a"), world.snapshots()) == ([1], [2])
+    assert (world.segments("a"), world.flushes()) == ([1], [2])
     world.open(world.writer("b"))
     world.collect_fully()
-    assert (world.segments("a"), world.snapshots()) == ([], [])
+    assert (world.segments("a"), world.flushes()) == ([], [])
     assert world.newest().first == 2
 
 
@@ -464,7 +464,7 @@ def test_a_region_that_lags_keeps_the_log_it_shares() -> None:
     world.clock.seconds += 30 * DAY_S
     world.collect_fully()
     assert world.segments("a") == [0, 1, 2, 3]
-    assert world.snapshots(0) == []
+    assert world.flushes(0) == []
     world.seal(writer, 1)
     world.flush(1)
     world.merge(1)
@@ -551,7 +551,7 @@ def test_lost_attempts_go_the_winner_and_those_of_sealed_generations_stay(world:
     world.clock.seconds += 30 * DAY_S
     world.collect_fully()
     assert world.deletes() == [lost]
-    winner = world.index().generations[0].snapshot
+    winner = world.index().generations[0].flush
     assert winner is not None
     assert world.plain.get(winner) is not None
 
@@ -671,7 +671,7 @@ def test_the_boundary_may_lie_within_a_page(paged_world: World) -> None:
     index = world.index()
     assert (index.trimmed_generation, index.trimmed, index.generations[0].generation) == (32, 32, 49)
     assert world.pages() == [(1, 48)]
-    assert (world.segments("a"), world.snapshots()) == (list(range(32, 64)), list(range(33, 65)))
+    assert (world.segments("a"), world.flushes()) == (list(range(32, 64)), list(range(33, 65)))
 
 
 def test_a_page_below_the_boundary_goes(paged_world: World) -> None:
@@ -680,7 +680,7 @@ def test_a_page_below_the_boundary_goes(paged_world: World) -> None:
     world.collect_fully()
     assert (world.index().trimmed_generation, world.index().generations[0].generation) == (48, 49)
     assert world.pages() == []
-    assert (world.segments("a"), world.snapshots()) == (list(range(48, 64)), list(range(49, 65)))
+    assert (world.segments("a"), world.flushes()) == (list(range(48, 64)), list(range(49, 65)))
 
 
 def test_a_page_that_is_there_already_is_taken_as_it_is(world: World) -> None:
@@ -1203,7 +1203,7 @@ def test_two_collectors_at_the_same_time_do_what_one_does(world: World) -> None:
         for context, state in zip(contexts, states, strict=True):
             collect_garbage(context, state)
         world.clock.seconds += GRACE_S
-    assert (world.segments("a"), world.snapshots()) == ([2], [])
+    assert (world.segments("a"), world.flushes()) == ([2], [])
     assert [r.generation for r in world.index().generations] == [2]
 
 
@@ -1216,7 +1216,7 @@ def test_a_running_plan_reads_on_during_the_grace_period_and_is_stale_after_it(w
     world.append(writer, 0)
     world.seal(writer)
     world.flush()
-    plan = world.plan()  # names the snapshot of generation 1
+    plan = world.plan()  # names the flush of generation 1
     record = world.index().generations[0]
     world.merge()
     world.clock.seconds += WINDOW_S
@@ -1303,7 +1303,7 @@ def test_of_a_damaged_region_nothing_goes_while_others_are_trimmed() -> None:
     assert {region.partition for region in report.damaged} == {0}
     assert {region.partition: boundary for region, boundary in report.trimmed.items()} == {1: 2}
     world.collect_fully()
-    assert (world.snapshots(0), world.snapshots(1)) == ([1], [])
+    assert (world.flushes(0), world.flushes(1)) == ([1], [])
     assert (world.segments("a"), set(world.versions()) >= set(versions)) == (segments, True)
     assert world.plain.get(whose) is not None
     # Once its record is repaired, all goes.
@@ -1316,7 +1316,7 @@ def test_of_a_damaged_region_nothing_goes_while_others_are_trimmed() -> None:
     world.touch(1)
     world.clock.seconds += 8 * DAY_S
     world.collect_fully()
-    assert (world.snapshots(0), world.index(0).trimmed_generation) == ([], 1)
+    assert (world.flushes(0), world.index(0).trimmed_generation) == ([], 1)
     assert world.plain.get(whose) is None
     assert len(world.segments("a")) < len(segments)
     assert not set(world.versions()) >= set(versions)
@@ -1341,7 +1341,7 @@ def test_a_damaged_history_page_is_its_region_s_alone() -> None:
     assert {region.partition for region in report.trimmed} == {1}
     world.collect_fully()
     assert world.segments("a") == segments
-    assert len(world.snapshots(0)) == HISTORY_PAGE_AT
+    assert len(world.flushes(0)) == HISTORY_PAGE_AT
 
 
 # -- what a collector knows of the last round --------------------------------------------------------------------

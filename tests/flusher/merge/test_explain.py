@@ -109,9 +109,9 @@ def test_an_unfinished_merge_comes_first(table: FlusherTable) -> None:
     assert "not finished" in found.reason
 
 
-def test_snapshots_that_are_missing_are_not_rebuilt(table: FlusherTable) -> None:
+def test_flushes_that_are_missing_are_not_rebuilt(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10), a=5))
-    table.remove_files(table.snapshot(0, 2))
+    table.remove_files(table.flushed(0, 2))
     before = files(table)
     assert explanation(table).generations == {}
     assert files(table) == before
@@ -121,7 +121,7 @@ def test_snapshots_that_are_missing_are_not_rebuilt(table: FlusherTable) -> None
 
 def test_a_damaged_region_is_named_beside_what_would_be_merged(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10), a=5))
-    damaged = Path(table.uri) / table.snapshot(0, 2).key
+    damaged = Path(table.uri) / table.flushed(0, 2).key
     damaged.write_bytes(damaged.read_bytes()[:-3])
     found = explanation(table)
     assert found.generations == {}

@@ -15,7 +15,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process import failpoints
 from lancewal_core.process.failpoints import FailpointError
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.store.object_store import PutOutcome, PutUnknown
 from lancewal_core.table.lance import row_files
 from lancewal_core.table.protocol import CommitOutcome, TableCommit, TransactionInfo, fragment_files
@@ -321,19 +321,19 @@ def test_a_follow_up_that_loses_every_race_is_tried_by_the_next_round(table: Flu
 # -- files lost ------------------------------------------------------------------------------------------------
 
 
-def test_snapshot_files_lost_before_the_merge_are_rebuilt(table: FlusherTable) -> None:
+def test_flush_files_lost_before_the_merge_are_rebuilt(table: FlusherTable) -> None:
     table.generation(0, [*upserts(range(5, 15), a=1), delete(1), patch(2, a=2)], segments=3)
-    before = table.record(0, 2).snapshot
-    table.remove_files(table.snapshot(0, 2))
+    before = table.record(0, 2).flush
+    table.remove_files(table.flushed(0, 2))
     table.round()
-    assert table.record(0, 2).snapshot != before
+    assert table.record(0, 2).flush != before
     table.check()
 
 
 @pytest.mark.parametrize("file", list(paths.FlushFile))
-def test_snapshot_objects_lost_before_the_merge_are_rebuilt(table: FlusherTable, file: paths.FlushFile) -> None:
+def test_flush_objects_lost_before_the_merge_are_rebuilt(table: FlusherTable, file: paths.FlushFile) -> None:
     table.generation(0, [*upserts(range(5, 15), a=1), delete(1), patch(2, a=2)])
-    key = table.record(0, 2).snapshot
+    key = table.record(0, 2).flush
     assert key is not None
     folder = key.rpartition("/")[0]
     table.store.delete([f"{folder}/{file.value}"])
@@ -346,14 +346,14 @@ def test_a_clean_up_of_unverified_files_before_the_merge(table: FlusherTable) ->
     table.generation(1, [delete(3)])
     table.clean_up(delete_unverified=True)
     with pytest.raises(ObjectMissing):
-        list(table.context().table.read_unadopted(table.snapshot(0, 2).fragments, ["id"]))
+        list(table.context().table.read_unadopted(table.flushed(0, 2).fragments, ["id"]))
     table.round()
     table.check()
 
 
-def test_a_lost_snapshot_whose_log_is_gone_too_stops(table: FlusherTable) -> None:
+def test_a_lost_flush_whose_log_is_gone_too_stops(table: FlusherTable) -> None:
     table.generation(0, upserts(range(5, 15), a=1))
-    table.remove_files(table.snapshot(0, 2))
+    table.remove_files(table.flushed(0, 2))
     table.take_away(paths.wal_prefix())
     with pytest.raises(ObjectMissing, match="cannot be rebuilt"):
         table.round()
@@ -382,12 +382,12 @@ def test_adopted_files_lost_and_all_older_versions_cleaned_up(table: FlusherTabl
 
 
 def test_one_of_several_adopted_files_is_lost(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snapshot is rebuilt as a whole: none of its other files may stay beside."""
+    """The flush is rebuilt as a whole: none of its other files may stay beside."""
     monkeypatch.setattr(row_files, "ROWS_PER_FILE", 100)
     table.generation(0, upserts(range(5, 355), a=1))
-    snapshot = table.snapshot(0, 2)
-    assert len(snapshot.fragments) == 4
-    name = fragment_files(snapshot.fragments[1])[0]
+    flushed = table.flushed(0, 2)
+    assert len(flushed.fragments) == 4
+    name = fragment_files(flushed.fragments[1])[0]
 
     def lose() -> None:
         (Path(table.uri) / "data" / name).unlink()
@@ -523,12 +523,12 @@ def test_a_record_that_says_otherwise_is_named(table: FlusherTable) -> None:
         table.round()
 
 
-def test_the_rebuilt_snapshot_is_the_one_that_is_named(table: FlusherTable) -> None:
+def test_the_rebuilt_flush_is_the_one_that_is_named(table: FlusherTable) -> None:
     table.generation(0, [*upserts(range(5, 15), a=1), delete(1)])
-    old = table.snapshot(0, 2)
+    old = table.flushed(0, 2)
     table.remove_files(old)
     table.round()
-    new = table.snapshot(0, 2)
+    new = table.flushed(0, 2)
     assert (new.key == old.key, new.rows) == (False, old.rows)
 
 

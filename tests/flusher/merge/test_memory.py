@@ -75,9 +75,9 @@ def test_the_longest_waiting_come_first(table: FlusherTable) -> None:
         table.generation(partition, upserts(range(10)))
     merges = []
     for partition in (0, 1):
-        snapshot = table.snapshot(partition, 1)
-        assert memory_bytes([snapshot]) == 10 * KEY_BYTES
-        merges.append(RegionMerge(snapshot.region, (snapshot,)))
+        flushed = table.flushed(partition, 1)
+        assert memory_bytes([flushed]) == 10 * KEY_BYTES
+        merges.append(RegionMerge(flushed.region, (flushed,)))
     for oldest in merges:
         taken = within_memory(merges, lambda merge, oldest=oldest: float(merge is oldest), limits(15))  # type: ignore[misc]
         assert taken == [oldest]
@@ -90,7 +90,7 @@ def test_one_that_is_damaged_holds_no_memory_for_the_others(table: FlusherTable)
     table.generation(1, upserts(range(40)))
     context, state = table.context(), RoundState()
     state.waiting.seen[table.regions[0], Generation(1)] = 0.0  # the longest waiting
-    (fragment,) = table.snapshot(0, 1).fragments
+    (fragment,) = table.flushed(0, 1).fragments
     (file,) = fragment_files(fragment)
     path = Path(table.uri) / "data" / file
     whole = path.read_bytes()
@@ -103,14 +103,14 @@ def test_one_that_is_damaged_holds_no_memory_for_the_others(table: FlusherTable)
     table.check()
 
 
-def test_a_region_with_a_damaged_snapshot_behind_a_sound_one_has_its_turn(table: FlusherTable) -> None:
+def test_a_region_with_a_damaged_flush_behind_a_sound_one_has_its_turn(table: FlusherTable) -> None:
     """And not the damaged region's that waits for longer alone."""
     table.generation(0, upserts(range(40)))
     table.generation(1, upserts(range(40)))
     table.generation(1, upserts(range(20), a=1))
-    (file,) = fragment_files(table.snapshot(0, 1).fragments[0])
+    (file,) = fragment_files(table.flushed(0, 1).fragments[0])
     (Path(table.uri) / "data" / file).write_bytes(b"nothing")
-    json = Path(table.uri) / table.snapshot(1, 2).key
+    json = Path(table.uri) / table.flushed(1, 2).key
     json.write_bytes(json.read_bytes()[:-3])
     state = RoundState()
     state.waiting.seen[table.regions[0], Generation(1)] = 0.0
@@ -142,12 +142,12 @@ def test_a_merge_that_is_full_waits_for_nothing(table: FlusherTable) -> None:
 
 def test_small_ones_are_combined_as_far_as_there_is_memory(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
-    snapshot = table.snapshot(0, 1)
+    flushed = table.flushed(0, 1)
     merges = [
-        RegionMerge(Region("t", TopicId("i"), partition), (replace(snapshot, key=f"{snapshot.key}{partition}"),))
+        RegionMerge(Region("t", TopicId("i"), partition), (replace(flushed, key=f"{flushed.key}{partition}"),))
         for partition in range(20)
     ]
     keys = 20 * 10 * KEY_BYTES
     for combined in (0, 3, 20):
-        held = MergeLimits(memory_bytes=keys + 3 * combined * snapshot.nbytes)
+        held = MergeLimits(memory_bytes=keys + 3 * combined * flushed.nbytes)
         assert len(combined_regions(merges, held)) == combined

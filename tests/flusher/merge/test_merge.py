@@ -21,7 +21,7 @@ from lancewal_core.errors import (
     TableReplaced,
     TableRestored,
 )
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import fragment_files
@@ -70,11 +70,11 @@ def file_names(table: FlusherTable) -> set[str]:
 
 def test_a_large_generation_is_adopted_as_it_is(filled: FlusherTable) -> None:
     filled.generation(0, upserts(range(5, 2_005), a=1), segments=3)
-    snapshot = filled.snapshot(0, 2)
+    flushed = filled.flushed(0, 2)
     report = filled.round()
     (merge,) = report.merges
     assert (merge.rows_adopted, merge.rows_written, merge.rows_replaced) == (2_000, 0, 5)
-    assert {name for f in snapshot.fragments for name in fragment_files(f)} <= file_names(filled)
+    assert {name for f in flushed.fragments for name in fragment_files(f)} <= file_names(filled)
     filled.check()
 
 
@@ -132,7 +132,7 @@ def test_of_many_regions_as_much_is_combined_as_bytes_allow(tmp_path: Path) -> N
     table = FlusherTable(tmp_path, partitions=6)
     for partition in range(6):
         table.generation(partition, upserts(range(4 if partition < 4 else 40)))
-    sizes = [s.nbytes for s in (table.snapshot(partition, 1) for partition in range(6))]
+    sizes = [s.nbytes for s in (table.flushed(partition, 1) for partition in range(6))]
     (merge,) = table.round(MergeLimits(adopt_small_max=2, combine_bytes=sum(sizes[:4]) + sizes[4] // 2)).merges
     assert (merge.rows_adopted, merge.rows_written) == (80, 16)
     assert len(table.dataset.get_fragments()) == 3
@@ -903,7 +903,7 @@ def test_a_merge_that_would_write_mostly_deletion_vectors_waits_for_more(table: 
 def test_a_region_that_waits_for_a_repair_makes_no_other_hurry(table: FlusherTable) -> None:
     clock, merge = _waiting_for_more(table)
     table.generation(1, upserts(range(5)))
-    damaged = Path(table.uri) / table.snapshot(1, 1).key
+    damaged = Path(table.uri) / table.flushed(1, 1).key
     damaged.write_bytes(damaged.read_bytes()[:-3])
     assert isinstance(merge(), NothingToMerge)
     clock.seconds = 1_000

@@ -292,8 +292,8 @@ def test_rebuilt_files_keep_their_regions(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.generation(1, upserts(range(5)))
     merge(table)
-    table.remove_files(table.snapshot(0, 1))
-    table.remove_files(table.snapshot(1, 1))
+    table.remove_files(table.flushed(0, 1))
+    table.remove_files(table.flushed(1, 1))
     report = table.round()
     assert [f.fragments_rebuilt for f in report.finished] == [2]
     table.check()

@@ -18,7 +18,7 @@ from lancewal_core.names import paths
 from lancewal_core.process import failpoints
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.failpoints import FailpointError
-from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.flush import rebuild_flush
 from lancewal_core.region.flushes.manifest import FlushedGeneration, encode_flush, read_flush
 from lancewal_core.table.lance import row_files
 from lancewal_core.table.protocol import fragment_files
@@ -53,10 +53,10 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
     made.close()
 
 
-def is_adopted(table: FlusherTable, snapshots: Sequence[FlushedGeneration]) -> bool:
+def is_adopted(table: FlusherTable, flushes: Sequence[FlushedGeneration]) -> bool:
     """Whether the table has the files of a flush, each once."""
     named = [f.path for fragment in table.dataset.get_fragments() for f in fragment.metadata.files]
-    files = [name for text in snapshots[0].fragments for name in fragment_files(text)]
+    files = [name for text in flushes[0].fragments for name in fragment_files(text)]
     found = [name for name in named if name in files]
     assert sorted(found) in ([], sorted(files))
     return bool(found)
@@ -150,8 +150,8 @@ def test_flushes_are_combined_as_far_as_bytes_allow(table: FlusherTable) -> None
 # -- not all parts ------------------------------------------------------------------------------------------------
 
 
-def one_at_a_time(snapshots: Sequence[FlushedGeneration]) -> MergeLimits:
-    return MergeLimits(adopt_rows=1, memory_bytes=max(memory_bytes((snapshot,)) for snapshot in snapshots))
+def one_at_a_time(flushes: Sequence[FlushedGeneration]) -> MergeLimits:
+    return MergeLimits(adopt_rows=1, memory_bytes=max(memory_bytes((flushed,)) for flushed in flushes))
 
 
 def merge_one(table: FlusherTable, limits: MergeLimits) -> Merged:
@@ -165,7 +165,7 @@ def merge_one(table: FlusherTable, limits: MergeLimits) -> Merged:
 def make_anew(table: FlusherTable, partition: int) -> FlushedGeneration:
     """The newest generation is in another flush from now on."""
     context, generation = table.context(), table.index(partition).generations[-2].generation
-    found = rebuild_snapshot(context, table.regions[partition], table.record(partition, generation), context.new_id)
+    found = rebuild_flush(context, table.regions[partition], table.record(partition, generation), context.new_id)
     assert found is not None
     return found
 
@@ -264,7 +264,7 @@ def test_a_file_that_is_lost_before_the_merge(table: FlusherTable) -> None:
     flush = table.generations({partition: changes(partition) for partition in range(3)})
     table.remove_files(flush[0])
     assert merged(table) == (6, 6)
-    assert len({table.snapshot(p, 2).key for p in range(3)}) == 3
+    assert len({table.flushed(p, 2).key for p in range(3)}) == 3
 
 
 def test_an_adopted_file_that_is_lost_is_made_anew_for_all_its_regions(table: FlusherTable) -> None:

@@ -74,7 +74,7 @@ def test_how_long_something_waits_survives_a_restart(table: FlusherTable, flush:
 def test_all_flushes_that_wait_are_asked_for_at_once(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in (range(5), range(5, 9)):
         table.generation(0, upserts(rows))
-    keys = {record.snapshot for record in table.index(0).generations if record.snapshot}
+    keys = {record.flush for record in table.index(0).generations if record.flush}
     both, get = Barrier(len(keys)), type(table.context().store).get
     assert len(keys) == 2
 
@@ -95,7 +95,7 @@ def test_a_flush_that_waits_is_asked_for_once(table: FlusherTable, monkeypatch: 
         table.generation(0, upserts(rows))
         found += [reader.now().rows[region], reader.now().rows[region]]
     assert found == [5, 5, 9, 9, 10, 10]
-    flushes = [table.record(0, generation).snapshot for generation in (1, 2, 3)]
+    flushes = [table.record(0, generation).flush for generation in (1, 2, 3)]
     assert [asked.count(key or "") for key in flushes] == [1, 1, 1]
     table.round()
     assert reader.now().rows[region] == 0

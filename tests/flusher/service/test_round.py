@@ -14,7 +14,7 @@ from lancewal_core.names.ids import Region
 from lancewal_core.names.paths import wal_prefix
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import generation_entries
-from lancewal_core.region.flush import rebuild_snapshot
+from lancewal_core.region.flush import rebuild_flush
 from lancewal_core.region.pages.state_page import PageRecord, decode_page, encode_page
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
@@ -122,11 +122,11 @@ def test_a_region_that_has_lost_its_log_holds_up_no_other(table: FlusherTable, l
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_region_whose_snapshot_is_damaged_holds_up_no_other(table: FlusherTable, lost: bool) -> None:
+def test_a_region_whose_flush_is_damaged_holds_up_no_other(table: FlusherTable, lost: bool) -> None:
     """Lost together with the entries that would make it anew; or other bytes than were written."""
     table.generation(0, upserts(range(5)))
     table.generation(1, upserts(range(5)))
-    key = table.record(0, 1).snapshot
+    key = table.record(0, 1).flush
     assert key is not None
     data = table.store.get(key)
     assert data is not None
@@ -162,7 +162,7 @@ def test_what_vanishes_while_a_merge_is_planned_is_no_damage(
 ) -> None:
     """A clean-up, or another flusher's merge and garbage collection, came between the look at it and the read."""
     table.generation(0, upserts(range(5)))
-    vanishing = [table.snapshot(0, 1)]
+    vanishing = [table.flushed(0, 1)]
 
     def late(*arguments: Any) -> Any:
         while vanishing:
@@ -180,8 +180,8 @@ def test_a_damaged_log_of_what_another_has_rebuilt_is_no_damage(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.generation(0, upserts(range(5)))
-    table.remove_files(table.snapshot(0, 1))
-    rebuild = rebuild_snapshot
+    table.remove_files(table.flushed(0, 1))
+    rebuild = rebuild_flush
 
     def late(*arguments: Any) -> Any:
         rebuild(*arguments)  # the other one, first
@@ -189,7 +189,7 @@ def test_a_damaged_log_of_what_another_has_rebuilt_is_no_damage(
         return rebuild(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(merge_inputs, "rebuild_snapshot", late)
+        patched.setattr(merge_inputs, "rebuild_flush", late)
         assert merge_next(table.context(), OPEN_ROWS).left == {}  # type: ignore[union-attr] # refused: no such field
     table.round()
     table.check()
@@ -318,20 +318,20 @@ def test_where_generations_come_as_fast_as_they_are_merged_a_round_ends(table: F
     table.check()
 
 
-def test_a_snapshot_that_another_flusher_rebuilds_is_taken_next_time(
+def test_a_flush_that_another_flusher_rebuilds_is_taken_next_time(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
     table.generation(0, upserts(range(5)))
     table.generation(1, upserts(range(5)))
-    table.remove_files(table.snapshot(0, 1))
-    rebuild = rebuild_snapshot
+    table.remove_files(table.flushed(0, 1))
+    rebuild = rebuild_flush
 
     def lose(*arguments: Any) -> Any:
         rebuild(*arguments)  # the other one, first
         return rebuild(*arguments)
 
-    monkeypatch.setattr(merge_inputs, "rebuild_snapshot", lose)
+    monkeypatch.setattr(merge_inputs, "rebuild_flush", lose)
     context = table.context()
     first = merge_next(context, OPEN_ROWS)
     assert isinstance(first, Merged)

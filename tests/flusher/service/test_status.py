@@ -70,7 +70,7 @@ def test_merges_and_partitions_that_are_left(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     table.generation(1, upserts(range(10, 15)))
     state = Path(table.uri) / "_lancewal"
-    file = Path(table.uri) / table.snapshot(1, 1).key
+    file = Path(table.uri) / table.flushed(1, 1).key
     file.unlink()
     sorted(state.glob("wal/*/*"))[1].unlink()  # else it would be made again
     with serving(settings_of(table)) as port:

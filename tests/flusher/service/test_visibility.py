@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from lancewal_core.errors import KafkaUnavailable, LancewalError, StoreUnavailable
 from lancewal_core.names.ids import LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.region.durable_position import durable_positions
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings

@@ -166,7 +166,7 @@ def test_more_keys_than_may_be_held_are_read_from_the_files(
     table.check()
 
 
-def test_a_snapshot_of_several_files_is_adopted_with_the_keys_of_each(
+def test_a_flush_of_several_files_is_adopted_with_the_keys_of_each(
     table: FlusherTable, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_files, "ROWS_PER_FILE", 4)

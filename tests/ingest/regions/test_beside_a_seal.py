@@ -10,8 +10,8 @@ from lancewal_core.errors import LancewalError, StoreUnavailable
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.names.ids import Sequence as Number
-from lancewal_core.region.index import GenerationRecord, GenerationState
-from lancewal_core.region.indexes import Decide, RegionIndexes, Swap
+from lancewal_core.region.state import GenerationRecord, GenerationState
+from lancewal_core.region.states import Decide, RegionIndexes, Swap
 from lancewal_core.wal.log_end import end_log
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.kafka.source import Polled

@@ -21,12 +21,12 @@ from lancewal_core.names.ids import LogId, Page, Position, Region, Sequence
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.tasks import Tasks, ThreadTasks
 from lancewal_core.region import flush, generation_entries
+from lancewal_core.region.flush_files import Flushable, write_flush
 from lancewal_core.region.flushes.manifest import Flush
-from lancewal_core.region.index import GenerationState
-from lancewal_core.region.indexes import page_family
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.pages.state_page import decode_page, encode_page
-from lancewal_core.region.snapshot import Flushable, write_flush
+from lancewal_core.region.state import GenerationState
+from lancewal_core.region.states import page_family
 from lancewal_core.store.object_store import ObjectStore, PutOutcome
 from lancewal_core.wal.segment import Segment, Trailer, decode_trailer
 from lancewal_core.wal.walk import Walk, walk

@@ -11,9 +11,9 @@ import pytest
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.wal.entry import Entry

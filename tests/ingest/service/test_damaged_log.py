@@ -26,7 +26,7 @@ from lancewal_core.errors import (
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
 from lancewal_core.process.health import Problem
-from lancewal_core.region import indexes as regions
+from lancewal_core.region import states as regions
 from lancewal_ingest.service.probes import Shown, problems
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import index_of

@@ -1,6 +1,6 @@
 """The whole ingest service on a real broker and a local folder: in this process, and as a process of its own.
 
-The oracle is Kafka itself: what was produced, by partition and offset, against what the WAL and the snapshots hold.
+The oracle is Kafka itself: what was produced, by partition and offset, against what the WAL and the flushes hold.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Health, HealthServer, Problem
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.flushes.manifest import read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
-from lancewal_core.region.index import GenerationState, RegionState
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationState, RegionState
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.rows.schema import OFFSET, SYSTEM_FIELDS, TIMESTAMP
 from lancewal_core.settings.load import Settings
@@ -236,17 +236,17 @@ def wal_offsets(contract: Contract, uri: str) -> dict[int, list[int]]:
     return found
 
 
-def snapshot_rows(contract: Contract, uri: str) -> dict[tuple[str, int], float]:
-    """Rows of all snapshots, later generations winning."""
+def flush_rows(contract: Contract, uri: str) -> dict[tuple[str, int], float]:
+    """Rows of all flushes, later generations winning."""
     store, table = open_store(uri), LanceTable(uri)
     found: dict[tuple[str, int], float] = {}
     for index in indexes_of(contract, uri).values():
         for record in index.generations:
-            if record.snapshot is None:
+            if record.flush is None:
                 continue
-            snapshot = read_snapshot(store, record.snapshot, index.region, record.generation)
-            own = range(snapshot.rows_from, snapshot.rows_from + snapshot.rows)
-            for batch in table.read_unadopted(snapshot.fragments, ["customer", "id", "amount"], own):
+            flushed = read_flushed_generation(store, record.flush, index.region, record.generation)
+            own = range(flushed.rows_from, flushed.rows_from + flushed.rows)
+            for batch in table.read_unadopted(flushed.fragments, ["customer", "id", "amount"], own):
                 found.update({(r["customer"], r["id"]): r["amount"] for r in batch.to_pylist()})
     return found
 
@@ -258,7 +258,7 @@ def check_handed_over(contract: Contract, uri: str, produced: Produced) -> None:
     }
     assert {record.state for index in indexes.values() for record in index.generations} == {GenerationState.FLUSHED}
     assert wal_offsets(contract, uri) == {p: sorted(offsets) for p, offsets in produced.by_partition.items()}
-    assert snapshot_rows(contract, uri) == produced.latest
+    assert flush_rows(contract, uri) == produced.latest
 
 
 # -- the service -----------------------------------------------------------------------------------------------

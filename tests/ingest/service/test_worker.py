@@ -27,9 +27,9 @@ from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.names.paths import flushes_prefix
 from lancewal_core.process.health import LOOP_LIMIT_S
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.index import GenerationRecord, GenerationState
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings

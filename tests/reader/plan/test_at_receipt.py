@@ -15,14 +15,14 @@ import pytest
 from lancewal_core.errors import InvalidInput, OutsideHistoryWindow, PlanRetriesExhausted, TokenTimeout, VersionGone
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, TableUuid, TableVersion
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.store.place import place_of
 from lancewal_core.table.contract import encode_contract
 from lancewal_flusher.garbage import find as garbage
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_reader.plan.at_receipt import plan_at
 from lancewal_reader.plan.log_entries import EntryRef
-from lancewal_reader.plan.strong import ReadPlan, SnapshotRef
+from lancewal_reader.plan.strong import FlushRef, ReadPlan
 from lancewal_reader.point.at import At
 from lancewal_reader.point.receipt import Receipt, receipt_of
 from lancewal_reader.reading import reads as reads_module
@@ -221,7 +221,7 @@ def test_any_cut_of_the_records_below_an_early_version(pipeline: Pipeline, monke
         receipt = Receipt(pipeline.contract.uuid, version, cut, place_of(pipeline.uri))
         assert by_key(table.to_arrow(at=receipt)) == pipeline.fold_at(cut)
         seen |= {type(source) for delta in plan_of(table, receipt).deltas for source in delta.sources}
-    assert seen == {EntryRef, SnapshotRef}
+    assert seen == {EntryRef, FlushRef}
 
 
 def test_a_receipt_in_an_open_generation_and_after_it_was_sealed_merged_and_paged(pipeline: Pipeline) -> None:

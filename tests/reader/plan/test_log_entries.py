@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
-from lancewal_core.region.index import GenerationRecord, GenerationState
+from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.wal.segment import EntryHeader
 from lancewal_core.wal.walk import Walk
 from lancewal_reader.plan.log_entries import KnownEntries, LogEntries
@@ -60,7 +60,7 @@ def generation(first: int, first_sequence: int, end_sequence: int | None) -> Gen
         next=None,
         first_sequence=Sequence(first_sequence),
         end_sequence=None if end_sequence is None else Sequence(end_sequence),
-        snapshot=None,
+        flush=None,
         merged_version=None,
         merged_at_ms=None,
     )

@@ -8,8 +8,8 @@ from lancewal_core.errors import ObjectMissing
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Sequence
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.indexes import RegionIndexes
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.region.transitions import Claimant, first_claim, seal
 from lancewal_core.table.contract import Column, Contract
 from tests.ingest.service.test_worker import Clock

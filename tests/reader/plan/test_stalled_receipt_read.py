@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lancewal_core.errors import OutsideHistoryWindow
-from lancewal_core.region.index import GenerationRecord
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_ingest.regions.seal import seal_and_reanchor, to_move

@@ -15,8 +15,8 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Sequence
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.durable_position import durable_position
-from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.store.object_store import ObjectStore
@@ -203,7 +203,7 @@ def test_what_is_trimmed_meanwhile_is_no_loss(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("another", [True, False])
 @pytest.mark.parametrize(("first", "count"), ROWS)
 def test_they_are_repaired(pipeline: Pipeline, first: int, count: int, another: bool) -> None:
-    """The repair of any of them puts all into snapshots, and the others find nothing left to do."""
+    """The repair of any of them puts all into flushes, and the others find nothing left to do."""
     lost = lose(pipeline, first, count)
     assert repair(pipeline, lost[-1])
     assert [repair(pipeline, path) for path in lost] == [[]] * count

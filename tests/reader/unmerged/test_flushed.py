@@ -21,7 +21,7 @@ def test_a_file_of_a_flush_is_known_once_it_is_adopted(tmp_path: Path, partition
     made.generations({number: upserts(range(5 * number, 5 * number + 7), a=number) for number in range(partitions)})
     opened = open_table(made.uri)
     opened.to_arrow(["a", "s"])
-    snapshots = opened._reads._contexts.delta.snapshots
+    flushes = opened._reads._contexts.delta.flushes
     made.generation(0, [delete(2)])  # of a row that is not merged yet: the fragment has it as a deleted one
     made.round(OPEN_ROWS)
     pinned = LanceTable(made.uri).newest()
@@ -30,12 +30,12 @@ def test_a_file_of_a_flush_is_known_once_it_is_adopted(tmp_path: Path, partition
     (file,) = fragment.files
     for column in ("a", "s"):
         right = pa.chunked_array([batch[column] for batch in pinned.all_rows(fragment.fragment_id, [column])])
-        known = snapshots.of_file(file, fragment.physical_rows, column)
+        known = flushes.of_file(file, fragment.physical_rows, column)
         assert known is not None
         assert known.to_pylist() == right.to_pylist()
-    assert snapshots.of_file(file, fragment.physical_rows, "tags") is None
-    assert snapshots.of_file(file, fragment.physical_rows + 1, "a") is None
-    assert snapshots.of_file("another.lance", fragment.physical_rows, "a") is None
+    assert flushes.of_file(file, fragment.physical_rows, "tags") is None
+    assert flushes.of_file(file, fragment.physical_rows + 1, "a") is None
+    assert flushes.of_file("another.lance", fragment.physical_rows, "a") is None
     made.close()
 
 
@@ -44,25 +44,25 @@ def test_a_file_of_which_a_part_was_not_read_is_not_known(tmp_path: Path) -> Non
     made.generations({number: upserts(range(7)) for number in range(3)})
     opened = open_table(made.uri)
     opened.to_arrow(["a"])
-    read = opened._reads._contexts.delta.snapshots
-    (file,) = {place.file for snapshot in read._found.values() for place in snapshot.places}
+    read = opened._reads._contexts.delta.flushes
+    (file,) = {place.file for flushed in read._found.values() for place in flushed.places}
     assert read.of_file(file, 21, "a") is not None
     for left_out in range(3):
         others = FlushCache(1 << 20)
-        for at, ((part, columns), snapshot) in enumerate(read._found.items()):
+        for at, ((part, columns), flushed) in enumerate(read._found.items()):
             if at != left_out:
-                others.add(part, columns, snapshot.folded, snapshot.places)
+                others.add(part, columns, flushed.folded, flushed.places)
         assert others.of_file(file, 21, "a") is None
     made.close()
 
 
 def test_rows_of_one_part_may_lie_in_several_files(tmp_path: Path) -> None:
     made = FlusherTable(tmp_path, 1)
-    schema, snapshots = made.contract.rows, FlushCache(1 << 20)
+    schema, flushes = made.contract.rows, FlushCache(1 << 20)
     rows = pa.table({"a": pa.array(range(10))})
     folded = Folded(rows, schema.key.empty_table(), partial_schema(schema).empty_table())
     places = [RowsOfFile("one", range(3, 5)), RowsOfFile("two", range(6)), RowsOfFile("three", range(2))]
-    snapshots.add(("flush", made.regions[0], Generation(1)), ("a",), folded, places)
-    found = [snapshots.of_file(file, rows, "a") for file, rows in (("one", 5), ("two", 6), ("three", 2))]
+    flushes.add(("flush", made.regions[0], Generation(1)), ("a",), folded, places)
+    found = [flushes.of_file(file, rows, "a") for file, rows in (("one", 5), ("two", 6), ("three", 2))]
     assert [None if column is None else column.to_pylist() for column in found] == [None, [2, 3, 4, 5, 6, 7], [8, 9]]
     made.close()

@@ -20,7 +20,7 @@ from lancewal_core.rows.fold import Folded, fold, operation_schema
 from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_reader.plan.log_entries import EntryRef
-from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
+from lancewal_reader.plan.strong import FlushRef, RegionDelta, Source
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged import flushed as flushed_module
 from lancewal_reader.unmerged import load as load_module
@@ -42,8 +42,8 @@ def entry(first: int, next_: int) -> EntryRef:
     return EntryRef(LOG, Number(first), Position(first), Position(next_), 1)
 
 
-def snapshot(first: int, next_: int) -> SnapshotRef:
-    return SnapshotRef(Generation(1), "key", Position(first), Position(next_), LOG, Number(0), Number(9))
+def flushed(first: int, next_: int) -> FlushRef:
+    return FlushRef(Generation(1), "key", Position(first), Position(next_), LOG, Number(0), Number(9))
 
 
 def delta(region: Region, cut: int, *sources: Source) -> RegionDelta:
@@ -58,7 +58,7 @@ KNOWN = (delta(NORTH, 8, entry(3, 5), entry(5, 8)), delta(SOUTH, 4))
 
 
 def nobody(_: Flushed) -> bool:
-    """No snapshot was made by a repair."""
+    """No flush was made by a repair."""
     return False
 
 
@@ -68,13 +68,13 @@ def nobody(_: Flushed) -> bool:
         ((delta(NORTH, 9, *KNOWN[0].sources, entry(8, 9)), KNOWN[1]), ((entry(8, 9),), ())),
         ((KNOWN[0], delta(SOUTH, 6, entry(4, 6))), ((), (entry(4, 6),))),
         (
-            (delta(NORTH, 9, snapshot(3, 8), entry(8, 9)), KNOWN[1]),
+            (delta(NORTH, 9, flushed(3, 8), entry(8, 9)), KNOWN[1]),
             ((entry(8, 9),), ()),
         ),  # sealed and flushed meanwhile
         (
-            (delta(NORTH, 10, entry(3, 5), snapshot(5, 9), entry(9, 10)), KNOWN[1]),
-            ((snapshot(5, 9), entry(9, 10)), ()),
-        ),  # a snapshot on both sides of the cut
+            (delta(NORTH, 10, entry(3, 5), flushed(5, 9), entry(9, 10)), KNOWN[1]),
+            ((flushed(5, 9), entry(9, 10)), ()),
+        ),  # a flush on both sides of the cut
         ((delta(NORTH, 9, entry(3, 5), entry(5, 9)), KNOWN[1]), None),  # an entry on both sides of it
         ((delta(NORTH, 5, entry(3, 5)), KNOWN[1]), None),  # ends before
         ((delta(NORTH, 9, entry(5, 8), entry(8, 9)), KNOWN[1]), None),  # merged meanwhile
@@ -108,7 +108,7 @@ MANY = (delta(NORTH, 8, entry(3, 5), entry(5, 8)), delta(SOUTH, 10, *(entry(i, i
     "north",
     [
         delta(NORTH, 9, entry(5, 8), entry(8, 9)),
-        delta(NORTH, 9, snapshot(5, 9)),
+        delta(NORTH, 9, flushed(5, 9)),
         delta(NORTH, 8),
         delta(NORTH, 11, entry(9, 11)),  # more is merged than was folded
     ],
@@ -136,10 +136,10 @@ def test_the_newest_fold_is_gone_on_with() -> None:
     assert [d.sources for d in begun.behind] == [(entry(8, 9),)]
 
 
-def test_a_fold_is_not_gone_on_with_where_a_repair_has_made_a_snapshot_since() -> None:
+def test_a_fold_is_not_gone_on_with_where_a_repair_has_made_a_flush_since() -> None:
     cache = LoadedCache()
     cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), ["k"], loaded())
-    made = snapshot(3, 8)
+    made = flushed(3, 8)
     now = (delta(NORTH, 9, made, entry(8, 9)),)
     asked: list[Source] = []
 
@@ -170,8 +170,8 @@ def test_flushes_made_since_are_asked_for_once_each_and_all_together(monkeypatch
             raise ObjectMissing("it is gone", object=key)
         return flushes[key]
 
-    def made(key: str, part: FlushPart) -> tuple[Region, SnapshotRef]:
-        return part.region, SnapshotRef(part.generation, key, part.first, part.next, LOG, Number(0), Number(9))
+    def made(key: str, part: FlushPart) -> tuple[Region, FlushRef]:
+        return part.region, FlushRef(part.generation, key, part.first, part.next, LOG, Number(0), Number(9))
 
     flushes = {"a": FLUSH, "b": replace(FLUSH, parts=FLUSH.parts[:1]), "c": REPAIRED}
     context: Any = SimpleNamespace(store=None, tasks=Tasks())
@@ -271,7 +271,7 @@ def test_reads_go_on_through_flushes_that_their_cuts_divide(
         pipeline.ingest()
         folded.clear()
         assert by_key(table.to_arrow()) == pipeline.oracle
-        assert {type(source) for source in folded} == {SnapshotRef}
+        assert {type(source) for source in folded} == {FlushRef}
         assert not folded & before  # what has been folded once
         before |= folded
     assert by_key(open_table(pipeline.uri).to_arrow()) == pipeline.oracle

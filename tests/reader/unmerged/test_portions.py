@@ -18,7 +18,7 @@ from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_reader.plan.log_entries import EntryRef
-from lancewal_reader.plan.strong import RegionDelta, SnapshotRef, Source
+from lancewal_reader.plan.strong import FlushRef, RegionDelta, Source
 from lancewal_reader.spark.source import pin_read
 from lancewal_reader.spark.task import run_task
 from lancewal_reader.table import open_table
@@ -39,14 +39,14 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def written(rng: Random) -> dict[Region, list[Source]]:
-    """Segments of two logs between which regions move, behind snapshots of some."""
+    """Segments of two logs between which regions move, behind flushes of some."""
     sources: dict[Region, list[Source]] = {region: [] for region in REGIONS}
     at = dict.fromkeys(REGIONS, 0)
     logs, ends = [LogId("a"), LogId("b")], Counter[str]()
     for region in REGIONS:
         for generation in range(rng.randrange(3)):
             count = rng.randint(1, 8)
-            ref = SnapshotRef(Generation(generation + 1), f"{region.name}/{generation}", Position(at[region]),
+            ref = FlushRef(Generation(generation + 1), f"{region.name}/{generation}", Position(at[region]),
                               Position(at[region] + count), logs[0], Number(0), Number(9))  # fmt: skip
             sources[region].append(ref)
             at[region] += count

@@ -36,8 +36,8 @@ from lancewal_core.names.ids import (
     TopicId,
 )
 from lancewal_core.process.clock import SystemClock
-from lancewal_core.region.index import RegionState
-from lancewal_core.region.indexes import RegionIndexes
+from lancewal_core.region.state import RegionState
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.obstore import open_store

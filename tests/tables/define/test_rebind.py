@@ -12,7 +12,7 @@ import pytest
 from lancewal_core.errors import InvalidInput, InvalidSettings
 from lancewal_core.names.ids import Sequence
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region.index import GenerationState
+from lancewal_core.region.state import GenerationState
 from lancewal_core.settings.load import Settings
 from lancewal_core.table.contract import read_contract
 from lancewal_core.wal.walk import walk_trailers

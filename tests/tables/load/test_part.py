@@ -239,12 +239,12 @@ def test_a_beginning_that_is_trimmed_is_an_error(filled: World) -> None:
     filled.check()
 
 
-def test_deletes_whose_snapshot_is_lost_are_read_from_the_log(filled: World) -> None:
+def test_deletes_whose_flush_is_lost_are_read_from_the_log(filled: World) -> None:
     filled.begin("export")
     filled.stream(0, [delete(4)])
     filled.merge()
-    snapshot = filled.table.snapshot(0, 3)
-    filled.table.store.delete([snapshot.key])
+    flushed = filled.table.flushed(0, 3)
+    filled.table.store.delete([flushed.key])
     done = filled.load([filled.write(rows_of(0, [4]))], "export")
     assert done.deleted == 1
     filled.check()

@@ -18,7 +18,7 @@ from lancewal_core.errors import ObjectCorrupt, StoreInconsistent
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Sequence
 from lancewal_core.region.flushes.manifest import read_flush
-from lancewal_core.region.index import decode_index, encode_history
+from lancewal_core.region.state import decode_index, encode_history
 from lancewal_core.region.transitions import Claimant, first_claim, paged
 from lancewal_core.table.contract import Contract
 from lancewal_tables.status.memwal_export import export_memwal

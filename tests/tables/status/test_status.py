@@ -23,10 +23,10 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region import transitions
 from lancewal_core.region.flush import flush_generation, flush_generations
+from lancewal_core.region.flush_files import Content, Flushable
 from lancewal_core.region.flushes.manifest import FlushedGeneration
-from lancewal_core.region.index import RegionState
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import Content, Flushable
+from lancewal_core.region.state import RegionState
 from lancewal_core.region.transitions import Claimant, Ended
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.murmur2 import partition_of
@@ -234,7 +234,7 @@ def test_every_state_of_a_generation(kafka: KafkaBroker, settings: Settings, con
     ingest.seal(zero, 1)
     ingest.flush(zero, 1)
     first = only(settings, 0)
-    assert first.unmerged_rows == 24  # each key once: rows and deletes of the snapshot
+    assert first.unmerged_rows == 24  # each key once: rows and deletes of the flush
     assert first.unmerged_bytes > 0
     ingest.append(p0=10)  # position 37, generation 2
     ingest.seal(zero, 2)

@@ -1,4 +1,4 @@
-"""What is left of a region's index when its newest versions are lost: older versions, the watermark, snapshots."""
+"""What is left of a region's index when its newest versions are lost: older versions, the watermark, flushes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lancewal_core.errors import Corrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Position, Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
-from lancewal_core.region.index import RegionState
-from lancewal_core.region.indexes import index_in, page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page
+from lancewal_core.region.state import RegionState
+from lancewal_core.region.states import index_in, page_family
 from lancewal_core.table.watermarks import Watermark
 
 
@@ -58,20 +58,20 @@ def finished_mark(context: RepairContext, region: Region) -> Watermark:
     return in_force.regions.get(region, Watermark(Generation(0), Position(0)))
 
 
-def snapshots_of(context: RepairContext, region: Region) -> dict[int, list[FlushedGeneration]]:
+def flushes_of(context: RepairContext, region: Region) -> dict[int, list[FlushedGeneration]]:
     """By generation, of every flush that is whole enough to be read; those of all regions are listed in one place."""
     manifests = [info.key for info in context.store.list(paths.flushes_prefix()) if _is_manifest(info.key)]
 
     def read(key: str) -> list[FlushedGeneration]:
         try:
-            return [snapshot for snapshot in read_flush(context.store, key).snapshots if snapshot.region == region]
+            return [flushed for flushed in read_flush(context.store, key).generations if flushed.region == region]
         except Corrupt:
             return []
 
     found: dict[int, list[FlushedGeneration]] = {}
-    for snapshots in context.tasks.map(read, manifests) if manifests else []:
-        for snapshot in snapshots:
-            found.setdefault(snapshot.generation, []).append(snapshot)
+    for flushes in context.tasks.map(read, manifests) if manifests else []:
+        for flushed in flushes:
+            found.setdefault(flushed.generation, []).append(flushed)
     return {g: sorted(some, key=lambda s: -s.next) for g, some in found.items()}
 
 

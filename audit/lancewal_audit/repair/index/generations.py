@@ -1,12 +1,12 @@
-"""Choosing the generations of a rebuilt index from what is left of the old one, the snapshots and the logs.
+"""Choosing the generations of a rebuilt index from what is left of the old one, the flushes and the logs.
 
 Rules
  1. Generations that the newest readable version names as ended stay, if it reaches up to the watermark.
- 2. Behind them, generations that have a snapshot keep their number and positions: a merge may be under way with them.
+ 2. Behind them, generations that have a flush keep their number and positions: a merge may be under way with them.
  3. Behind those, entries without a gap become SEALED generations, one for each stretch of a log.
  4. What lies below the first of them counts as trimmed, unless index and history pages still name it.
- 5. When a generation that is made anew was flushed is not known, and when it was sealed only where its snapshot says so.
-    The times of its records are those of its entries, or what its snapshot says of them.
+ 5. When a generation that is made anew was flushed is not known, and when it was sealed only where its flush says so.
+    The times of its records are those of its entries, or what its flush says of them.
  6. The first of all begins where something says that the region began; the first entry that is left is no such thing.
 """
 
@@ -25,13 +25,13 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.history import pages_of
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.table.watermarks import Watermark
 
 
 def known_generations(
-    versions: Versions, mark: Watermark, snapshots: Mapping[int, list[FlushedGeneration]]
+    versions: Versions, mark: Watermark, flushes: Mapping[int, list[FlushedGeneration]]
 ) -> list[GenerationRecord]:
     """Generations of the version that can be read, as far as they had ended; none where it is too old to be gone on from."""
     if versions.sound is None:
@@ -41,9 +41,9 @@ def known_generations(
         if record.state is GenerationState.OPEN:
             continue
         if record.state is GenerationState.SEALED:
-            made = [s for s in snapshots.get(record.generation, ()) if (s.first, s.next) == (record.first, record.next)]
+            made = [s for s in flushes.get(record.generation, ()) if (s.first, s.next) == (record.first, record.next)]
             if made:
-                record = replace(record, state=GenerationState.FLUSHED, snapshot=made[0].key)
+                record = replace(record, state=GenerationState.FLUSHED, flush=made[0].key)
             elif record.generation <= mark.generation:
                 return []
         records.append(record)
@@ -64,7 +64,7 @@ def first_position(
     context: RepairContext,
     region: Region,
     versions: Versions,
-    snapshots: Mapping[int, list[FlushedGeneration]],
+    flushes: Mapping[int, list[FlushedGeneration]],
     survey: Mapping[LogId, LogSurvey],
     low: Callable[[], Position],
 ) -> Position:
@@ -75,7 +75,7 @@ def first_position(
     given = context.contract.start_of(region.partition)
     if given is not None:
         return given
-    made = [s.first for s in snapshots.get(1, ())]
+    made = [s.first for s in flushes.get(1, ())]
     return min(made) if made else _beginning(region, survey, low)
 
 
@@ -105,25 +105,25 @@ def joined_in(survey: Mapping[LogId, LogSurvey]) -> Callable[[Piece, Piece], boo
 
 def flushed_behind(
     start: tuple[int, Position],
-    snapshots: Mapping[int, list[FlushedGeneration]],
+    flushes: Mapping[int, list[FlushedGeneration]],
     pieces: list[Piece],
     survey: Mapping[LogId, LogSurvey],
 ) -> list[GenerationRecord]:
-    """Generations that have a snapshot, one after the other."""
+    """Generations that have a flush, one after the other."""
     generation, at = start
     records: list[GenerationRecord] = []
-    while made := [s for s in snapshots.get(generation, ()) if s.first == at]:
+    while made := [s for s in flushes.get(generation, ()) if s.first == at]:
         chains = [(s, chain_between(pieces, s.first, s.next, joined_in(survey))) for s in made]
-        snapshot, chain = next((pair for pair in chains if pair[1] is not None), chains[0])
+        flushed, chain = next((pair for pair in chains if pair[1] is not None), chains[0])
         if chain:
             record = sealed(generation, chain)
         else:
             # Its log is gone, or it has no entry: nothing is there that could be taken for all of it.
-            record = replace(_bare(generation, at), next=snapshot.next, record_times=snapshot.record_times)
+            record = replace(_bare(generation, at), next=flushed.next, record_times=flushed.record_times)
         records.append(
-            replace(record, state=GenerationState.FLUSHED, snapshot=snapshot.key, sealed_at_ms=snapshot.sealed_at_ms)
+            replace(record, state=GenerationState.FLUSHED, flush=flushed.key, sealed_at_ms=flushed.sealed_at_ms)
         )
-        generation, at = generation + 1, snapshot.next
+        generation, at = generation + 1, flushed.next
     return records
 
 
@@ -148,11 +148,11 @@ def _bare(generation: int, at: Position) -> GenerationRecord:
 
 
 def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
-    """Behind one that is SEALED none is further; a snapshot of it was written and never swapped in."""
+    """Behind one that is SEALED none is further; a flush of it was written and never swapped in."""
     found: list[GenerationRecord] = []
     for record in records:
         if found and found[-1].state is GenerationState.SEALED and record.state is GenerationState.FLUSHED:
-            record = replace(record, state=GenerationState.SEALED, snapshot=None, flushed_at_ms=None)
+            record = replace(record, state=GenerationState.SEALED, flush=None, flushed_at_ms=None)
         found.append(record)
     return found
 

@@ -6,7 +6,7 @@ Guarantees
     watermark, or else where it began) to the last that any log leads to, without a gap.  A gap stops it, with the
     offsets that are missing; told to (``before_gap``), it ends the region there, if Kafka still has what came next for
     ingest to read, and not something else at its offsets.
- 2. Generations that have a snapshot keep their number and their positions, so that whatever holds on to them stays right;
+ 2. Generations that have a flush keep their number and their positions, so that whatever holds on to them stays right;
     the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
  3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is ended
     by a fence before the logs are read.
@@ -22,7 +22,7 @@ Guarantees
 
 Steps
  1. Which versions are there, and which can be read?
- 2. The watermark, of a finished merge; the snapshots of the region.
+ 2. The watermark, of a finished merge; the flushes of the region.
  3. Survey the logs; choose the generations.
  4. Nobody is at work (guarantee 3); end all logs; choose again.
  5. Put the new version at each of the numbers, in ascending order.
@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.generation_parts import behind_losses
 from lancewal_audit.repair.index.entry_chain import farthest_chain, runs
-from lancewal_audit.repair.index.evidence import Versions, finished_mark, snapshots_of, versions_of
+from lancewal_audit.repair.index.evidence import Versions, finished_mark, flushes_of, versions_of
 from lancewal_audit.repair.index.generations import (
     empty_generation,
     first_position,
@@ -54,10 +54,10 @@ from lancewal_audit.repair.told import Told, of_generation, of_region, told
 from lancewal_core.errors import RepairRefused, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, OwnerId, Position, Region
-from lancewal_core.region.index import RegionState
-from lancewal_core.region.indexes import record_of
 from lancewal_core.region.loss_record import read_losses, replaced_below
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, encode_page
+from lancewal_core.region.state import RegionState
+from lancewal_core.region.states import record_of
 from lancewal_core.store.object_store import Lost, put_new
 from lancewal_core.table.control import Service, read_control
 from lancewal_core.wal.log_end import end_log
@@ -122,13 +122,13 @@ def plan_index(
     versions = versions_of(context, region)
     # Step 2
     mark = finished_mark(context, region)
-    snapshots = snapshots_of(context, region)
+    flushes = flushes_of(context, region)
     # Step 3
     survey = survey_logs(context, [region])
     pieces = [piece for log in survey.values() for piece in log.pieces[region]]
-    known = known_generations(versions, mark, snapshots)
-    start = start_of(known, mark, lambda: first_position(context, region, versions, snapshots, survey, low))
-    records = [*known, *flushed_behind(start, snapshots, pieces, survey)]
+    known = known_generations(versions, mark, flushes)
+    start = start_of(known, mark, lambda: first_position(context, region, versions, flushes, survey, low))
+    records = [*known, *flushed_behind(start, flushes, pieces, survey)]
     at = records[-1].next if records and records[-1].next is not None else start[1]
     generation = records[-1].generation + 1 if records else start[0]
     chain = farthest_chain(pieces, at, joined_in(survey))

@@ -5,9 +5,9 @@ Guarantees
  2. Rows count only where an entry belongs to a kept generation, as in a read.  What a generation must hold and does not (a
     segment is gone, or cannot be read) is a gap of the region, and the range that counts begins behind it.
  3. What was trimmed meanwhile is no gap.
- 4. Of a generation that ``lancewal repair segment`` has flushed nothing is missed: its snapshot, which says so, has its
+ 4. Of a generation that ``lancewal repair segment`` has flushed nothing is missed: its flush, which says so, has its
     records.
- 5. A damaged segment takes nothing along of a generation that is merged, or FLUSHED: the table or the snapshot, which the
+ 5. A damaged segment takes nothing along of a generation that is merged, or FLUSHED: the table or the flush, which the
     read that is verified has just read, holds its rows.  A segment that is gone is missed all the same: something deletes
     what it must not.
 
@@ -29,8 +29,8 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush
 from lancewal_core.region.history import generations_behind
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Fence, Segment, decode_segment
 
@@ -219,20 +219,20 @@ class WalRecords:
         return [(region, record) for region, records in self._kept.items() for record in records if _spans(record, key)]
 
     def _held(self, region: Region, record: GenerationRecord) -> bool:
-        return record.state is GenerationState.MERGED or self._snapshot(region, record) is not None
+        return record.state is GenerationState.MERGED or self._flush(region, record) is not None
 
     def _repaired(self, region: Region, record: GenerationRecord) -> bool:
-        snapshot = self._snapshot(region, record)
-        return snapshot is not None and snapshot.repaired
+        flushed = self._flush(region, record)
+        return flushed is not None and flushed.repaired
 
-    def _snapshot(self, region: Region, record: GenerationRecord) -> FlushedGeneration | None:
+    def _flush(self, region: Region, record: GenerationRecord) -> FlushedGeneration | None:
         """None also where it cannot be read."""
         try:
-            if record.snapshot is None:
+            if record.flush is None:
                 return None
-            if record.snapshot not in self._flushes:
-                self._flushes[record.snapshot] = read_flush(self._store, record.snapshot)
-            return self._flushes[record.snapshot].snapshot(region, record.generation)
+            if record.flush not in self._flushes:
+                self._flushes[record.flush] = read_flush(self._store, record.flush)
+            return self._flushes[record.flush].generation_of(region, record.generation)
         except Corrupt:
             return None
 
@@ -248,7 +248,7 @@ def _spans(record: GenerationRecord, key: str) -> bool:
 
 
 def _holder(record: GenerationRecord) -> str:
-    return "the table" if record.state is GenerationState.MERGED else f"snapshot {record.snapshot}"
+    return "the table" if record.state is GenerationState.MERGED else f"flush {record.flush}"
 
 
 def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:

@@ -1,7 +1,7 @@
 """A checksum of the key columns of some rows: of their values and their order, not of the batches or files that hold them.
 
 Lance's data files have none, and a key that reads as another one would hide another row than its own when it is merged.  So
-who writes a snapshot notes this sum, and whoever reads its keys compares.
+who writes a flush notes this sum, and whoever reads its keys compares.
 """
 
 from __future__ import annotations

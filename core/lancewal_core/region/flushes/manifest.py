@@ -20,7 +20,7 @@ from functools import cached_property
 
 import google_crc32c
 
-from lancewal_core.errors import SNAPSHOT_DAMAGED, FormatUnknown, ObjectCorrupt, ObjectMissing
+from lancewal_core.errors import FLUSH_DAMAGED, FormatUnknown, ObjectCorrupt, ObjectMissing
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Position, Region
 from lancewal_core.names.paths import FlushFile
@@ -77,7 +77,7 @@ class SideFile:
 
 @dataclass(frozen=True, slots=True)
 class FlushedGeneration:
-    """What a manifest says of one of its parts: a flushed MemTable, a *snapshot* for short."""
+    """What a manifest says of one of its parts: a flushed MemTable, a *flush* for short."""
 
     key: str
     """Of the manifest."""
@@ -156,7 +156,7 @@ class Flush:
     parts: tuple[FlushPart, ...]
 
     @cached_property
-    def snapshots(self) -> tuple[FlushedGeneration, ...]:
+    def generations(self) -> tuple[FlushedGeneration, ...]:
         """All parts, in their order."""
         name = flush_name(self.key)
         rows, starts = 0, dict.fromkeys((FlushFile.DELETES, FlushFile.PATCHES), 0)
@@ -188,15 +188,15 @@ class Flush:
 
     @cached_property
     def _by_generation(self) -> dict[tuple[Region, Generation], FlushedGeneration]:
-        return {(found.region, found.generation): found for found in self.snapshots}
+        return {(found.region, found.generation): found for found in self.generations}
 
-    def snapshot(self, region: Region, generation: Generation) -> FlushedGeneration:
+    def generation_of(self, region: Region, generation: Generation) -> FlushedGeneration:
         """Of one part; ``ObjectCorrupt`` where there is none."""
         found = self._by_generation.get((region, generation))
         if found is not None:
             return found
         raise ObjectCorrupt(
-            f"{self.key} is no flush of generation {generation} of region {region.name}; {SNAPSHOT_DAMAGED}",
+            f"{self.key} is no flush of generation {generation} of region {region.name}; {FLUSH_DAMAGED}",
             object=self.key,
             region=region.name,
         )
@@ -218,9 +218,9 @@ def read_flush(store: ObjectStore, key: str) -> Flush:
     return decode_flush(data, key)
 
 
-def read_snapshot(store: ObjectStore, key: str, region: Region, generation: Generation) -> FlushedGeneration:
+def read_flushed_generation(store: ObjectStore, key: str, region: Region, generation: Generation) -> FlushedGeneration:
     """The same, and of it the part of a generation."""
-    return read_flush(store, key).snapshot(region, generation)
+    return read_flush(store, key).generation_of(region, generation)
 
 
 def decode_flush(data: bytes, key: str) -> Flush:
@@ -236,7 +236,7 @@ def decode_flush(data: bytes, key: str) -> Flush:
             )
         return _flush(content, key)
     except (JsonFault, RecursionError) as error:
-        raise ObjectCorrupt(f"{key} is corrupt: {error}; {SNAPSHOT_DAMAGED}", object=key) from error
+        raise ObjectCorrupt(f"{key} is corrupt: {error}; {FLUSH_DAMAGED}", object=key) from error
 
 
 def _flush(content: JsonObject, key: str) -> Flush:
@@ -339,9 +339,9 @@ def _canonical(content: object) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-def by_flush(snapshots: Sequence[FlushedGeneration]) -> list[list[FlushedGeneration]]:
+def by_flush(flushes: Sequence[FlushedGeneration]) -> list[list[FlushedGeneration]]:
     """Parts of one flush together, in its order."""
     found: dict[str, list[FlushedGeneration]] = {}
-    for snapshot in snapshots:
-        found.setdefault(snapshot.key, []).append(snapshot)
+    for flushed in flushes:
+        found.setdefault(flushed.key, []).append(flushed)
     return [sorted(some, key=lambda s: (s.rows_from, s.generation)) for some in found.values()]

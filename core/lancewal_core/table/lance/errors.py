@@ -21,7 +21,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from lancewal_core.errors import (
-    SNAPSHOT_DAMAGED,
+    FLUSH_DAMAGED,
     InvalidInput,
     LancewalError,
     ObjectCorrupt,
@@ -145,7 +145,7 @@ def read_error(
 def file_corrupt(file: str, error: BaseException) -> ObjectCorrupt:
     """A data file of an unmerged snapshot."""
     return ObjectCorrupt(
-        f"data file {file} is corrupt: Lance cannot decode it: {first_line(error)}; {SNAPSHOT_DAMAGED}", file=file
+        f"data file {file} is corrupt: Lance cannot decode it: {first_line(error)}; {FLUSH_DAMAGED}", file=file
     )
 
 

@@ -1,4 +1,4 @@
-"""``lancewal repair region``: versions are lost or damaged, and the logs, the snapshots and the watermark give them back."""
+"""``lancewal repair region``: versions are lost or damaged, and the logs, the flushes and the watermark give them back."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lancewal_core.errors import LancewalError, ObjectCorrupt, RepairRefused, Re
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position
 from lancewal_core.region.flush import flush_generation
-from lancewal_core.region.index import GenerationState, RegionState
-from lancewal_core.region.indexes import Swap, index_in
+from lancewal_core.region.flush_files import Content
 from lancewal_core.region.loss_record import LossRecord, write_loss
 from lancewal_core.region.pages.state_page import decode_page
-from lancewal_core.region.snapshot import Content
+from lancewal_core.region.state import GenerationState, RegionState
+from lancewal_core.region.states import Swap, index_in
 from lancewal_core.rows.fold import fold
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_core.wal.segment import Segment, decode_segment
@@ -486,8 +486,8 @@ def test_a_flush_of_a_generation_that_the_new_index_cuts_otherwise_changes_nothi
     goes_on(pipeline)
 
 
-def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
-    """The version that can be read says SEALED, a later generation has a snapshot: the earlier is flushed first."""
+def test_a_flush_is_lost_too(pipeline: Pipeline) -> None:
+    """The version that can be read says SEALED, a later generation has a flush: the earlier is flushed first."""
     for _ in range(4):
         pipeline.produce(60)
         pipeline.ingest()
@@ -504,7 +504,7 @@ def test_a_snapshot_is_lost_too(pipeline: Pipeline) -> None:
         if any(r.generation == early.generation and r.state is GenerationState.SEALED for r in index.generations):
             break
         path.unlink()
-    (Path(pipeline.uri) / (early.snapshot or "")).unlink()
+    (Path(pipeline.uri) / (early.flush or "")).unlink()
     assert repair(pipeline) == []  # it leads as far: nothing shows that there were others
     assert repair_page(pipeline, above=len(read))
     states = [r.state for r in read_index(pipeline).generations]

@@ -21,9 +21,9 @@ from lancewal_core.errors import StoreInconsistent, StoreUnavailable
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, OwnerId, Page, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import Task
-from lancewal_core.region.index import RegionState
-from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
 from lancewal_core.region.pages.state_page import StatePage, decode_page
+from lancewal_core.region.state import RegionState
+from lancewal_core.region.states import RegionIndexes, index_in, page_family
 from lancewal_core.region.transitions import Claimant, first_claim
 from lancewal_flusher.garbage import find
 from tests.twins.faults import RandomFaults, Rates

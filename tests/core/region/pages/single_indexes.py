@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.index import RegionState, decode_index, encode_index
-from lancewal_core.region.indexes import Decide, Swap
+from lancewal_core.region.state import RegionState, decode_index, encode_index
+from lancewal_core.region.states import Decide, Swap
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.versioned import Family, Swapped, Version, newest_version, swap
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.names.paths import FlushFile
-from lancewal_core.region.index import GenerationState, RegionState
-from lancewal_core.region.indexes import Decide, RegionIndexes
+from lancewal_core.region.state import GenerationState, RegionState
+from lancewal_core.region.states import Decide, RegionIndexes
 from lancewal_core.region.transitions import (
     Claimant,
     Ended,

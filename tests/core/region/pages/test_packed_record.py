@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge
-from lancewal_core.region.index import encode_index
 from lancewal_core.region.pages import state_page
 from lancewal_core.region.pages.packed_record import RecordBroken, pack_record, unpack_record, unpacked_bytes
 from lancewal_core.region.pages.state_page import PageRecord, decode_page, encode_page
+from lancewal_core.region.state import encode_index
 from tests.golden.core_formats import INDEX, STATES, STATES_KEY
 
 

@@ -15,10 +15,10 @@ from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Page, Region, TopicId
 from lancewal_core.proto import state_page_pb2
-from lancewal_core.region.index import encode_index
-from lancewal_core.region.indexes import index_in
 from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
+from lancewal_core.region.state import encode_index
+from lancewal_core.region.states import index_in
 from tests.golden.core_formats import EAST, INDEX, NORTH, STATES, STATES_KEY
 
 BYTES = encode_page(STATES)

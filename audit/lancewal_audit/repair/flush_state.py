@@ -1,4 +1,4 @@
-"""Is a snapshot what its generation's records make?  Judged by reading all of it, and its log too where that is there.
+"""Is a flush what its generation's records make?  Judged by reading all of it, and its log too where that is there.
 
 Lance's data files carry no checksum but for their keys: one with a changed byte may read as other values.  Only the log can
 tell.
@@ -15,17 +15,17 @@ from lancewal_audit.repair.context import RepairContext
 from lancewal_core.errors import Corrupt, LancewalError, ObjectCorrupt, PlanStale
 from lancewal_core.names.ids import Region
 from lancewal_core.process.library_errors import first_line
-from lancewal_core.region.flushes.manifest import read_snapshot
+from lancewal_core.region.flush_files import read_folded
+from lancewal_core.region.flushes.manifest import read_flushed_generation
 from lancewal_core.region.generation_entries import entries_of
-from lancewal_core.region.index import GenerationRecord
-from lancewal_core.region.snapshot import read_folded
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.row_text import row_texts
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotState:
-    """``problem``: why the snapshot cannot be used, None where it can.  ``log_problem``: why its log cannot."""
+class FlushState:
+    """``problem``: why the flush cannot be used, None where it can.  ``log_problem``: why its log cannot."""
 
     record: GenerationRecord
     problem: str | None
@@ -33,28 +33,28 @@ class SnapshotState:
 
     @property
     def lost(self) -> bool:
-        """Neither the snapshot nor the log has the generation's rows."""
+        """Neither the flush nor the log has the generation's rows."""
         return self.problem is not None and self.log_problem is not None
 
 
-def snapshot_state(context: RepairContext, region: Region, record: GenerationRecord) -> SnapshotState:
-    """Look at the snapshot of a generation that is FLUSHED or later.  ``StoreUnavailable`` if the store is silent."""
+def flush_state(context: RepairContext, region: Region, record: GenerationRecord) -> FlushState:
+    """Look at the flush of a generation that is FLUSHED or later.  ``StoreUnavailable`` if the store is silent."""
     stored, problem = _stored(context, region, record)
     expected, log_problem = _expected(context, region, record)
     if stored is not None and expected is not None and not same_rows(stored, expected, context.contract.primary_key):
-        problem = f"{record.snapshot} reads as other rows than the generation's log"
-    return SnapshotState(record, problem, log_problem)
+        problem = f"{record.flush} reads as other rows than the generation's log"
+    return FlushState(record, problem, log_problem)
 
 
 def _stored(context: RepairContext, region: Region, record: GenerationRecord) -> tuple[Folded | None, str | None]:
     try:
-        snapshot = read_snapshot(context.store, record.snapshot or "", region, record.generation)
+        flushed = read_flushed_generation(context.store, record.flush or "", region, record.generation)
     except Corrupt as error:
         return None, str(error)
-    if (snapshot.first, snapshot.next) != (record.first, record.next):
-        return None, f"{record.snapshot} holds positions {snapshot.first} to {snapshot.next}"
+    if (flushed.first, flushed.next) != (record.first, record.next):
+        return None, f"{record.flush} holds positions {flushed.first} to {flushed.next}"
     try:
-        return read_folded(context.store, context.table, snapshot, context.contract.rows), None
+        return read_folded(context.store, context.table, flushed, context.contract.rows), None
     except (LancewalError, pa.ArrowException, ValueError, OSError, RuntimeError) as error:
         # The store has just answered: what Lance cannot read now, it calls unavailable whatever is wrong with it.
         return None, first_line(error)

@@ -15,13 +15,13 @@ from lancewal_core.errors import ObjectCorrupt, StoreInconsistent, StoreUnavaila
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TopicId
 from lancewal_core.process.tasks import ThreadTasks
-from lancewal_core.region import index as index_module
-from lancewal_core.region import indexes as indexes_module
-from lancewal_core.region.index import RegionState, encode_index
-from lancewal_core.region.indexes import RegionIndexes, index_in, page_family
+from lancewal_core.region import state as state_module
+from lancewal_core.region import states as states_module
 from lancewal_core.region.pages.packed_record import pack_record
 from lancewal_core.region.pages.page_chain import SLOW_S, ClockMoment, KnownPage
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, encode_page
+from lancewal_core.region.state import RegionState, encode_index
+from lancewal_core.region.states import RegionIndexes, index_in, page_family
 from lancewal_core.region.transitions import Claimant, first_claim, reanchor, seal
 from lancewal_core.store.versioned import Version
 from tests.support.scripted import Act, ManualClock, ScriptedStore
@@ -168,13 +168,13 @@ def test_of_a_long_index_only_what_is_new_is_taken_apart_and_put_together(
     indexes.read(index.keys())
     counted: Counter[str] = Counter()
     for name in ("_decode_generation", "_encode_generation"):
-        whole = getattr(index_module, name)
+        whole = getattr(state_module, name)
 
         def noting(*arguments: Any, name: str = name, whole: Any = whole) -> Any:
             counted[name] += 1
             return whole(*arguments)
 
-        monkeypatch.setattr(index_module, name, noting)
+        monkeypatch.setattr(state_module, name, noting)
     swapped = indexes.swap({region: lambda found: found and sealed(found, 40) for region in index})
     found = indexes.read(index.keys())
     assert found == {region: swap.found for region, swap in swapped.items()}
@@ -560,7 +560,7 @@ def test_in_a_page_that_is_too_large_other_changes_go_on(
     store: ScriptedStore, indexes: RegionIndexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_version(store, 1)
-    monkeypatch.setattr(indexes_module, "OPENED_BELOW", 10)
+    monkeypatch.setattr(states_module, "OPENED_BELOW", 10)
     with pytest.raises(ObjectCorrupt, match="with one generation more than now"):
         indexes.swap({OTHER: lambda _: claimed(OTHER), REGION: again})
     assert indexes.read([OTHER, REGION]) == {REGION: again(FIRST)}

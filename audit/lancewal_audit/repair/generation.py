@@ -1,7 +1,7 @@
-"""``lancewal repair generation``: make snapshots of FLUSHED generations anew from their WAL entries.
+"""``lancewal repair generation``: make flushes of FLUSHED generations anew from their WAL entries.
 
 Guarantees
- 1. The new snapshot is the fold of exactly the records of the generation; where the log does not have them, nothing is
+ 1. The new flush is the fold of exactly the records of the generation; where the log does not have them, nothing is
     changed and ``RepairRefused`` says so.
  2. The compare-and-swap on the index decides: a generation that was rebuilt, or merged, by somebody else meanwhile stays
     as they left it.  Running the command again does no harm.
@@ -9,7 +9,7 @@ Guarantees
 
 Steps
  1. Which FLUSHED generations does the table not hold yet?
- 2. Look at the snapshot of each, and at its log (``snapshot_state``).
+ 2. Look at the flush of each, and at its log (``flush_state``).
  3. Of each that is damaged, or that was named: write another, and swap it in.
 """
 
@@ -18,21 +18,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lancewal_audit.repair.context import RepairContext
-from lancewal_audit.repair.snapshot_state import SnapshotState, snapshot_state
+from lancewal_audit.repair.flush_state import FlushState, flush_state
 from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_core.errors import LOG_LOST, MergedPositionUnknown, RepairRefused, TableRestored
 from lancewal_core.names.ids import Generation, Region
-from lancewal_core.region.flush import rebuild_snapshot
-from lancewal_core.region.index import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.flush import rebuild_flush
+from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotPlan:
+class GenerationRepair:
     """What was looked at, and what of it is to be rebuilt."""
 
     region: Region
-    seen: tuple[SnapshotState, ...]
-    rebuild: tuple[SnapshotState, ...]
+    seen: tuple[FlushState, ...]
+    rebuild: tuple[FlushState, ...]
 
     def lines(self) -> list[Told]:
         """What was looked at, and what is to be done."""
@@ -51,7 +51,7 @@ class SnapshotPlan:
         return found or [told("no flushed generation waits: nothing to look at")]
 
 
-def plan_snapshots(context: RepairContext, region: Region, generation: Generation | None) -> SnapshotPlan:
+def plan_generations(context: RepairContext, region: Region, generation: Generation | None) -> GenerationRepair:
     """Steps 1 and 2.  ``generation``: that one alone, to be rebuilt whatever it looks like."""
     # Step 1
     index = context.indexes.read([region]).get(region)
@@ -64,7 +64,7 @@ def plan_snapshots(context: RepairContext, region: Region, generation: Generatio
                 region=region.name,
             )
     # Step 2
-    seen = tuple(snapshot_state(context, region, record) for record in records)
+    seen = tuple(flush_state(context, region, record) for record in records)
     rebuild = tuple(s for s in seen if s.problem is not None or generation is not None)
     for state in rebuild:
         if state.log_problem is not None:
@@ -73,17 +73,17 @@ def plan_snapshots(context: RepairContext, region: Region, generation: Generatio
                 f"{state.log_problem}. {LOG_LOST}. Nothing was changed",
                 region=region.name,
             )
-    return SnapshotPlan(region, seen, rebuild)
+    return GenerationRepair(region, seen, rebuild)
 
 
-def repair_snapshots(context: RepairContext, plan: SnapshotPlan) -> list[Told]:
+def repair_generations(context: RepairContext, plan: GenerationRepair) -> list[Told]:
     """Step 3; what was done, one line for each generation."""
     done = []
     for state in plan.rebuild:
         record = state.record
-        snapshot = rebuild_snapshot(context, plan.region, record, context.new_id)
-        said = "somebody else was faster" if snapshot is None else f"rebuilt as {snapshot.key}"
-        key = None if snapshot is None else snapshot.key
+        flushed = rebuild_flush(context, plan.region, record, context.new_id)
+        said = "somebody else was faster" if flushed is None else f"rebuilt as {flushed.key}"
+        key = None if flushed is None else flushed.key
         done.append(told(f"generation {record.generation}: {said}", **of_generation(plan.region, record), object=key))
     return done
 

@@ -15,7 +15,7 @@ from lancewal_core.errors import FormatUnknown, LancewalError, ObjectCorrupt
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.proto import mem_wal_pb2
-from lancewal_core.region.index import (
+from lancewal_core.region.state import (
     NO_ROW_MS,
     TRANSITIONS,
     Before,
@@ -35,7 +35,7 @@ KEY = paths.page_version(Page.of(REGION, 128), 3)
 PAGE_KEY = paths.history_page(REGION, Generation(1))
 
 
-def snapshot_key(region: Region, number: int) -> str:
+def flush_key(region: Region, number: int) -> str:
     return paths.flush_file(f"{region.partition}-{number}", paths.FlushFile.MANIFEST)
 
 
@@ -52,7 +52,7 @@ def record(number: int, state: GenerationState, first: int, next_: int, region: 
         next=Position(next_) if reached >= 1 else None,
         first_sequence=Sequence(number * 10),
         end_sequence=Sequence(number * 10 + 4) if reached >= 1 else None,
-        snapshot=snapshot_key(region, number) if reached >= 2 else None,
+        flush=flush_key(region, number) if reached >= 2 else None,
         merged_version=TableVersion(number + 5) if reached >= 3 else None,
         merged_at_ms=1_700_000_000_000 + number if reached >= 3 else None,
         sealed_at_ms=1_600_000_000_000 + number if reached >= 1 else None,
@@ -215,13 +215,13 @@ BROKEN = {
     "record times of nothing": changed(1, replace(FULL.generations[1], record_times=RecordTimes(1, 2))),
     "open with record times": changed(4, replace(OPEN, record_times=RecordTimes(1, 2))),
     "record times reversed": changed(3, replace(SEALED, record_times=RecordTimes(2, 1))),
-    "open with snapshot": changed(4, replace(OPEN, snapshot="x")),
+    "open with snapshot": changed(4, replace(OPEN, flush="x")),
     "sealed without next": changed(3, replace(SEALED, next=None)),
     "sealed without end sequence": changed(3, replace(SEALED, end_sequence=None)),
-    "sealed with snapshot": changed(3, replace(SEALED, snapshot="x")),
+    "sealed with snapshot": changed(3, replace(SEALED, flush="x")),
     "sealed with merged version": changed(3, replace(SEALED, merged_version=TableVersion(3))),
-    "flushed without snapshot": changed(2, replace(FLUSHED, snapshot=None)),
-    "flushed with empty snapshot": changed(2, replace(FLUSHED, snapshot="")),
+    "flushed without snapshot": changed(2, replace(FLUSHED, flush=None)),
+    "flushed with empty snapshot": changed(2, replace(FLUSHED, flush="")),
     "flushed with merge time": changed(2, replace(FLUSHED, merged_at_ms=1)),
     "merged without version": changed(0, replace(MERGED, merged_version=None)),
     "merged by version 0": changed(0, replace(MERGED, merged_version=TableVersion(0))),

@@ -1,4 +1,4 @@
-"""Snapshots: flushed MemTables, those of one flush in data files of the table and up to three small objects.
+"""Flushes: flushed MemTables, those of one flush in data files of the table and up to three small objects.
 
 * Rows: Lance data files in the table's own data folder, referred to by no version until a merge adopts them.
 * ``deletes.arrow``: primary keys in state Gone; ``patches.arrow``: Partial rows (an Arrow IPC stream for each generation that
@@ -21,7 +21,7 @@ from typing import TypeVar
 import google_crc32c
 import pyarrow as pa
 
-from lancewal_core.errors import SNAPSHOT_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, or_raised
+from lancewal_core.errors import FLUSH_DAMAGED, Corrupt, ObjectCorrupt, ObjectMissing, or_raised
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.names.paths import FlushFile
@@ -39,8 +39,8 @@ from lancewal_core.region.flushes.manifest import (
     encode_flush,
     read_flush,
 )
-from lancewal_core.region.index import GenerationRecord
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.arrow_message import LZ4_RATIO_MAX, declared_stream
@@ -138,29 +138,29 @@ def read_each(
     generations: Sequence[tuple[Region, GenerationRecord]],
     read: Callable[[Sequence[FlushedGeneration]], Sequence[T | Corrupt]],
 ) -> list[T | Corrupt | None]:
-    """What ``read`` gives of the snapshot of each generation; None of one that names none.
+    """What ``read`` gives of the flush of each generation; None of one that names none.
 
     Manifests in one round and contents in another, what generations share once: ``read`` is given parts of one flush in its
     order.  What is wrong with one of them is its answer alone.
     """
-    flushes = read_flushes(opened.store, opened.tasks, {r.snapshot for _, r in generations if r.snapshot is not None})
+    flushes = read_flushes(opened.store, opened.tasks, {r.flush for _, r in generations if r.flush is not None})
     answers: dict[tuple[Region, Generation], T | Corrupt] = {}
-    snapshots = []
+    named = []
     for region, record in generations:
-        if record.snapshot is not None:
+        if record.flush is not None:
             try:
-                snapshots.append(or_raised(flushes[record.snapshot]).snapshot(region, record.generation))
+                named.append(or_raised(flushes[record.flush]).generation_of(region, record.generation))
             except Corrupt as error:
                 answers[region, record.generation] = error
-    runs = by_flush(snapshots)
+    runs = by_flush(named)
     for parts, found in zip(runs, opened.tasks.map(read, runs) if runs else (), strict=True):
         answers.update(zip(((part.region, part.generation) for part in parts), found, strict=True))
     return [answers.get((region, record.generation)) for region, record in generations]
 
 
-def read_rows(table: Table, snapshot: FlushedGeneration, columns: Sequence[str], schema: RowSchema) -> pa.Table:
+def read_rows(table: Table, flushed: FlushedGeneration, columns: Sequence[str], schema: RowSchema) -> pa.Table:
     """Rows in state Row, these columns of them."""
-    return _own_rows(snapshot, _scanned(table, [snapshot], columns, schema), schema)
+    return _own_rows(flushed, _scanned(table, [flushed], columns, schema), schema)
 
 
 def _scanned(table: Table, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema) -> pa.Table:
@@ -173,50 +173,50 @@ def _scanned(table: Table, run: Sequence[FlushedGeneration], columns: Sequence[s
         return pa.Table.from_batches(batches, wanted)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise ObjectCorrupt(
-            f"data files of {first.key} do not hold the table's columns: {first_line(error)}; {SNAPSHOT_DAMAGED}",
+            f"data files of {first.key} do not hold the table's columns: {first_line(error)}; {FLUSH_DAMAGED}",
             object=first.key,
         ) from error
 
 
-def _own_rows(snapshot: FlushedGeneration, read: pa.Table, schema: RowSchema) -> pa.Table:
+def _own_rows(flushed: FlushedGeneration, read: pa.Table, schema: RowSchema) -> pa.Table:
     """``read``, if that is what the part's rows were when it was written."""
     for field in read.schema:
         if not field.nullable and read.column(field.name).null_count:
             raise ObjectCorrupt(
-                f"data files of {snapshot.key} hold nulls in {field.name!r}; {SNAPSHOT_DAMAGED}", object=snapshot.key
+                f"data files of {flushed.key} hold nulls in {field.name!r}; {FLUSH_DAMAGED}", object=flushed.key
             )
-    if read.num_rows != snapshot.rows:
+    if read.num_rows != flushed.rows:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} hold {read.num_rows} rows of region {snapshot.region.name} instead of "
-            f"{snapshot.rows}; {SNAPSHOT_DAMAGED}",
-            object=snapshot.key,
+            f"data files of {flushed.key} hold {read.num_rows} rows of region {flushed.region.name} instead of "
+            f"{flushed.rows}; {FLUSH_DAMAGED}",
+            object=flushed.key,
         )
-    if key_sum(read.select(schema.key.names)) != snapshot.keys_crc32c:
+    if key_sum(read.select(schema.key.names)) != flushed.keys_crc32c:
         raise ObjectCorrupt(
-            f"data files of {snapshot.key} ({', '.join(sorted(files_of(snapshot.fragments)))}) hold other keys of region "
-            f"{snapshot.region.name} than were written; {SNAPSHOT_DAMAGED}",
-            object=snapshot.key,
+            f"data files of {flushed.key} ({', '.join(sorted(files_of(flushed.fragments)))}) hold other keys of region "
+            f"{flushed.region.name} than were written; {FLUSH_DAMAGED}",
+            object=flushed.key,
         )
     return read
 
 
-def read_gone(store: ObjectStore, snapshot: FlushedGeneration, schema: RowSchema) -> pa.Table:
+def read_gone(store: ObjectStore, flushed: FlushedGeneration, schema: RowSchema) -> pa.Table:
     """Keys in state Gone."""
-    return schema.key.empty_table() if snapshot.deletes is None else _read_side(store, snapshot.deletes, schema.key)
+    return schema.key.empty_table() if flushed.deletes is None else _read_side(store, flushed.deletes, schema.key)
 
 
-def read_partials(store: ObjectStore, snapshot: FlushedGeneration, schema: RowSchema) -> pa.Table:
+def read_partials(store: ObjectStore, flushed: FlushedGeneration, schema: RowSchema) -> pa.Table:
     """Rows in state Partial."""
     wanted = partial_schema(schema)
-    return wanted.empty_table() if snapshot.patches is None else _read_side(store, snapshot.patches, wanted)
+    return wanted.empty_table() if flushed.patches is None else _read_side(store, flushed.patches, wanted)
 
 
-def read_folded(store: ObjectStore, table: Table, snapshot: FlushedGeneration, schema: RowSchema) -> Folded:
+def read_folded(store: ObjectStore, table: Table, flushed: FlushedGeneration, schema: RowSchema) -> Folded:
     """The whole content."""
     return Folded(
-        read_rows(table, snapshot, schema.table.names, schema),
-        read_gone(store, snapshot, schema),
-        read_partials(store, snapshot, schema),
+        read_rows(table, flushed, schema.table.names, schema),
+        read_gone(store, flushed, schema),
+        read_partials(store, flushed, schema),
     )
 
 
@@ -325,7 +325,7 @@ def _decoded_side(data: bytes | None, file: SideFile, schema: pa.Schema) -> pa.T
     if data is None:
         raise ObjectMissing(f"{file.key} is missing", object=file.key)
     if len(data) != file.size or google_crc32c.value(data) != file.crc32c:
-        raise ObjectCorrupt(f"{file.key} is corrupt: its checksum does not match; {SNAPSHOT_DAMAGED}", object=file.key)
+        raise ObjectCorrupt(f"{file.key} is corrupt: its checksum does not match; {FLUSH_DAMAGED}", object=file.key)
     return decode_side(data, file, schema)
 
 
@@ -341,14 +341,10 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
         found = read.cast(schema)
         found.validate(full=True)
     except (ObjectCorrupt, pa.ArrowException, ValueError, TypeError, OSError) as error:
-        raise ObjectCorrupt(
-            f"{file.key} is corrupt: {str(error)[:300]}; {SNAPSHOT_DAMAGED}", object=file.key
-        ) from error
+        raise ObjectCorrupt(f"{file.key} is corrupt: {str(error)[:300]}; {FLUSH_DAMAGED}", object=file.key) from error
     for field in schema:
         if not field.nullable and found.column(field.name).null_count:
-            raise ObjectCorrupt(
-                f"{file.key} is corrupt: {field.name!r} holds nulls; {SNAPSHOT_DAMAGED}", object=file.key
-            )
+            raise ObjectCorrupt(f"{file.key} is corrupt: {field.name!r} holds nulls; {FLUSH_DAMAGED}", object=file.key)
     return found
 
 

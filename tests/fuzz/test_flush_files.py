@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Position, Region, TopicId
 from lancewal_core.names.paths import FlushFile
+from lancewal_core.region.flush_files import read_gone, read_partials
 from lancewal_core.region.flushes.manifest import Flush, FlushPart, Stretch
-from lancewal_core.region.snapshot import read_gone, read_partials
 from lancewal_core.rows.fold import partial_schema
 from lancewal_core.rows.schema import RowSchema
 from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
@@ -50,13 +50,13 @@ def judge(data: bytes, rows: int) -> list[pa.Table | None]:
     side = Stretch(rows, len(data), google_crc32c.value(data))
     part = FlushPart(REGION, Generation(1), Position(0), Position(9), 0, side, side, 0)
     before = replace(part, generation=Generation(2), deletes=Stretch(1, 3, 0), patches=Stretch(1, 3, 0))
-    snapshot = Flush(MANIFEST, 1, (), (before, part)).snapshot(REGION, Generation(1))
+    flushed = Flush(MANIFEST, 1, (), (before, part)).generation_of(REGION, Generation(1))
     store = ScriptedStore(ManualClock())
     for key in (DELETES, PATCHES):
         store.bucket.put(key, b"abc" + data + b"d", 0)
     with memory_bound(64 * MIB):
-        gone = outcome(lambda: read_gone(store, snapshot, ROWS), DELETES)
-        partials = outcome(lambda: read_partials(store, snapshot, ROWS), PATCHES)
+        gone = outcome(lambda: read_gone(store, flushed, ROWS), DELETES)
+        partials = outcome(lambda: read_partials(store, flushed, ROWS), PATCHES)
     for read, schema in ((gone, ROWS.key), (partials, partial_schema(ROWS))):
         if read is not None:
             assert read.schema.equals(schema)

@@ -23,10 +23,10 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Making, Page, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.region.index import Before, RegionState, decode_index, encode_index
 from lancewal_core.region.pages.packed_record import RecordBroken, pack_record, unpack_record
 from lancewal_core.region.pages.page_chain import Ahead, KnownPage, PageSwapped, newest, swap
 from lancewal_core.region.pages.state_page import PageRecord, StatePage, decode_page, empty_page, encode_page
+from lancewal_core.region.state import Before, RegionState, decode_index, encode_index
 from lancewal_core.store.object_kinds import PAGE_BYTES_MAX
 from lancewal_core.store.object_limits import too_large
 from lancewal_core.store.object_store import ObjectStore

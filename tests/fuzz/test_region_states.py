@@ -18,7 +18,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, Sequence, TableVersion, TopicId
 from lancewal_core.names.paths import FlushFile
 from lancewal_core.proto import mem_wal_pb2
-from lancewal_core.region.index import (
+from lancewal_core.region.state import (
     Before,
     GenerationRecord,
     GenerationState,
@@ -44,7 +44,7 @@ def record(generation: int, state: GenerationState) -> GenerationRecord:
     sealed, flushed, merged = (
         state.value >= s.value for s in (GenerationState.SEALED, GenerationState.FLUSHED, GenerationState.MERGED)
     )
-    snapshot = paths.flush_file(f"0badcafe-{generation}", FlushFile.MANIFEST)
+    manifest = paths.flush_file(f"0badcafe-{generation}", FlushFile.MANIFEST)
     return GenerationRecord(
         Generation(generation),
         state,
@@ -54,7 +54,7 @@ def record(generation: int, state: GenerationState) -> GenerationRecord:
         Position(begin + 100) if sealed else None,
         Sequence(generation),
         Sequence(generation + 5) if sealed else None,
-        snapshot if flushed else None,
+        manifest if flushed else None,
         TableVersion(generation + 1) if merged else None,
         1_700_000_000_000 if merged else None,
         1_600_000_000_000 if sealed else None,
@@ -95,8 +95,8 @@ def judge(data: bytes) -> tuple[RegionState | None, HistoryPage | None]:
 
 def inside_its_folder(generation: GenerationRecord) -> None:
     """Whatever a reader fetches because of the record lies where the record's own objects lie."""
-    if generation.snapshot is not None:
-        found = paths.parse_flush_file(generation.snapshot)
+    if generation.flush is not None:
+        found = paths.parse_flush_file(generation.flush)
         assert found is not None
         assert found[1] is FlushFile.MANIFEST
     for sequence in {generation.first_sequence, generation.end_sequence} - {None}:
@@ -162,11 +162,11 @@ def test_other_values_in_its_fields(data: bytes) -> None:
     judge(data)
 
 
-@pytest.mark.parametrize("snapshot", ["x", "../../../etc/passwd", f"{paths.ROOT}contract/1.json", PAGE_KEY])
-def test_a_snapshot_elsewhere_is_refused(snapshot: str) -> None:
-    elsewhere = replace(record(5, GenerationState.FLUSHED), snapshot=snapshot)
+@pytest.mark.parametrize("flushed", ["x", "../../../etc/passwd", f"{paths.ROOT}contract/1.json", PAGE_KEY])
+def test_a_flush_elsewhere_is_refused(flushed: str) -> None:
+    elsewhere = replace(record(5, GenerationState.FLUSHED), flush=flushed)
     message = mem_wal_pb2.MemWalIndexDetails.FromString(INDEXES[0][:-CHECKSUM_SIZE])
-    message.mem_wal_list[1].mem_table_location = snapshot
+    message.mem_wal_list[1].mem_table_location = flushed
     with pytest.raises(ObjectCorrupt, match=re.escape(INDEX_KEY)):
         decode_index(sealed(message.SerializeToString(deterministic=True)), INDEX_KEY)
     with pytest.raises(ObjectCorrupt):

@@ -86,7 +86,7 @@ class GenerationRecord:
     first_sequence: Sequence
     end_sequence: Sequence | None
     """Segments ``[first_sequence, end_sequence)`` of ``log`` may hold its entries; ``None`` while OPEN."""
-    snapshot: str | None
+    flush: str | None
     """Object key of the manifest of its flush, from FLUSHED on."""
     merged_version: TableVersion | None
     """The table version that merged it, once MERGED."""
@@ -130,9 +130,9 @@ class GenerationRecord:
             yield "it must have a next position from SEALED on, not before"
         if (self.end_sequence is not None) != sealed:
             yield "it must have an end sequence from SEALED on, not before"
-        if (self.snapshot is not None) != flushed:
+        if (self.flush is not None) != flushed:
             yield "it must have a flush from FLUSHED on, not before"
-        if self.snapshot == "":
+        if self.flush == "":
             yield "its flush has an empty key"
         if (self.merged_version is not None) != merged:
             yield "it must have a merged version when MERGED, not before"
@@ -167,7 +167,7 @@ class RegionState:
     generations: tuple[GenerationRecord, ...]
     """Ascending, contiguous generation numbers."""
     trimmed_generation: Generation
-    """Generations up to this one may have lost their WAL entries and snapshots; 0: none."""
+    """Generations up to this one may have lost their WAL entries and flushes; 0: none."""
     trimmed: Position
     """Position of that boundary."""
     write_id: str
@@ -260,9 +260,9 @@ def _check_chain(region: Region, generations: tuple[GenerationRecord, ...], soun
             record.check()
         except ObjectCorrupt as error:
             raise _broken(region, str(error)) from error
-        if record.snapshot is not None and not _is_manifest(record.snapshot):
+        if record.flush is not None and not _is_manifest(record.flush):
             # A key from outside would be read, or replaced, wherever it leads.
-            raise _broken(region, f"generation {record.generation} names {record.snapshot!r}, which is no flush")
+            raise _broken(region, f"generation {record.generation} names {record.flush!r}, which is no flush")
     for earlier, later in pairwise(generations):
         pair = f"generations {earlier.generation} and {later.generation}"
         if later.generation != earlier.generation + 1:
@@ -397,7 +397,7 @@ def _encode_generation(region: Region, record: GenerationRecord) -> _Message.Mem
     low, high = record.record_times or (None, None)
     return _Message.MemWal(
         id=_Message.MemWalId(region=region.name, generation=record.generation),
-        mem_table_location=record.snapshot or "",
+        mem_table_location=record.flush or "",
         wal_location=paths.log_prefix(record.log),
         state=record.state.name,
         owner_id=record.owner,
@@ -458,7 +458,7 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
         next=Position(mem_wal.next_position) if mem_wal.HasField("next_position") else None,
         first_sequence=Sequence(mem_wal.first_sequence),
         end_sequence=Sequence(mem_wal.end_sequence) if mem_wal.HasField("end_sequence") else None,
-        snapshot=mem_wal.mem_table_location or None,
+        flush=mem_wal.mem_table_location or None,
         merged_version=TableVersion(mem_wal.last_updated_dataset_version) or None,
         merged_at_ms=mem_wal.merged_at_ms if mem_wal.HasField("merged_at_ms") else None,
         sealed_at_ms=mem_wal.sealed_at_ms if mem_wal.HasField("sealed_at_ms") else None,

@@ -1,4 +1,4 @@
-"""Snapshots: exactly what was folded comes back, and whatever is lost or changed is named."""
+"""Flushes: exactly what was folded comes back, and whatever is lost or changed is named."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from lancewal_core.errors import FormatUnknown, ObjectCorrupt, ObjectMissing, St
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Position, Region, Sequence, TopicId
 from lancewal_core.names.paths import FlushFile
-from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush, read_snapshot
-from lancewal_core.region.index import GenerationRecord, GenerationState
-from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.snapshot import (
+from lancewal_core.region.flush_files import (
     Content,
     Flushable,
     read_folded,
@@ -28,6 +25,9 @@ from lancewal_core.region.snapshot import (
     read_rows,
     write_flush,
 )
+from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration, read_flush, read_flushed_generation
+from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.rows.fold import Folded, partial_schema
 from lancewal_core.rows.record_times import RecordTimes
 from lancewal_core.rows.schema import RowSchema
@@ -48,7 +48,7 @@ RECORD = GenerationRecord(
     next=Position(25),
     first_sequence=Sequence(3),
     end_sequence=Sequence(6),
-    snapshot=None,
+    flush=None,
     merged_version=None,
     merged_at_ms=None,
     sealed_at_ms=1_700_000_000_000,
@@ -81,11 +81,11 @@ class World:
         self.opened = OpenedTable.over(self.store, self.table, CONTRACT, InlineTasks(), clock)
 
     def write(self, folded: Folded, attempt: str = ATTEMPT) -> FlushedGeneration:
-        (found,) = write_flush(self.opened, [Flushable(REGION, RECORD, Content(folded))], attempt).snapshots
+        (found,) = write_flush(self.opened, [Flushable(REGION, RECORD, Content(folded))], attempt).generations
         return found
 
     def read(self, key: str) -> FlushedGeneration:
-        return read_snapshot(self.store, key, REGION, RECORD.generation)
+        return read_flushed_generation(self.store, key, REGION, RECORD.generation)
 
     def key(self, file: FlushFile) -> str:
         return paths.flush_file(ATTEMPT, file)
@@ -132,9 +132,9 @@ def test_what_was_folded_comes_back(rows: int, gone: int, partials: int) -> None
 
 
 def test_only_what_is_there_is_written(world: World) -> None:
-    snapshot = world.write(folded())
+    flushed = world.write(folded())
     assert [key for _, key in world.store.calls] == [world.key(FlushFile.MANIFEST)]
-    assert (world.dataset.files, snapshot.fragments, snapshot.deletes, snapshot.patches) == ({}, (), None, None)
+    assert (world.dataset.files, flushed.fragments, flushed.deletes, flushed.patches) == ({}, (), None, None)
 
 
 def test_it_tells_the_times_of_its_generation(world: World) -> None:
@@ -142,7 +142,7 @@ def test_it_tells_the_times_of_its_generation(world: World) -> None:
     assert (written.sealed_at_ms, written.record_times) == (RECORD.sealed_at_ms, RECORD.record_times)
     assert world.read(written.key) == written
     unknown = replace(RECORD, sealed_at_ms=None, record_times=None)
-    (again,) = write_flush(world.opened, [Flushable(REGION, unknown, Content(folded(1)))], "0badbeef").snapshots
+    (again,) = write_flush(world.opened, [Flushable(REGION, unknown, Content(folded(1)))], "0badbeef").generations
     assert (again.sealed_at_ms, again.record_times) == (None, None)
     assert world.read(again.key) == again
 
@@ -184,12 +184,12 @@ def test_the_manifest_is_written_last(world: World) -> None:
 
 
 def test_rows_of_some_columns(world: World) -> None:
-    snapshot = world.write(folded(3))
-    found = read_rows(world.table, snapshot, ["tags", "k"], SCHEMA)
+    flushed = world.write(folded(3))
+    found = read_rows(world.table, flushed, ["tags", "k"], SCHEMA)
     assert found.to_pylist() == [{"tags": ["a", None], "k": k} for k in range(3)]
 
 
-def test_an_open_generation_has_no_snapshot(world: World) -> None:
+def test_an_open_generation_has_no_flush(world: World) -> None:
     record = replace(RECORD, state=GenerationState.OPEN, next=None, end_sequence=None)
     with pytest.raises(ValueError, match="still OPEN"):
         write_flush(world.opened, [Flushable(REGION, record, Content(folded(1)))], ATTEMPT)
@@ -248,12 +248,12 @@ def test_each_part_of_a_flush_comes_back(counts: list[tuple[int, int, int]], wan
     contents = [content(1000 * at, *of) for at, of in enumerate(counts)]
     written = together(world, contents)
     assert read_flush(world.store, written.key) == written
-    for snapshot, expected in zip(written.snapshots, contents, strict=True):
-        assert snapshot.shared is (len(contents) > 1)
-        assert same(read_folded(world.store, world.table, snapshot, SCHEMA), expected)
+    for flushed, expected in zip(written.generations, contents, strict=True):
+        assert flushed.shared is (len(contents) > 1)
+        assert same(read_folded(world.store, world.table, flushed, SCHEMA), expected)
     chosen = sorted(at for at in wanted if at < len(contents)) or [0]
     world.store.calls.clear()
-    read = read_parts(world.store, world.table, [written.snapshots[at] for at in chosen], SCHEMA.table.names, SCHEMA)
+    read = read_parts(world.store, world.table, [written.generations[at] for at in chosen], SCHEMA.table.names, SCHEMA)
     assert [
         isinstance(found, Folded) and same(found, contents[at]) for at, found in zip(chosen, read, strict=True)
     ] == [True] * len(chosen)
@@ -265,13 +265,13 @@ def test_what_is_wrong_with_a_part_is_its_alone(world: World) -> None:
     flush = together(world, [content(1000 * at, 2, 2, 2) for at in range(3)])
 
     def wrong() -> list[bool]:
-        read = read_parts(world.store, world.table, flush.snapshots, SCHEMA.table.names, SCHEMA)
+        read = read_parts(world.store, world.table, flush.generations, SCHEMA.table.names, SCHEMA)
         return [isinstance(found, ObjectCorrupt) for found in read]
 
     assert wrong() == [False] * 3
     key = world.key(FlushFile.DELETES)
     whole = world.store.plain.get(key) or b""
-    side = flush.snapshots[1].deletes
+    side = flush.generations[1].deletes
     assert side is not None
     world.replace(key, whole[: side.start] + bytes(side.size) + whole[side.start + side.size :])
     assert wrong() == [False, True, False]
@@ -281,7 +281,7 @@ def test_what_is_wrong_with_a_part_is_its_alone(world: World) -> None:
     world.dataset.files[name] = pa.concat_tables([rows.slice(0, 4), rows.slice(0, 2)])
     assert wrong() == [False, False, True]
     del world.dataset.files[name]
-    read = read_parts(world.store, world.table, flush.snapshots, SCHEMA.table.names, SCHEMA)
+    read = read_parts(world.store, world.table, flush.generations, SCHEMA.table.names, SCHEMA)
     assert [type(found) for found in read] == [ObjectMissing] * 3
 
 
@@ -313,9 +313,9 @@ def test_no_data_file_is_named_twice(world: World) -> None:
 def test_a_manifest_without_the_part_is_damaged(world: World) -> None:
     flush = together(world, [content(0, 1, 0, 0)])
     with pytest.raises(ObjectCorrupt, match="no flush of generation 5"):
-        flush.snapshot(SOUTH, Generation(5))
+        flush.generation_of(SOUTH, Generation(5))
     with pytest.raises(ObjectCorrupt, match="no flush of generation 4"):
-        read_snapshot(world.store, flush.key, WEST, RECORD.generation)
+        read_flushed_generation(world.store, flush.key, WEST, RECORD.generation)
 
 
 # -- loss and damage ---------------------------------------------------------------------------------------------
@@ -327,33 +327,33 @@ def test_a_missing_manifest(world: World) -> None:
 
 
 def test_a_missing_data_file_is_missing_not_empty(world: World) -> None:
-    snapshot = world.write(folded(2, 1))
+    flushed = world.write(folded(2, 1))
     world.dataset.files.clear()
     with pytest.raises(ObjectMissing):
-        read_folded(world.store, world.table, snapshot, SCHEMA)
+        read_folded(world.store, world.table, flushed, SCHEMA)
 
 
 def test_data_files_of_another_length_are_corrupt(world: World) -> None:
-    snapshot = world.write(folded(2))
+    flushed = world.write(folded(2))
     (name,) = world.dataset.files
     world.dataset.files[name] = world.dataset.files[name].slice(1)
     with pytest.raises(ObjectCorrupt, match=r"1 rows of region .* instead of 2"):
-        read_rows(world.table, snapshot, ["k"], SCHEMA)
+        read_rows(world.table, flushed, ["k"], SCHEMA)
 
 
 @pytest.mark.parametrize("file", [FlushFile.DELETES, FlushFile.PATCHES])
 def test_side_files_lost_or_changed_are_named(world: World, file: FlushFile) -> None:
-    snapshot, key = world.write(folded(1, 2, 2)), world.key(file)
+    flushed, key = world.write(folded(1, 2, 2)), world.key(file)
     read = read_gone if file is FlushFile.DELETES else read_partials
     data = world.store.plain.get(key)
     assert data is not None
     for broken in (data[:-1], b"x" + data, bytes([*data[:40], data[40] ^ 1, *data[41:]]), b""):
         world.replace(key, broken)
         with pytest.raises(ObjectCorrupt, match=file.value):
-            read(world.store, snapshot, SCHEMA)
+            read(world.store, flushed, SCHEMA)
     world.store.bucket.delete(key)
     with pytest.raises(ObjectMissing, match=file.value):
-        read(world.store, snapshot, SCHEMA)
+        read(world.store, flushed, SCHEMA)
 
 
 def test_any_changed_byte_of_the_manifest_is_found(world: World) -> None:

@@ -1,4 +1,4 @@
-"""``lancewal repair generation``: damaged snapshots of unmerged generations are made anew, or it is said why not."""
+"""``lancewal repair generation``: damaged flushes of unmerged generations are made anew, or it is said why not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lancewal_audit.repair.snapshot import plan_snapshots, repair_snapshots
-from lancewal_audit.repair.snapshot_state import same_rows
+from lancewal_audit.repair.flush_state import same_rows
+from lancewal_audit.repair.generation import plan_generations, repair_generations
 from lancewal_core.errors import InvalidInput, ObjectCorrupt, RepairRefused
 from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
-from lancewal_core.region.index import GenerationRecord, GenerationState
+from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.rows.fold import Folded
 from lancewal_core.table.protocol import fragment_files
 from lancewal_reader.table import open_table
@@ -43,25 +43,25 @@ def waiting(pipeline: Pipeline, partition: int) -> list[GenerationRecord]:
 
 
 def snapshot_of(pipeline: Pipeline, record: GenerationRecord) -> FlushedGeneration:
-    assert record.snapshot is not None
-    flush = read_flush(pipeline.store, record.snapshot)
-    return next(one for one in flush.snapshots if one.generation == record.generation)
+    assert record.flush is not None
+    flush = read_flush(pipeline.store, record.flush)
+    return next(one for one in flush.generations if one.generation == record.generation)
 
 
 def files_of(pipeline: Pipeline, record: GenerationRecord, what: str) -> list[Path]:
-    snapshot, root = snapshot_of(pipeline, record), Path(pipeline.uri)
+    flushed, root = snapshot_of(pipeline, record), Path(pipeline.uri)
     match what:
         case "manifest":
-            return [root / snapshot.key]
+            return [root / flushed.key]
         case "side files":
-            return [root / s.key for s in (snapshot.deletes, snapshot.patches) if s is not None]
+            return [root / s.key for s in (flushed.deletes, flushed.patches) if s is not None]
         case _:
-            return [root / "data" / name for f in snapshot.fragments for name in fragment_files(f)]
+            return [root / "data" / name for f in flushed.fragments for name in fragment_files(f)]
 
 
 @pytest.mark.parametrize("what", ["manifest", "side files", "data files"])
 @pytest.mark.parametrize("how", ["lost", "damaged"])
-def test_a_snapshot_is_made_anew_from_its_log(pipeline: Pipeline, what: str, how: str) -> None:
+def test_a_flush_is_made_anew_from_its_log(pipeline: Pipeline, what: str, how: str) -> None:
     record = waiting(pipeline, 1)[0]
     for path in files_of(pipeline, record, what):
         if how == "lost":
@@ -88,12 +88,12 @@ def test_a_snapshot_is_made_anew_from_its_log(pipeline: Pipeline, what: str, how
 def test_a_data_file_that_reads_as_other_rows_is_found_by_its_log(pipeline: Pipeline) -> None:
     """Lance's data files have no checksum."""
     one, *_ = waiting(pipeline, 1)
-    snapshot = snapshot_of(pipeline, one)
-    folded = pipeline.table.read_unadopted(snapshot.fragments, pipeline.columns.names)
+    flushed = snapshot_of(pipeline, one)
+    folded = pipeline.table.read_unadopted(flushed.fragments, pipeline.columns.names)
     rows = pa.Table.from_batches(list(folded))
     other = rows.set_column(2, "a", pc.add(pc.fill_null(rows["a"], 0), 1)).cast(pipeline.columns)
     (written,) = pipeline.table.write_rows(other)
-    (name,), (wrong,) = (fragment_files(f) for f in (*snapshot.fragments, written))
+    (name,), (wrong,) = (fragment_files(f) for f in (*flushed.fragments, written))
     data = Path(pipeline.uri) / "data"
     (data / wrong).rename(data / name)
     assert "reads as other rows" in dry(pipeline, "generation", "orders-1")
@@ -114,12 +114,12 @@ def test_rows_are_compared_beyond_the_years_that_python_knows() -> None:
 def test_a_generation_that_is_named_is_rebuilt_whatever_it_looks_like(pipeline: Pipeline) -> None:
     record = waiting(pipeline, 0)[0]
     report = json.loads(command(pipeline, "generation", "orders-0", record.generation, "-o", "json"))
-    assert waiting(pipeline, 0)[0].snapshot != record.snapshot
+    assert waiting(pipeline, 0)[0].flush != record.flush
     (found,), (done,) = report["found"], report["done"]
     assert (found["partition"], found["generation"], found["problem"]) == (0, record.generation, None)
     assert found["message"].endswith("sound: rebuild it from its log")
     assert found["rebuild"]
-    assert done["object"] == waiting(pipeline, 0)[0].snapshot
+    assert done["object"] == waiting(pipeline, 0)[0].flush
     assert report["dry_run"] is False
     pipeline.merge()
     check_merged(pipeline)
@@ -146,9 +146,9 @@ def test_a_flusher_that_merges_meanwhile_is_let_be(pipeline: Pipeline) -> None:
     record = waiting(pipeline, 1)[0]
     files_of(pipeline, record, "manifest")[0].unlink()
     with repairing(pipeline) as context:
-        plan = plan_snapshots(context, pipeline.contract.regions[1], None)
+        plan = plan_generations(context, pipeline.contract.regions[1], None)
         pipeline.merge()  # rebuilds and merges it
-        assert [line.partition(": ")[2] for line in messages(repair_snapshots(context, plan))] == [
+        assert [line.partition(": ")[2] for line in messages(repair_generations(context, plan))] == [
             "somebody else was faster"
         ]
     check_merged(pipeline)
