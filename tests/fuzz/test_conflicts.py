@@ -73,7 +73,7 @@ def test_what_was_written_is_read() -> None:
     found = judge(DATA)
     assert found is not None
     assert found == SOME
-    assert found.folded(Q).rows.sort_by("id") == FOLDED.rows.sort_by("id")
+    assert found.folded(Q, found.schema).rows.sort_by("id") == FOLDED.rows.sort_by("id")
 
 
 @fuzz(120)

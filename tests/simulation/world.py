@@ -23,7 +23,7 @@ from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.states import RegionIndexes
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
-from lancewal_core.table.contract import Column, Contract, encode_contract
+from lancewal_core.table.contract import Column, Contract, WrittenContracts, encode_contract
 from lancewal_core.table.watermarks import TABLE_UUID, Watermarks
 from lancewal_reader.point.receipt import Receipt
 from tests.simulation import oracle, swarm
@@ -64,7 +64,10 @@ class Process:
 
     def opened(self, contract: Contract) -> OpenedTable:
         """What its contexts build on."""
-        return OpenedTable(self.store, self.table, self.indexes, self.watermarks, self.tasks, self.clock, contract)
+        contracts = WrittenContracts(self.store)
+        return OpenedTable(
+            self.store, self.table, self.indexes, self.watermarks, self.tasks, self.clock, contract, contracts
+        )
 
 
 class World:

@@ -65,7 +65,7 @@ def _expected(context: RepairContext, region: Region, record: GenerationRecord) 
         entries = entries_of(context, region, record)
     except (PlanStale, ObjectCorrupt) as error:
         return None, str(error)
-    return fold([e.rows for e in entries], context.contract.rows), None
+    return fold([context.rows_of(e) for e in entries], context.contract.rows), None
 
 
 def same_rows(one: Folded, other: Folded, primary_key: Sequence[str]) -> bool:

@@ -243,8 +243,13 @@ def _reads(
 
 
 def _content(context: RepairContext, topic: TopicRecords, generation: NeededGeneration) -> Content:
-    rows = [rows_of(context, topic, generation.region, part) for part in generation.parts]
-    folded = fold([batch for batch in rows if batch is not None], context.contract.rows)
+    read = [(part, rows_of(context, topic, generation.region, part)) for part in generation.parts]
+
+    def where() -> str:
+        return f"generation {generation.record.generation} of partition {generation.region.name}"
+
+    rows = [context.rows_as_wanted(rows, part.contract_version, where) for part, rows in read if rows is not None]
+    folded = fold(rows, context.contract.rows)
     return Content(folded, repaired=not generation.log_suffices)
 
 

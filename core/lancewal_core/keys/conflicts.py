@@ -43,6 +43,7 @@ from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.flush_files import side_rows
 from lancewal_core.rows.fold import Folded, compose, fold_onto, operation_schema, operations_of
 from lancewal_core.rows.key_set import KeySet, distinct
+from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.row_text import row_texts
 from lancewal_core.rows.schema import OP, PRESENT, Op, RowSchema
 from lancewal_core.store.arrow_message import declared_stream
@@ -129,6 +130,10 @@ class Conflicts:
         """What waits of one region."""
         return self.waiting.filter(pc.equal(self.waiting[REGION], region.name)).combine_chunks()
 
+    def _gated(self, region: Region, wanted: RowSchema) -> pa.Table:
+        """``waiting_of`` as the ``wanted`` contract has it (``rows_as``)."""
+        return rows_as(self.waiting_of(region), self.schema, wanted, lambda: f"what waits of partition {region.name}")
+
     def owned_by(self, region: Region) -> pa.Table:
         """The owners' rows that name one region."""
         return self.owners.filter(pc.equal(self.owners[REGION], region.name)).combine_chunks()
@@ -153,19 +158,19 @@ class Conflicts:
             found.update(row_texts(part.filter(pa.array(_are(part, keys))).select([*keys.names, *columns])))
         return found
 
-    def folded(self, region: Region, keys: KeySet | None = None) -> Folded:
-        """The same as states of keys; of these alone."""
-        found = self.waiting_of(region)
+    def folded(self, region: Region, wanted: RowSchema, keys: KeySet | None = None) -> Folded:
+        """What waits of one region as states of keys, as the ``wanted`` contract has them; of these keys alone."""
+        found = self._gated(region, wanted)
         if keys is not None:
             found = found.filter(pa.array(keys.contains([found[name] for name in keys.names])))
-        return fold_onto([], found, self.schema)
+        return fold_onto([], found, wanted)
 
     def with_waiting(self, region: Region, more: Folded, first: Position, next_: Position) -> Conflicts:
         """Later operations of a region, read between these positions, wait too."""
         keys = KeySet(more.keys(self.schema).combine_chunks())
         if not len(keys):
             return self
-        before = self.waiting_of(region)
+        before = self._gated(region, self.schema)
         touched = before.filter(pa.array(keys.contains([before[name] for name in keys.names])))
         firsts = np.full(len(keys), int(first), np.int64)
         firsts[keys.places([touched[name] for name in keys.names])] = touched[FIRST].to_numpy()

@@ -238,7 +238,7 @@ def _from_logs(
 
 
 def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:
-    return Content(fold([e.rows for e in entries], opened.contract.rows))
+    return Content(fold([opened.rows_of(e) for e in entries], opened.contract.rows))
 
 
 def rebuild_flush(

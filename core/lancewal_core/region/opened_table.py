@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
 
 from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Tasks
+from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import RegionState
 from lancewal_core.region.states import RegionIndexes, Sound
+from lancewal_core.rows.fold import Folded
+from lancewal_core.rows.projection import rows_as
 from lancewal_core.store.object_store import ObjectStore
-from lancewal_core.table.contract import Contract
+from lancewal_core.table.contract import Contract, WrittenContracts
 from lancewal_core.table.protocol import Table
 from lancewal_core.table.watermarks import Watermarks
+from lancewal_core.wal.entry import Entry
 
-Parts = tuple[ObjectStore, Table, RegionIndexes, Watermarks, Tasks, Clock, Contract]
+Parts = tuple[ObjectStore, Table, RegionIndexes, Watermarks, Tasks, Clock, Contract, WrittenContracts]
+Rows = TypeVar("Rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +37,40 @@ class OpenedTable:
     tasks: Tasks
     clock: Clock
     contract: Contract
+    contracts: WrittenContracts
 
     @staticmethod
     def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
         """With indexes and watermarks that remember nothing yet."""
         indexes = RegionIndexes(store, clock, contract.regions_per_page, tasks, making=contract.making)
-        return OpenedTable(store, table, indexes, Watermarks(store, table, contract.making), tasks, clock, contract)
+        watermarks, contracts = Watermarks(store, table, contract.making), WrittenContracts(store)
+        return OpenedTable(store, table, indexes, watermarks, tasks, clock, contract, contracts)
 
     @property
     def parts(self) -> Parts:
         """What a context that extends it begins with."""
-        return self.store, self.table, self.indexes, self.watermarks, self.tasks, self.clock, self.contract
+        return (
+            self.store,
+            self.table,
+            self.indexes,
+            self.watermarks,
+            self.tasks,
+            self.clock,
+            self.contract,
+            self.contracts,
+        )
+
+    def rows_as_wanted(self, rows: Rows, version: int, where: Callable[[], str]) -> Rows:
+        """Rows written under this version of the contract, as the table's contract has them (``rows_as``)."""
+        return rows_as(rows, self.contracts.rows(self.contract, version), self.contract.rows, where)
+
+    def rows_of(self, entry: Entry) -> pa.RecordBatch:
+        """The rows of an entry as the table's contract has them."""
+        return self.rows_as_wanted(entry.rows, entry.contract_version, lambda: entry_name(entry))
+
+    def rows_of_flush(self, flushed: FlushedGeneration, content: Folded) -> Folded:
+        """What was read of a flush, as the table's contract has it."""
+        return self.rows_as_wanted(content, flushed.contract_version, lambda: flushed.key)
 
     def read_indexes(self) -> dict[Region, RegionState]:
         """The newest index of every region that has one; regions are enumerated from the contract."""
@@ -47,3 +79,8 @@ class OpenedTable:
     def read_sound_indexes(self) -> Sound:
         """The same, of all but the damaged ones: for work that does one region without another."""
         return self.indexes.read_sound(self.contract.regions)
+
+
+def entry_name(entry: Entry) -> str:
+    """An entry as messages name it."""
+    return f"the entry of partition {entry.region.name} at offset {entry.first}"

@@ -1,15 +1,54 @@
-"""Taking some columns of WAL batches and Partial rows: the bitmaps of patches are in the contract's column order, so they
-are rewritten for the columns taken."""
+"""Rows with other columns than they were written with.
+
+``rows_as`` is the one gate between rows and the contract that they are used under.  Whoever folds or composes rows takes them
+from it: entries of logs, batches of MemTables, parts of flushes, rows set aside in conflicts.  Promises:
+
+ 1. Rows written under columns and keys equal to those wanted pass as they are: the same object, at the cost of a comparison.
+    A change of the contract that leaves the columns alone is such a case.
+ 2. Other rows are refused by name, never read as something else.
+ 3. Nobody seals a generation because of the gate: entries of several contracts may lie in one generation.
+
+``project_rows`` takes some columns of WAL batches and Partial rows, behind the gate.  The bitmaps of patches are in the
+contract's column order, so they are rewritten for the columns taken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.errors import ContractMismatch
 from lancewal_core.rows.schema import PRESENT, RowSchema
+
+Rows = TypeVar("Rows")
+
+
+def rows_as(rows: Rows, written: RowSchema, wanted: RowSchema, where: Callable[[], str]) -> Rows:
+    """Rows that were ``written`` under one contract, as the ``wanted`` contract has them.
+
+    ``rows``: a WAL batch, a range of one, a table of them, or a fold.  ``where`` names them for people.  ``ContractMismatch``
+    names the first column that differs.
+    """
+    if written is wanted or written == wanted:
+        return rows
+    raise ContractMismatch(
+        f"{where()} has rows of another contract: {_difference(written, wanted)}. Read them with a release that knows both"
+    )
+
+
+def _difference(written: RowSchema, wanted: RowSchema) -> str:
+    for name in dict.fromkeys([*written.columns.names, *wanted.columns.names]):
+        types = [str(s.columns.field(name).type) if name in s.columns.names else "absent" for s in (written, wanted)]
+        if types[0] != types[1]:
+            return f"column {name!r} was written as {types[0]}, the table's contract has {types[1]}"
+    return (
+        f"columns {written.columns.names} with keys {[*written.primary_key, *written.region_key]} were written, the table's "
+        f"contract has {wanted.columns.names} with {[*wanted.primary_key, *wanted.region_key]}"
+    )
 
 
 def project(schema: RowSchema, columns: Collection[str]) -> RowSchema:

@@ -33,6 +33,8 @@ PRESENT = "_present"
 COLUMNS_MAX = 4096
 """Far above what a record can carry sensibly; what takes time for each column takes no more of it."""
 
+Signature = tuple[tuple[str, pa.DataType], ...]
+"""Names and types of columns, in their order."""
 KeyFormat = Literal["canonical", "bytes"]
 """What decides a record's partition: the canonical encoding of its row's region key, or whatever bytes its key has."""
 
@@ -77,6 +79,11 @@ class RowSchema:
     def key(self) -> pa.Schema:
         """Schema of the primary key columns, in ``primary_key`` order."""
         return pa.schema([self.table.field(name) for name in self.primary_key])
+
+    @cached_property
+    def signature(self) -> Signature:
+        """Name and type of each column, for keys of caches: an altered policy leaves it as it is."""
+        return tuple((field.name, field.type) for field in self.table)
 
     @property
     def present_bytes(self) -> int:

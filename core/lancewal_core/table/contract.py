@@ -282,6 +282,24 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
     return None if found is None else decode_contract(found.data, family.key(found.version))
 
 
+class WrittenContracts:
+    """Columns of the contracts that rows were written under.  Each older one is read once; threads may share it."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._found: dict[tuple[Making | None, int], RowSchema] = {}
+
+    def rows(self, newest: Contract, version: int) -> RowSchema:
+        """The columns of this version; those of ``newest`` itself are at hand."""
+        if version == newest.version:
+            return newest.rows
+        known = self._found.get((newest.making, version))
+        if known is None:
+            known = read_contract_version(self._store, newest, version).rows
+            self._found[newest.making, version] = known
+        return known
+
+
 def read_contract_version(store: ObjectStore, newest: Contract, version: int) -> Contract:
     """The version of the table's contract that WAL entries written under it follow; ``newest`` is any other one."""
     key = paths.contract_version(version, newest.making)

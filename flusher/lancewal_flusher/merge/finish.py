@@ -285,7 +285,7 @@ def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region
     keys = []
     for (region, record), content in zip(taken, contents, strict=True):
         if content is None or isinstance(content, ObjectMissing):
-            content = fold([e.rows for e in kept_entries(context, region, record)], rows)
+            content = fold([context.rows_of(e) for e in kept_entries(context, region, record)], rows)
         keys.append((region, or_raised(content).keys(rows)))
     return keys
 
@@ -300,7 +300,7 @@ def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, miss
         if files.intersection(missing):
             replaced |= files
             entries = kept_entries(context, region, record)
-            tables.append(fold([e.rows for e in entries], context.contract.rows).rows)
+            tables.append(fold([context.rows_of(e) for e in entries], context.contract.rows).rows)
             spans.append((MergedFrom(region, entries[-1].next), tables[-1].num_rows))
     left = set(missing) - replaced
     if left:

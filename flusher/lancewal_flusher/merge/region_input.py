@@ -165,7 +165,10 @@ def _adopt(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionI
 def _combine(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionInput:
     rows = context.contract.rows
     names = list(rows.primary_key)
-    contents = [_content(read, s) or read_folded(context.store, context.table, s, rows) for s in merge.flushes]
+    contents = [
+        context.rows_of_flush(s, _content(read, s) or read_folded(context.store, context.table, s, rows))
+        for s in merge.flushes
+    ]
     folded: Folded = compose(contents, rows)
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)])
     return RegionInput(merge, (), folded.rows, folded.partials, keys, folded.gone.num_rows)

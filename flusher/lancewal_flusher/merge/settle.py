@@ -106,7 +106,10 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
     chosen = KeySet(keys)
     if seen is not None and in_force.conflicts is not None and seen != in_force.conflicts.merge:
         _check_seen(context, held, chosen, seen)
-    waits = {other: held.folded(other, chosen).keys(context.contract.rows).num_rows for other in held.regions}
+    waits = {
+        other: held.folded(other, context.contract.rows, chosen).keys(context.contract.rows).num_rows
+        for other in held.regions
+    }
     applied = waits.pop(region, 0)
     ends = held.waiting_of(region)[NEXT].to_pylist() + held.owned_by(region)[MERGED].to_pylist()
     position = in_force.position(region) or Position(max(ends, default=0))
@@ -160,7 +163,7 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
     assert before is not None, "there are keys"
     names = list(rows.primary_key)
     # Step 3
-    folded = plan.held.folded(plan.region, KeySet(plan.keys))
+    folded = plan.held.folded(plan.region, context.contract.rows, KeySet(plan.keys))
     keys = pa.concat_tables([folded.partials.select(names), folded.gone, folded.rows.select(names)]).combine_chunks()
     try:
         lookup = context.keys.find(pinned, keys, counting(context.contract)) if keys.num_rows else KeyRows({}, ())

@@ -57,7 +57,8 @@ class _Waiting:
     region: Region
     record: GenerationRecord
     nbytes: int
-    batches: Sequence[pa.RecordBatch] | None
+    batches: Sequence[tuple[pa.RecordBatch, int]] | None
+    """With the contract version of each."""
     content: Content | None = None
     again_at: float = float("-inf")
     """When it may be tried, once that has failed."""
@@ -114,7 +115,8 @@ class FlushQueue:
                 f"region {memtable.region.name}: generation {record.generation} ends at {record.next}, its rows in memory at "
                 f"{memtable.position}"
             )
-        self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, memtable.batches))
+        batches = list(zip(memtable.batches, memtable.versions, strict=True))
+        self._waiting.append(_Waiting(memtable.region, record, memtable.nbytes, batches))
 
     def add_from_log(self, region: Region, record: GenerationRecord) -> None:
         """A generation that an earlier owner left SEALED."""
@@ -179,7 +181,9 @@ class FlushQueue:
 
     def _folded(self, item: _Waiting) -> Flushable:
         if item.batches is not None:
-            item.content = Content(fold(item.batches, self._context.contract.rows))
+            context, name = self._context, f"a MemTable of partition {item.region.name}"
+            rows = [context.rows_as_wanted(batch, version, lambda: name) for batch, version in item.batches]
+            item.content = Content(fold(rows, context.contract.rows))
             item.batches = None
         assert item.content is not None
         return Flushable(item.region, item.record, item.content)

@@ -33,11 +33,14 @@ class MemTable:
     entries: int = 0
     """Number of entries."""
     batches: list[pa.RecordBatch] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    """Contract version of each batch."""
     rows: int = 0
     nbytes: int = 0
     last_entry_at: float = 0.0
     _shared: list[SharedPart] = field(default_factory=list)
-    """Behind ``batches``."""
+    """Behind ``batches``, all of one contract version."""
+    _shared_version: int = 0
 
     def apply(self, entry: Entry, now: float, shared: SharedPart | None = None) -> None:
         """Add the next durable entry.  ``shared``: where its rows lie among others."""
@@ -54,12 +57,16 @@ class MemTable:
             return
         self.rows += count
         if shared is not None:
+            if entry.contract_version != self._shared_version:
+                own([self])
+                self._shared_version = entry.contract_version
             self._shared.append(shared)
             self.nbytes += shared.nbytes
         else:
             own([self])
             rows = entry.rows
             self.batches.append(rows)
+            self.versions.append(entry.contract_version)
             self.nbytes += rows.get_total_buffer_size()  # ``nbytes`` takes a hundred times as long
 
 
@@ -71,4 +78,5 @@ def own(memtables: Iterable[MemTable]) -> None:
             rows = own_rows_of(parts)
             memtable.nbytes += rows.get_total_buffer_size() - sum(part.nbytes for part in parts)
             memtable.batches.append(rows)
+            memtable.versions.append(memtable._shared_version)
             parts.clear()

@@ -137,8 +137,8 @@ class UnindexedVectors:
         if found is None:
             field = pinned.schema.field(column)
             file = key_file(fragment, pinned.field_ids[column])
-            vectors = None if file is None else flushed.of_file(file, fragment.physical_rows, column)
-            if vectors is None or vectors.type != field.type:
+            vectors = None if file is None else flushed.of_file(file, fragment.physical_rows, column, field.type)
+            if vectors is None:
                 batches = pinned.all_rows(fragment.fragment_id, [column])
                 vectors = pa.Table.from_batches(batches, pa.schema([field]))[column]
             places = pa.array(np.arange(len(vectors), dtype=np.uint64))

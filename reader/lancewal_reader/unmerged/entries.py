@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from graphlib import CycleError
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from lancewal_core.errors import PlanStale
 from lancewal_core.names.ids import Position, Region
-from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.opened_table import OpenedTable, entry_name
 from lancewal_core.rows.projection import project_rows
 from lancewal_core.rows.row_range import RowRange, slices
 from lancewal_core.rows.schema import OFFSET, RowSchema
@@ -36,7 +37,9 @@ def remembered(opened: OpenedTable, cache: SegmentCache, wanted: Wanted) -> Rows
     if unknown:
         read = opened.tasks.map(lambda key: read_segment(opened.store, key, cache), unknown)
         segments.update(zip(unknown, read, strict=True))
-    return {place: lie for key, refs in wanted.items() for place, lie in _entries(key, segments[key], refs).items()}
+    return {
+        place: lie for key, refs in wanted.items() for place, lie in _entries(opened, key, segments[key], refs).items()
+    }
 
 
 def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
@@ -49,7 +52,7 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
         refs = wanted[key]
         data = opened.store.get(key)
         segment = None if data is None else decode_segment(data, key, {region for region, _ in refs})
-        found = _entries(key, segment, refs)
+        found = _entries(opened, key, segment, refs)
         return {
             place: RowRange.whole(project_rows(lie.rows, opened.contract.rows, projected))
             for place, lie in found.items()
@@ -59,14 +62,21 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
     return {place: lie for segment in read for place, lie in segment.items()}
 
 
-def _entries(key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]) -> Rows:
+def _entries(
+    opened: OpenedTable, key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]
+) -> Rows:
+    """As the table's contract has them."""
     if not isinstance(segment, Segment):
         raise PlanStale(f"{key} has vanished since it was planned", object=key)
     by_place = {(entry.region, entry.first): entry for entry in segment.entries}
     for region, ref in wanted:
         if (region, ref.first) not in by_place:
             raise PlanStale(f"{key} does not hold the entry {ref.first} of region {region.name}", object=key)
-    return {(region, ref.first): _below(by_place[region, ref.first], ref.next) for region, ref in wanted}
+    found = {(region, ref.first): (by_place[region, ref.first], ref.next) for region, ref in wanted}
+    return {
+        place: opened.rows_as_wanted(_below(entry, next_), entry.contract_version, partial(entry_name, entry))
+        for place, (entry, next_) in found.items()
+    }
 
 
 def _below(entry: Entry, next_: Position) -> RowRange:

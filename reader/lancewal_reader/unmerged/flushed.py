@@ -23,7 +23,7 @@ from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, fold
 from lancewal_core.rows.projection import project_rows
-from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.schema import RowSchema, Signature
 from lancewal_core.table.protocol import fragment_files, fragment_rows, rows_of_fragments
 from lancewal_reader.plan.strong import FlushRef
 
@@ -57,10 +57,10 @@ class FlushCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._found: OrderedDict[tuple[FlushedPart, tuple[str, ...]], _HeldFlush] = OrderedDict()
+        self._found: OrderedDict[tuple[FlushedPart, Signature], _HeldFlush] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: FlushedPart, columns: tuple[str, ...]) -> Folded | None:
+    def get(self, key: FlushedPart, columns: Signature) -> Folded | None:
         with self._lock:
             found = self._found.get((key, columns))
             if found is None:
@@ -68,9 +68,7 @@ class FlushCache:
             self._found.move_to_end((key, columns))
             return found.folded
 
-    def add(
-        self, key: FlushedPart, columns: tuple[str, ...], folded: Folded, places: Sequence[RowsOfFile] = ()
-    ) -> None:
+    def add(self, key: FlushedPart, columns: Signature, folded: Folded, places: Sequence[RowsOfFile] = ()) -> None:
         with self._lock:
             if (key, columns) in self._found:
                 return
@@ -79,10 +77,10 @@ class FlushCache:
             while self._bytes > self._bytes_max and self._found:
                 self._bytes -= self._found.popitem(last=False)[1].folded.nbytes
 
-    def of_file(self, file: str, rows: int, column: str) -> pa.ChunkedArray | None:
-        """A column of a data file that has so many rows, in their order; None unless all of them are remembered."""
+    def of_file(self, file: str, rows: int, column: str, type_: pa.DataType) -> pa.ChunkedArray | None:
+        """A column of this type of a data file that has so many rows; None unless all of them are remembered."""
         with self._lock:
-            known = [flushed for (_, columns), flushed in self._found.items() if column in columns]
+            known = [flushed for (_, columns), flushed in self._found.items() if (column, type_) in columns]
         parts: dict[int, pa.ChunkedArray] = {}
         for flushed in known:
             begin = 0
@@ -100,7 +98,7 @@ class FlushCache:
 
 def read_flushed(opened: OpenedTable, cache: FlushCache, refs: Flushed, projected: RowSchema) -> list[Folded]:
     """Each of these; what is remembered of none is read, together with others of its flush."""
-    columns = tuple(projected.table.names)
+    columns = projected.signature
     found = {of: cache.get(_of(*of), columns) for of in refs}
     unknown = _by_manifest([of for of, folded in found.items() if folded is None])
     read = opened.tasks.map(lambda some: _of_flush(opened, some, projected), unknown) if unknown else []
@@ -123,7 +121,10 @@ def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[
         flush = read_flush(opened.store, refs[0][1].key)
         (parts,) = by_flush([flush.generation_of(region, ref.generation) for region, ref in refs])
         contents = read_parts(opened.store, opened.table, parts, projected.table.names, whole)
-        read = {(p.region, p.generation): content for p, content in zip(parts, contents, strict=True)}
+        read = {
+            (p.region, p.generation): content if isinstance(content, Corrupt) else opened.rows_of_flush(p, content)
+            for p, content in zip(parts, contents, strict=True)
+        }
         found = [read[region, ref.generation] for region, ref in refs]
         places = {(p.region, p.generation): _places(p) for p in parts}
     except ObjectMissing as error:
@@ -155,7 +156,7 @@ def _from_log(opened: OpenedTable, region: Region, ref: FlushRef, projected: Row
         raise ObjectMissing(
             f"{ref.key} is gone, and so are its WAL entries: {error}. {LOG_LOST}", object=ref.key
         ) from error
-    return fold([project_rows(e.rows, opened.contract.rows, projected) for e in entries], projected)
+    return fold([project_rows(opened.rows_of(e), opened.contract.rows, projected) for e in entries], projected)
 
 
 def _by_manifest(refs: Flushed) -> list[Flushed]:

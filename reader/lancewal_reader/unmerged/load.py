@@ -66,7 +66,7 @@ class Folding:
         met: pa.Table | None,
     ) -> Loaded:
         """As ``load``, of what is not remembered; it may go on from what is."""
-        begun = context.loaded.begun(deltas, projected.table.names, partial(repaired, context))
+        begun = context.loaded.begun(deltas, projected.signature, partial(repaired, context))
         kept = None if begun is None else _kept(context, begun, projected)
         if begun is None or kept is None:
             (folded,) = _folds(context, [deltas], projected)
@@ -138,11 +138,11 @@ def load(
     ``conflicts``: what is in force at the plan's version.  ``met``: keys that meet in the deltas of all regions, where these
     are some of them.
     """
-    names = projected.table.names
-    known = context.loaded.get(deltas, names, conflicts)
+    columns = projected.signature
+    known = context.loaded.get(deltas, columns, conflicts)
     if known is None:
         known = context.folding.fold(context, deltas, projected, conflicts, met)
-        context.loaded.add(deltas, names, known, conflicts)
+        context.loaded.add(deltas, columns, known, conflicts)
     return known.of_columns(projected)
 
 

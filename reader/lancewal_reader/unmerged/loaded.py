@@ -21,14 +21,14 @@ from lancewal_core.names.ids import Region
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.projection import project_rows
-from lancewal_core.rows.schema import RowSchema
+from lancewal_core.rows.schema import RowSchema, Signature
 from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_reader.plan.strong import FlushRef, RegionDelta
 from lancewal_reader.unmerged.flushed import Flushed
 from lancewal_reader.unmerged.portions import records_in
 
 _FIRST, _NEXT = attrgetter("first"), attrgetter("next")
-_Known = tuple[tuple[RegionDelta, ...], tuple[str, ...], ConflictsRef | None]
+_Known = tuple[tuple[RegionDelta, ...], Signature, ConflictsRef | None]
 
 
 class Loaded:
@@ -96,16 +96,16 @@ class LoadedCache:
         self._lock = Lock()
 
     def get(
-        self, deltas: Sequence[RegionDelta], columns: Sequence[str], conflicts: ConflictsRef | None = None
+        self, deltas: Sequence[RegionDelta], columns: Signature, conflicts: ConflictsRef | None = None
     ) -> Loaded | None:
         """With these columns or with more (``Loaded.of_columns``)."""
         wanted = (tuple(deltas), conflicts)
         found = [(names, loaded) for (of, names, in_force), loaded in self._found if (of, in_force) == wanted]
-        same = next((loaded for names, loaded in found if names == tuple(columns)), None)
+        same = next((loaded for names, loaded in found if names == columns), None)
         return same or next((loaded for names, loaded in found if _has(names, columns)), None)
 
     def begun(
-        self, deltas: Sequence[RegionDelta], columns: Sequence[str], repaired: Callable[[Flushed], bool]
+        self, deltas: Sequence[RegionDelta], columns: Signature, repaired: Callable[[Flushed], bool]
     ) -> Begun | None:
         """The newest with these columns or more that ``deltas`` go on from at less than what they fold to anew."""
         for (known, names, _), loaded in reversed(self._found):
@@ -118,11 +118,11 @@ class LoadedCache:
     def add(
         self,
         deltas: Sequence[RegionDelta],
-        columns: Sequence[str],
+        columns: Signature,
         loaded: Loaded,
         conflicts: ConflictsRef | None = None,
     ) -> None:
-        known = (tuple(deltas), tuple(columns), conflicts)
+        known = (tuple(deltas), columns, conflicts)
         with self._lock:
             others = [found for found in self._found if found[0] != known]
             self._found = self._kept_of([*others, (known, loaded)])
@@ -140,7 +140,7 @@ class LoadedCache:
         return sum(loaded.folded.nbytes for _, loaded in self._found)
 
 
-def _has(names: Sequence[str], columns: Sequence[str]) -> bool:
+def _has(names: Signature, columns: Signature) -> bool:
     return set(names).issuperset(columns)
 
 

@@ -86,6 +86,6 @@ class DeletesSince:
         found = []
         for (region, record), gone in zip(generations, read, strict=True):
             if gone is None or isinstance(gone, ObjectMissing):
-                gone = fold([e.rows for e in entries_of(context, region, record)], rows).gone
+                gone = fold([context.rows_of(e) for e in entries_of(context, region, record)], rows).gone
             found.append(or_raised(gone))
         return found

@@ -8,8 +8,9 @@ import math
 import pyarrow as pa
 import pytest
 
-from lancewal_audit.verify.key_fold import KeyState, RowOperation, apply, plain_rows, same, stored
+from lancewal_audit.verify.key_fold import KeyState, RowOperation, apply, plain_rows, rows_of_columns, same, stored
 from lancewal_audit.verify.records.eras import Eras
+from lancewal_core.errors import ContractMismatch
 from lancewal_core.names.ids import Position
 from lancewal_core.rows.schema import Op
 from lancewal_core.table.contract import Column, Contract
@@ -116,3 +117,17 @@ def test_offsets_lie_under_the_contract_of_their_time() -> None:
     assert anew.rebound
     assert not anew.altered
     assert [era for era, *_ in anew.parts(0, Position(0), Position(9))] == [0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ([("id", pa.int64()), ("a", pa.int32())], "'a' is int64, the table's contract has int32"),
+        ([("id", pa.int64()), ("b", pa.int64())], "'b' is absent"),
+    ],
+)
+def test_rows_of_other_columns_are_refused(columns: list[tuple[str, pa.DataType]], named: str) -> None:
+    rows = pa.record_batch({"id": pa.array([1]), "a": pa.array([2])})
+    assert rows_of_columns(rows, rows.schema, "x") is rows
+    with pytest.raises(ContractMismatch, match=f"^x has rows of another contract: column {named}"):
+        rows_of_columns(rows, pa.schema(columns), "x")

@@ -26,7 +26,7 @@ from lancewal_core.region.state import GenerationRecord, GenerationState, Region
 from lancewal_core.region.states import RegionIndexes
 from lancewal_core.region.transitions import Claimant, first_claim, merged, seal
 from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.table.contract import Column, Contract
+from lancewal_core.table.contract import Column, Contract, WrittenContracts
 from lancewal_core.table.watermarks import Watermarks
 from lancewal_core.wal.entry import Entry, kept_bytes
 from lancewal_core.wal.segment import Segment
@@ -76,7 +76,10 @@ class World:
     @property
     def opened(self) -> OpenedTable:
         watermarks = Watermarks(self.store, self.table)
-        return OpenedTable(self.store, self.table, self.indexes, watermarks, self.tasks, self.clock, CONTRACT)
+        contracts = WrittenContracts(self.store)
+        return OpenedTable(
+            self.store, self.table, self.indexes, watermarks, self.tasks, self.clock, CONTRACT, contracts
+        )
 
     def another(self) -> OpenedTable:
         """Another process."""

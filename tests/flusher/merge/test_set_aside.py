@@ -828,7 +828,7 @@ def repair(world: Conflicted) -> Iterator[RepairContext]:
     flusher = world.table.context(table)
     yield RepairContext(
         flusher.store, table, flusher.indexes, flusher.watermarks, flusher.tasks, flusher.clock, flusher.contract,
-        flusher.new_id,
+        flusher.contracts, flusher.new_id,
     )  # fmt: skip
 
 

@@ -125,7 +125,7 @@ def place(columns: str, partitions: int = 1, record_bytes_max: int = 10_000) -> 
     )  # fmt: skip
     made.context = type(made.context)(
         made.context.store, made.context.table, made.context.indexes, made.context.watermarks, made.context.tasks,
-        made.clock, made.contract, made.context.new_id,
+        made.clock, made.contract, made.context.contracts, made.context.new_id,
     )  # fmt: skip
     return made
 

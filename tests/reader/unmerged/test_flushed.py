@@ -30,12 +30,12 @@ def test_a_file_of_a_flush_is_known_once_it_is_adopted(tmp_path: Path, partition
     (file,) = fragment.files
     for column in ("a", "s"):
         right = pa.chunked_array([batch[column] for batch in pinned.all_rows(fragment.fragment_id, [column])])
-        known = flushes.of_file(file, fragment.physical_rows, column)
+        known = flushes.of_file(file, fragment.physical_rows, column, right.type)
         assert known is not None
         assert known.to_pylist() == right.to_pylist()
-    assert flushes.of_file(file, fragment.physical_rows, "tags") is None
-    assert flushes.of_file(file, fragment.physical_rows + 1, "a") is None
-    assert flushes.of_file("another.lance", fragment.physical_rows, "a") is None
+    assert flushes.of_file(file, fragment.physical_rows, "tags", pa.int64()) is None
+    assert flushes.of_file(file, fragment.physical_rows + 1, "a", pa.int64()) is None
+    assert flushes.of_file("another.lance", fragment.physical_rows, "a", pa.int64()) is None
     made.close()
 
 
@@ -46,13 +46,13 @@ def test_a_file_of_which_a_part_was_not_read_is_not_known(tmp_path: Path) -> Non
     opened.to_arrow(["a"])
     read = opened._reads._contexts.delta.flushes
     (file,) = {place.file for flushed in read._found.values() for place in flushed.places}
-    assert read.of_file(file, 21, "a") is not None
+    assert read.of_file(file, 21, "a", pa.int64()) is not None
     for left_out in range(3):
         others = FlushCache(1 << 20)
         for at, ((part, columns), flushed) in enumerate(read._found.items()):
             if at != left_out:
                 others.add(part, columns, flushed.folded, flushed.places)
-        assert others.of_file(file, 21, "a") is None
+        assert others.of_file(file, 21, "a", pa.int64()) is None
     made.close()
 
 
@@ -62,7 +62,7 @@ def test_rows_of_one_part_may_lie_in_several_files(tmp_path: Path) -> None:
     rows = pa.table({"a": pa.array(range(10))})
     folded = Folded(rows, schema.key.empty_table(), partial_schema(schema).empty_table())
     places = [RowsOfFile("one", range(3, 5)), RowsOfFile("two", range(6)), RowsOfFile("three", range(2))]
-    flushes.add(("flush", made.regions[0], Generation(1)), ("a",), folded, places)
-    found = [flushes.of_file(file, rows, "a") for file, rows in (("one", 5), ("two", 6), ("three", 2))]
+    flushes.add(("flush", made.regions[0], Generation(1)), (("a", pa.int64()),), folded, places)
+    found = [flushes.of_file(file, rows, "a", pa.int64()) for file, rows in (("one", 5), ("two", 6), ("three", 2))]
     assert [None if column is None else column.to_pylist() for column in found] == [None, [2, 3, 4, 5, 6, 7], [8, 9]]
     made.close()

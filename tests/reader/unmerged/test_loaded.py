@@ -18,7 +18,7 @@ from lancewal_core.names.ids import Sequence as Number
 from lancewal_core.region.flushes.manifest import Flush, FlushPart
 from lancewal_core.rows.fold import Folded, fold, operation_schema
 from lancewal_core.rows.projection import project, project_rows
-from lancewal_core.rows.schema import Op, RowSchema
+from lancewal_core.rows.schema import Op, RowSchema, Signature
 from lancewal_reader.plan.log_entries import EntryRef
 from lancewal_reader.plan.strong import FlushRef, RegionDelta, Source
 from lancewal_reader.table import open_table
@@ -36,6 +36,11 @@ from tests.support.scripted import InlineTasks
 SCHEMA = RowSchema(pa.schema([("k", pa.int64())]), ("k",), ("k",))
 NORTH, SOUTH = Region("orders", TopicId("id"), 0), Region("orders", TopicId("id"), 1)
 LOG = LogId("log")
+
+
+def of(*names: str) -> Signature:
+    """Columns of these names, for a cache."""
+    return tuple((name, pa.int64()) for name in names)
 
 
 def entry(first: int, next_: int) -> EntryRef:
@@ -87,9 +92,9 @@ def test_a_fold_is_gone_on_with_from_its_cuts(
     deltas: Sequence[RegionDelta], behind: Sequence[Sequence[Source]] | None
 ) -> None:
     cache, known = LoadedCache(), loaded()
-    cache.add(KNOWN, ["k"], known)
-    assert cache.begun(deltas, ["k", "a"], nobody) is None
-    begun = cache.begun(deltas, ["k"], nobody)
+    cache.add(KNOWN, of("k"), known)
+    assert cache.begun(deltas, of("k", "a"), nobody) is None
+    begun = cache.begun(deltas, of("k"), nobody)
     if behind is None:
         assert begun is None
         return
@@ -115,22 +120,22 @@ MANY = (delta(NORTH, 8, entry(3, 5), entry(5, 8)), delta(SOUTH, 10, *(entry(i, i
 )
 def test_what_is_merged_leaves_the_fold_with_its_region(north: RegionDelta) -> None:
     cache, known = LoadedCache(), loaded()
-    cache.add(MANY, ["k"], known)
+    cache.add(MANY, of("k"), known)
     south = delta(SOUTH, 11, *MANY[1].sources, entry(10, 11))
-    begun = cache.begun((north, south), ["k"], nobody)
+    begun = cache.begun((north, south), of("k"), nobody)
     assert begun is not None
     assert begun.loaded is known
     assert begun.left == [MANY[0]]
     assert begun.behind == [north, delta(SOUTH, 11, entry(10, 11))]
-    assert cache.begun((delta(NORTH, 9, entry(0, 3), *north.sources), south), ["k"], nobody) is None  # restored since
-    assert cache.begun((delta(NORTH, 7, entry(5, 7)), south), ["k"], nobody) is None  # ends before
+    assert cache.begun((delta(NORTH, 9, entry(0, 3), *north.sources), south), of("k"), nobody) is None  # restored since
+    assert cache.begun((delta(NORTH, 7, entry(5, 7)), south), of("k"), nobody) is None  # ends before
 
 
 def test_the_newest_fold_is_gone_on_with() -> None:
     cache, newer = LoadedCache(), loaded()
-    cache.add((delta(NORTH, 5, entry(3, 5)),), ["k"], loaded())
-    cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), ["k"], newer)
-    begun = cache.begun((delta(NORTH, 9, entry(3, 5), entry(5, 8), entry(8, 9)),), ["k"], nobody)
+    cache.add((delta(NORTH, 5, entry(3, 5)),), of("k"), loaded())
+    cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), of("k"), newer)
+    begun = cache.begun((delta(NORTH, 9, entry(3, 5), entry(5, 8), entry(8, 9)),), of("k"), nobody)
     assert begun is not None
     assert begun.loaded is newer
     assert [d.sources for d in begun.behind] == [(entry(8, 9),)]
@@ -138,7 +143,7 @@ def test_the_newest_fold_is_gone_on_with() -> None:
 
 def test_a_fold_is_not_gone_on_with_where_a_repair_has_made_a_flush_since() -> None:
     cache = LoadedCache()
-    cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), ["k"], loaded())
+    cache.add((delta(NORTH, 8, entry(3, 5), entry(5, 8)),), of("k"), loaded())
     made = flushed(3, 8)
     now = (delta(NORTH, 9, made, entry(8, 9)),)
     asked: list[Source] = []
@@ -147,10 +152,10 @@ def test_a_fold_is_not_gone_on_with_where_a_repair_has_made_a_flush_since() -> N
         asked.extend(ref for _, ref in flushed)
         return bool(flushed)
 
-    assert cache.begun(now, ["k"], repaired) is None
+    assert cache.begun(now, of("k"), repaired) is None
     assert asked == [made]
-    cache.add(now, ["k"], loaded())
-    assert cache.begun((delta(NORTH, 10, made, entry(8, 9), entry(9, 10)),), ["k"], repaired) is not None
+    cache.add(now, of("k"), loaded())
+    assert cache.begun((delta(NORTH, 10, made, entry(8, 9), entry(9, 10)),), of("k"), repaired) is not None
     assert asked == [made]
 
 
@@ -189,22 +194,22 @@ def test_flushes_made_since_are_asked_for_once_each_and_all_together(monkeypatch
 def test_a_fold_of_more_columns_is_gone_on_with_too() -> None:
     """A search by vector goes on from what a scan of all columns has folded."""
     cache, wide = LoadedCache(), loaded()
-    cache.add(KNOWN, ["k", "a", "b"], wide)
-    assert cache.get(KNOWN, ["k", "b"]) is wide
-    assert cache.get(KNOWN, ["k", "c"]) is None
+    cache.add(KNOWN, of("k", "a", "b"), wide)
+    assert cache.get(KNOWN, of("k", "b")) is wide
+    assert cache.get(KNOWN, of("k", "c")) is None
     longer = (KNOWN[0], delta(SOUTH, 6, entry(4, 6)))
-    begun = cache.begun(longer, ["k", "a"], nobody)
+    begun = cache.begun(longer, of("k", "a"), nobody)
     assert begun is not None
     assert begun.loaded is wide
-    assert cache.begun(longer, ["k", "c"], nobody) is None
+    assert cache.begun(longer, of("k", "c"), nobody) is None
     same = loaded()
-    cache.add(KNOWN, ["k", "b"], same)
-    assert cache.get(KNOWN, ["k", "b"]) is same
+    cache.add(KNOWN, of("k", "b"), same)
+    assert cache.get(KNOWN, of("k", "b")) is same
 
 
 def test_reads_of_some_choices_of_columns_go_on_each_from_its_own() -> None:
     """In turns, by an open table that scans, and searches by vector and by text; the oldest state of each goes first."""
-    cache, choices = LoadedCache(count_max=2), (["k", "a", "b"], ["k", "v"], ["k", "t"])
+    cache, choices = LoadedCache(count_max=2), (of("k", "a", "b"), of("k", "v"), of("k", "t"))
     sources: tuple[Source, ...] = (entry(3, 5),)
     for cut in range(5, 20):
         deltas = (delta(NORTH, cut, *sources),)
@@ -214,7 +219,7 @@ def test_reads_of_some_choices_of_columns_go_on_each_from_its_own() -> None:
         sources = (*sources, entry(cut, cut + 1))
         assert len(cache._found) == min(cut - 4, 3)
     for number in range(6):
-        cache.add((delta(NORTH, 3),), ["k", f"c{number}"], loaded())
+        cache.add((delta(NORTH, 3),), of("k", f"c{number}"), loaded())
     assert len(cache._found) == 4
 
 

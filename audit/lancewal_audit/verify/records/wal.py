@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from lancewal_audit.verify.key_fold import rows_of_columns
 from lancewal_audit.verify.records.source import EntryPlaces, Range, RegionRecords
 from lancewal_core.errors import Corrupt, PlanStale
 from lancewal_core.names import paths
@@ -121,7 +122,9 @@ class WalRecords:
             for entry in segment.entries:
                 if any(_belongs(entry, segment.sequence, record) for record in by_region[entry.region]):
                     self.places[entry.region].add(log, segment.sequence, entry.first, entry.next)
-                    yield RegionRecords(entry.region, entry.rows, [r.offset for r in entry.rejected])
+                    where = paths.wal_segment(log, segment.sequence)
+                    rows = rows_of_columns(entry.rows, self._opened.contract.rows.table, where)
+                    yield RegionRecords(entry.region, rows, [r.offset for r in entry.rejected])
 
     def _segments(self, log: LogId, records: list[GenerationRecord], regions: frozenset[Region]) -> Iterator[Segment]:
         """The segments in which these generations may lie; of a generation that is OPEN up to the log's tail."""
