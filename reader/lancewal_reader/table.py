@@ -36,9 +36,7 @@ from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.hybrid import SearchCaches, search
 from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import ASKED, Search, sought_of
-from lancewal_reader.search.private_views import PrivateViews
 from lancewal_reader.search.texts.text_query import TextQuery
-from lancewal_reader.search.vectors import VectorCache
 from lancewal_reader.unmerged.flushed import FlushCache
 from lancewal_reader.unmerged.left_out import OnConflict
 from lancewal_reader.unmerged.load import DeltaContext, folding_of
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
     import polars
 
 CACHE_BYTES_MAX = 256 << 20
-SCRATCH_BYTES_MAX = 4 << 30
 Keys: TypeAlias = Iterable[Any] | pa.Table | pa.RecordBatch
 
 
@@ -61,8 +58,6 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     cache_bytes_max: int = CACHE_BYTES_MAX,
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
-    scratch_dir: str | os.PathLike[str] | None = None,
-    scratch_bytes_max: int = SCRATCH_BYTES_MAX,
     base_paths: BasePaths = "refuse",
     conflicts: OnConflict = "leave-out",
 ) -> Table:
@@ -73,8 +68,7 @@ def open_table(
     each choice of columns, and where the merged rows lie that they replace.  Searches keep as many bytes of vectors of merged
     rows that no index covers.
     ``unmerged_keys_max``: a read that meets more keys with unmerged records, whose rows it would hold in memory, is
-    ``TooManyUnmerged``.  ``scratch_dir``: a local folder in which searches may keep indexes of their own over very many
-    unmerged vectors, of at most ``scratch_bytes_max``; without one all are compared.
+    ``TooManyUnmerged``.
     ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone do, is refused
     (``BasePathsRefused``) unless this is ``allow``.  ``conflicts``: of keys that came through two partitions, which nothing
     orders, reads ``leave-out`` records and say so (``left_out_of``), or ``fail`` with ``RegionConflict``.
@@ -88,17 +82,13 @@ def open_table(
         raise InvalidInput(f"base_paths {base_paths!r} is unknown: use 'refuse' or 'allow'")
     if not is_whole(cache_bytes_max):
         raise InvalidInput(f"cache_bytes_max {cache_bytes_max!r}: expected a number of bytes from 0 on")
-    if scratch_dir is not None:
-        scratch_dir = _text_of(scratch_dir, "scratch_dir", "the path of a local folder")
-    if not is_whole(scratch_bytes_max):
-        raise InvalidInput(f"scratch_bytes_max {scratch_bytes_max!r}: expected a number of bytes from 0 on")
     check_keys_max(unmerged_keys_max)
     table = _text_of(table, "table", "its address: a local path, file:// or s3://")
     if any(not isinstance(text, str) for option in (storage_options or {}).items() for text in option):
         raise InvalidInput("storage_options: expected texts, as in {'allow_http': 'true'}")
     opened = open_at(Address(table, storage_options, base_paths), ThreadTasks(), SystemClock())
     reads = reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max)
-    return Table(reads, VectorCache(PrivateViews(scratch_dir, scratch_bytes_max), UnindexedVectors(cache_bytes_max)))
+    return Table(reads, UnindexedVectors(cache_bytes_max))
 
 
 def _text_of(path: object, argument: str, expected: str) -> str:
@@ -160,9 +150,9 @@ class Table:
     ``TooManyUnmerged`` beyond the ``unmerged_keys_max`` of ``open_table``.
     """
 
-    def __init__(self, reads: Reads, vectors: VectorCache | None = None) -> None:
+    def __init__(self, reads: Reads, vectors: UnindexedVectors | None = None) -> None:
         self._reads = reads
-        self._searches = SearchCaches(vectors or VectorCache(PrivateViews(), UnindexedVectors()))
+        self._searches = SearchCaches(vectors or UnindexedVectors())
 
     @property
     def uri(self) -> str:

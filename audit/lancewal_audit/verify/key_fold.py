@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lancewal_core.errors import ContractMismatch
 from lancewal_core.rows.schema import Op
 
 Values = tuple[object, ...]
@@ -83,20 +82,6 @@ def apply(state: KeyState | None, record: RowOperation, *, began_without_row: bo
 def same(ours: object, theirs: object) -> bool:
     """Equal, where NaN equals NaN, at any depth.  0.0 and -0.0 are equal."""
     return ours == theirs or repr(ours) == repr(theirs)
-
-
-def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
-    """These rows, if they have the ``columns`` of the table's contract; ``ContractMismatch`` if they have others.
-
-    It asks the rows themselves, and not the contract that they name: this is what the gate of the fold is verified by.
-    """
-    for name, type_ in zip(columns.names, columns.types, strict=True):
-        found = rows.schema.field(name).type if name in rows.schema.names else "absent"
-        if found != type_:
-            raise ContractMismatch(
-                f"{where} has rows of another contract: column {name!r} is {found}, the table's contract has {type_}"
-            )
-    return rows
 
 
 def plain_rows(table: pa.Table | pa.RecordBatch, names: Sequence[str]) -> list[Values]:

@@ -1,8 +1,7 @@
 """Nearest rows by ``hamming``: of binary vectors, bytes that hold eight bits each, the distance is how many bits differ.
 
 It is a whole number and exact, so nothing is thrown out by a quicker one first, as ``distance`` does with floats; and rows are
-compared so fast that no index of the reader's own is made of them (``private_views``): of 100,000 with 1,024 bits in some
-milliseconds.
+compared fast: of 100,000 with 1,024 bits in some milliseconds.
 """
 
 from __future__ import annotations

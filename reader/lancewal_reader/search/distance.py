@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lancewal_reader.search.options import FloatMetric, Metric, Vectors
-from lancewal_reader.search.private_views import Content, Float32s, Held, PrivateViews, hashed
 
 DISTANCE = "_distance"
+Float32s = npt.NDArray[np.float32]
 AnyVectors = TypeVar("AnyVectors", Vectors, Float32s)
 DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 
@@ -103,14 +103,6 @@ _SQUARE_MIN = 1e-30
 """Of a shorter vector float32 does not know the length."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ByView:
-    """Which of some rows a view held when it was asked last, and the rows that it did not."""
-
-    held: Held
-    rest: KeptVectors
-
-
 @dataclass(slots=True)
 class _First:
     """The first numbers of each vector, side by side, and at least how long it is behind them.
@@ -151,7 +143,6 @@ class KeptVectors:
         self._longest = float(np.sqrt(squared + _LEAST * self._matrix.shape[1]))
         """At most, of those whose squares float32 holds; some of these may be lost as too small."""
         self._left_out: npt.NDArray[np.bool_] | None = None
-        self._held: _ByView | None = None
         self._first = _First()
 
     @property
@@ -165,44 +156,8 @@ class KeptVectors:
         found._left_out = left_out if left_out.any() else None
         return found
 
-    def held(self, content: Content) -> _ByView:
-        """One value: another thread may ask by another view meanwhile, whose rest is not this one's."""
-        found = self._held
-        if found is None or found.held.content is not content:
-            held = Held(content, hashed(self._matrix))
-            rest = KeptVectors(self._rows.take(pa.array(held.rest)), self._column)
-            self._held = found = _ByView(held, rest)
-        return found
-
-    def nearest_by(
-        self, views: PrivateViews, query: Vectors, metric: Metric, limit: int, within: float = np.inf
-    ) -> tuple[pa.Table, int]:
-        """The nearest, perhaps without some that are farther than ``within``, and of how many rows a view chose the
-        candidates."""
-        assert metric != "hamming"
-        view = views.get(self._column, metric)
-        by_view = None if view is None else self.held(view.content)
-        rest, held = (self, None) if by_view is None else (by_view.rest, by_view.held)
-        views.compared((self._column, metric), len(rest), rest._usable, held)
-        if held is not None and len(held.places):
-            try:
-                places = held.nearest(query, limit)
-            except (OSError, RuntimeError, ValueError):  # it was removed meanwhile, by whomever
-                return self.nearest(query, metric, limit, within), 0
-            shown = nearest(self._rows.take(pa.array(places)), self._column, query, metric, limit)
-            found = pa.concat_tables([shown, rest.nearest(query, metric, limit)])
-            order = np.argsort(found[DISTANCE].to_numpy(), kind="stable")[:limit]
-            if len(order) == min(limit, len(self)):
-                return found.take(pa.array(order)), len(held.places)
-        return self.nearest(query, metric, limit, within), 0
-
     def __len__(self) -> int:
         return int(self._rows.num_rows)
-
-    def _usable(self) -> Float32s:
-        """Vectors that are near to something."""
-        usable: Float32s = self._matrix[np.isfinite(self._squares) & (self._squares > _SQUARE_MIN)]
-        return usable
 
     def nearest(self, query: Vectors, metric: Metric, limit: int, within: float = np.inf) -> pa.Table:
         """As the function ``nearest`` over the rows; perhaps without some that are farther than ``within``."""

@@ -24,12 +24,13 @@ from lancewal_reader.plan.strong import ReadPlan
 from lancewal_reader.reading.reads import Reads, Wanted
 from lancewal_reader.search.distance import DISTANCE
 from lancewal_reader.search.found import SearchCoverage, SearchRows
+from lancewal_reader.search.merged import UnindexedVectors
 from lancewal_reader.search.options import RRF, Rerank, Sought
 from lancewal_reader.search.sides import Kept, SearchState, SidesCache
 from lancewal_reader.search.text import TextCache, text_rows
 from lancewal_reader.search.text_columns import with_text_columns
 from lancewal_reader.search.texts.indexed_texts import SCORE
-from lancewal_reader.search.vectors import QUERY, VectorCache, vector_rows
+from lancewal_reader.search.vectors import QUERY, vector_rows
 from lancewal_reader.unmerged.completed import FindAddresses
 from lancewal_reader.unmerged.load import DeltaContext
 
@@ -40,7 +41,7 @@ RELEVANCE = "_relevance_score"
 class SearchCaches:
     """What searches of an open table keep."""
 
-    def __init__(self, vectors: VectorCache) -> None:
+    def __init__(self, vectors: UnindexedVectors) -> None:
         self.vectors = vectors
         self.sides = SidesCache()
         self.texts = TextCache()

@@ -2,30 +2,25 @@
 
 Guarantees
  1. Rows of the state that the plan says, and no others: merged rows with the key of any unmerged record are hidden before
-    anything is ranked, and unmerged rows are all compared, or their candidates chosen by an index of the reader's own
-    (``private_views``, where a scratch folder is given and they are very many).  A filter comes before ranking, and is
-    Lance's SQL on both.
+    anything is ranked, and unmerged rows are all compared.  A filter comes before ranking, and is Lance's SQL on both.
  2. As many rows as are asked for come back where so many match and have a vector.
  3. All distances that are compared were computed from the stored vectors, by the same lines.  Approximate is only which rows
     an index shows as candidates, and the coverage says so; ``exact`` asks no index.
- 4. Nothing is written but in the scratch folder.
+ 4. Nothing is written.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lancewal_reader.search import merged
-from lancewal_reader.search.bits import KeptBits
 from lancewal_reader.search.distance import DISTANCE, farthest, of_length_one
 from lancewal_reader.search.found import SearchCoverage, SearchRows
 from lancewal_reader.search.merged import MaskedVersion, UnindexedVectors
 from lancewal_reader.search.options import Metric, VectorQuery
-from lancewal_reader.search.private_views import PROBES, PrivateViews
 from lancewal_reader.search.sides import SearchSides, SearchState
 
 QUERY = "query_index"
@@ -33,16 +28,8 @@ _ASKED_MAX = float(np.finfo(np.float32).max)
 """Of a larger number an index would be asked as of an infinity: such a query is compared with every row."""
 
 
-@dataclass(frozen=True, slots=True)
-class VectorCache:
-    """What searches of an open table keep of vectors, beside those of a state."""
-
-    views: PrivateViews
-    unindexed: UnindexedVectors
-
-
 def vector_rows(
-    sides: SearchSides, cache: VectorCache, state: SearchState, query: VectorQuery, columns: tuple[str, ...]
+    sides: SearchSides, unindexed: UnindexedVectors, state: SearchState, query: VectorQuery, columns: tuple[str, ...]
 ) -> SearchRows:
     """``sides`` have the column of vectors and ``columns``, which are those to be given."""
     pinned = state.pinned
@@ -54,10 +41,9 @@ def vector_rows(
     index = None if each or few or base.index is None or base.index.metric != metric else base.index
     planned, kept = state.schema, sides.vectors(query.column)
     schema = _schema(planned, columns, query.many)
-    by_view = 0
     beside = None
     if index is not None and state.wanted.filter is None and state.plan.branch is None:
-        beside = sides.unindexed(cache.unindexed, state, query.column, index.covered)
+        beside = sides.unindexed(unindexed, state, query.column, index.covered)
     if index is not None and not index.covered_rows and beside is None:
         index = None  # it would choose nothing, and Lance compare all rows itself, by float32
     flat = base.flat(planned.names, query, vectors, metric) if index is None and base.matching else []
@@ -68,11 +54,7 @@ def vector_rows(
         if base.matching:
             shown = flat[number] if index is None else base.by_index(planned.names, query, vector, metric, beside)
             within = farthest(shown, query.limit)
-        if each or isinstance(kept, KeptBits):
-            found = kept.nearest(vector, metric, query.limit, within)
-        else:
-            found, chosen = kept.nearest_by(cache.views, vector, metric, query.limit, within)
-            by_view = max(by_view, chosen)
+        found = kept.nearest(vector, metric, query.limit, within)
         rows = found.select(wanted.names).cast(wanted)
         if shown is not None:
             rows = pa.concat_tables([rows, shown.select(rows.column_names).cast(rows.schema)])
@@ -82,21 +64,15 @@ def vector_rows(
             rows = rows.append_column(QUERY, pa.array([number] * rows.num_rows, pa.int32()))
         parts.append(rows.select(schema.names).cast(schema))
     by_index = 0 if index is None else index.covered_rows
-    approximate = []
+    approximate = None
     if index is not None and by_index:
-        approximate.append(
+        approximate = (
             f"index {index.name} ({index.kind}) chose the candidates among merged rows, of at least "
             f"{query.nprobes or merged.PROBES} partitions and {query.refine_factor or base.refine_first} times the rows "
             "asked for"
         )
-    if by_view:
-        approximate.append(
-            f"an index of the reader's own chose the candidates among {by_view} unmerged rows, of {PROBES} partitions"
-        )
     live = base.rows + base.hidden_rows
-    coverage = SearchCoverage(
-        by_index, live - by_index, sides.matching.num_rows, base.hidden_rows, "; ".join(approximate) or None
-    )
+    coverage = SearchCoverage(by_index, live - by_index, sides.matching.num_rows, base.hidden_rows, approximate)
     return SearchRows(pa.concat_tables(parts), coverage)
 
 

@@ -8,8 +8,9 @@ import math
 import pyarrow as pa
 import pytest
 
-from lancewal_audit.verify.key_fold import KeyState, RowOperation, apply, plain_rows, rows_of_columns, same, stored
+from lancewal_audit.verify.key_fold import KeyState, RowOperation, apply, plain_rows, same, stored
 from lancewal_audit.verify.records.eras import Eras
+from lancewal_audit.verify.records.source import rows_of_columns
 from lancewal_core.errors import ContractMismatch
 from lancewal_core.names.ids import Position
 from lancewal_core.rows.schema import Op

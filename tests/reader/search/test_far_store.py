@@ -10,8 +10,7 @@ import pytest
 
 from lancewal_core.store.object_store import Stored
 from lancewal_core.store.obstore import open_store
-from lancewal_reader.search import merged, private_views
-from lancewal_reader.search.found import SearchRows
+from lancewal_reader.search import merged
 from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Phrase, TextQuery
 from lancewal_reader.table import open_table
 from tests.reader.search.test_text import scatter
@@ -55,8 +54,8 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stable_row_ids: bool) -
     made.close()
 
 
-def searches(store: SmallS3, scratch: Path | None = None) -> dict[str, Callable[[], object]]:
-    opened = open_table(TABLE, storage_options=store.options, scratch_dir=None if scratch is None else str(scratch))
+def searches(store: SmallS3) -> dict[str, Callable[[], object]]:
+    opened = open_table(TABLE, storage_options=store.options)
     of_vectors: dict[str, Any] = {"vector_column": "v_pq", "columns": ["id"]}
     of_both: dict[str, Any] = {**of_vectors, "text_columns": ["text"]}
 
@@ -88,25 +87,16 @@ def searches(store: SmallS3, scratch: Path | None = None) -> dict[str, Callable[
 
 
 @pytest.mark.parametrize("stable_row_ids", [False, True], ids=["addresses", "stable row ids"])
-def test_no_search_writes_an_object(far: SmallS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does one that makes an index of the reader's own, extends it and asks it."""
-    monkeypatch.setattr(private_views, "ROWS_MIN", 5)
-    monkeypatch.setattr(private_views, "PAYS_AFTER", 2)
-    monkeypatch.setattr(private_views, "ROWS_EACH", 5)
-    objects, scratch = open_store(TABLE, far.options), tmp_path / "scratch"
+def test_no_search_writes_an_object(far: SmallS3) -> None:
+    objects = open_store(TABLE, far.options)
 
     def listed() -> list[tuple[str, int, int]]:
         return sorted((found.key, found.size, found.modified_ms) for found in objects.list(""))
 
     before = listed()
     far.take()
-    acts = searches(far, scratch)
-    for act in acts.values():
+    for act in searches(far).values():
         act()
-    by_view = [acts["vector"]() for _ in range(3)][-1]
-    assert isinstance(by_view, SearchRows)
-    assert "an index of the reader's own" in (by_view.coverage.approximate or "")
-    assert [*scratch.iterdir()]
     assert {request.method for request in far.take()} <= {"GET", "HEAD", "LIST"}
     assert listed() == before
 

@@ -13,7 +13,7 @@ import pytest
 
 from lancewal_core.errors import InvalidInput, SearchUnsupported
 from lancewal_core.rows.schema import Op
-from lancewal_reader.search import distance, merged, private_views
+from lancewal_reader.search import distance, merged
 from lancewal_reader.search.found import SearchRows
 from lancewal_reader.search.options import FloatMetric, Metric
 from lancewal_reader.table import Table, open_table
@@ -296,22 +296,16 @@ def test_an_index_none_of_whose_rows_is_left_is_no_reason_to_rank_by_another_met
     table.close()
 
 
-@pytest.mark.parametrize("merged_rows", [True, False], ids=["by an index", "by a view"])
-def test_a_query_beyond_float32_is_compared_with_every_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged_rows: bool
-) -> None:
+def test_a_query_beyond_float32_is_compared_with_every_row(tmp_path: Path) -> None:
     """Lance would be asked what is near to an infinity."""
-    monkeypatch.setattr(private_views, "ROWS_MIN", 100)
-    monkeypatch.setattr(private_views, "PAYS_AFTER", 1)
     columns = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.list_(pa.float32(), 4))])
     table, rng = KeyedTable(tmp_path, 1, columns=columns, primary_key=("id",)), np.random.default_rng(4)
     first = rng.permutation(np.linspace(0.01, 0.3, 300)).astype(np.float32)
     rows = [{"v": [float(number), *rng.standard_normal(3)]} for number in first]
     table.generation(0, [Operation(Op.UPSERT, (id,), row) for id, row in enumerate(rows)])
-    opened = open_table(table.uri, scratch_dir=tmp_path / "scratch")
-    if merged_rows:
-        table.round()
-        table.dataset.create_index("v", "IVF_FLAT", num_partitions=2, metric="dot")
+    opened = open_table(table.uri)
+    table.round()
+    table.dataset.create_index("v", "IVF_FLAT", num_partitions=2, metric="dot")
     told = [opened.search([1.0, 0.0, 0.0, 0.0], metric="dot", limit=K).coverage.approximate for _ in range(3)]
     assert told[-1] is not None
     queries = [[1e39, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lancewal_core.errors import ContractMismatch
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region
 from lancewal_core.names.ids import Sequence as Number
@@ -27,6 +28,20 @@ class RegionRecords:
     region: Region
     rows: pa.RecordBatch
     rejected: Sequence[int]
+
+
+def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
+    """These rows, if they have the ``columns`` of the table's contract; ``ContractMismatch`` if they have others.
+
+    It asks the rows themselves, and not the contract that they name: this is what the gate of the fold is verified by.
+    """
+    for name, type_ in zip(columns.names, columns.types, strict=True):
+        found = rows.schema.field(name).type if name in rows.schema.names else "absent"
+        if found != type_:
+            raise ContractMismatch(
+                f"{where} has rows of another contract: column {name!r} is {found}, the table's contract has {type_}"
+            )
+    return rows
 
 
 @dataclass(slots=True)

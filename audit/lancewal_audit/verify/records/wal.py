@@ -23,8 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from lancewal_audit.verify.key_fold import rows_of_columns
-from lancewal_audit.verify.records.source import EntryPlaces, Range, RegionRecords
+from lancewal_audit.verify.records.source import EntryPlaces, Range, RegionRecords, rows_of_columns
 from lancewal_core.errors import Corrupt, PlanStale
 from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Position, Region, Sequence
