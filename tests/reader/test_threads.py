@@ -22,7 +22,7 @@ from lancewal_reader.reading import reads as reads_module
 from lancewal_reader.table import open_table
 from lancewal_reader.unmerged import loaded as loaded_module
 from lancewal_reader.unmerged.loaded import Loaded, LoadedCache
-from tests.support.pipeline import SMALL, Pipeline, by_key
+from tests.support.pipeline import Pipeline, by_key
 
 REGION = Region("orders", "AAAAAAAAQACAAAAAAAAAAQ", 0)  # type: ignore[arg-type] # an id
 THREADS = 4
@@ -140,20 +140,23 @@ def test_a_delta_may_be_remembered_while_another_thread_looks(
     cache = LoadedCache(count_max=2)
     *known, more = [RegionDelta(REGION, (), Position(n)) for n in range(3)]
     for delta in known:
-        cache.add([delta], SMALL.names, empty(schema))
+        cache.add([delta], SIGNATURE, empty(schema))
     compared: list[RegionDelta] = []
 
     def meanwhile(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> None:
         """What another thread remembers while this one compares."""
         compared.extend(known)
-        thread = Thread(target=lambda: cache.add([more], SMALL.names, empty(schema)))
+        thread = Thread(target=lambda: cache.add([more], SIGNATURE, empty(schema)))
         thread.start()
         thread.join()
 
     monkeypatch.setattr(loaded_module, "_begun", meanwhile)
-    assert cache.begun([more], SMALL.names, lambda made: False) is None
+    assert cache.begun([more], SIGNATURE, lambda made: False) is None
     assert compared == [known[1], known[0]], "the newest first"
-    assert cache.get([more], SMALL.names) is not None
+    assert cache.get([more], SIGNATURE) is not None
+
+
+SIGNATURE = (("id", pa.int64()),)
 
 
 def empty(schema: RowSchema) -> Loaded:

@@ -153,7 +153,7 @@ def lookup_plan(
     else:
         base = None
         few = keys.num_rows <= _BESIDE_KEYS_MAX
-        if few and context.loaded.get(plan.deltas, projected.table.names, conflicts) is None:
+        if few and context.loaded.get(plan.deltas, projected.signature, conflicts) is None:
             loaded, base = together(context.tasks, unmerged, lambda: merged(keys))
         else:
             loaded = unmerged()

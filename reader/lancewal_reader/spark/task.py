@@ -27,7 +27,7 @@ from lancewal_core.process.tasks import ThreadTasks
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import project
 from lancewal_core.settings.executor import start_worker, storage_options
-from lancewal_core.table.contract import Contract, encode_contract
+from lancewal_core.table.contract import Contract
 from lancewal_core.table.lance.base_paths import BasePaths
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_reader.plan.strong import ReadPlan, RegionDelta
@@ -108,11 +108,11 @@ class _Opened:
         """Keys of the whole delta."""
         if self._keys is None:
             conflicts, projected = self._plan.in_force.conflicts, project(self.context.contract.rows, ())
-            known = self.context.loaded.get(self._plan.deltas, projected.table.names, conflicts)
+            known = self.context.loaded.get(self._plan.deltas, projected.signature, conflicts)
             if known is None:
                 digest = digest_of(_loads_alike(self._pinned_plan), self._plan.deltas, conflicts)
                 known = shared(folder_of_executor(), digest, projected, lambda: delta_keys(self.context, self._plan))
-                self.context.loaded.add(self._plan.deltas, projected.table.names, known, conflicts)
+                self.context.loaded.add(self._plan.deltas, projected.signature, known, conflicts)
             self._keys = known.of_columns(projected)
             LeftOut(0, self._keys.unmerged, self._keys.partitions).warn(self.context.contract.topic)
         return self._keys
@@ -130,9 +130,12 @@ _kept: tuple[object, LoadedCache] | None = None
 
 
 def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
-    """What beside the deltas decides what is loaded of them, or refused."""
-    contract = encode_contract(pinned_plan.contract)
-    return pinned_plan.uri, contract, pinned_plan.base_paths, pinned_plan.on_conflict, pinned_plan.unmerged_keys_max
+    """What beside the deltas decides what is loaded of them, or refused.  An altered policy of the contract does not."""
+    contract, rows = pinned_plan.contract, pinned_plan.contract.rows
+    columns = tuple((name, str(type_)) for name, type_ in rows.signature)
+    of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.key_format
+    asked = pinned_plan.base_paths, pinned_plan.on_conflict, pinned_plan.unmerged_keys_max
+    return pinned_plan.uri, *of_table, columns, rows.primary_key, rows.region_key, *asked
 
 
 def _kept_of(pinned_plan: PinnedPlan) -> LoadedCache:
