@@ -14,7 +14,6 @@ LEFT = {
     # What users call, by keyword: a promise.
     "lancewal_tables.load.whole.load_files",
     "lancewal_tables.load.dataframe.load_dataframe",
-    "lancewal_reader.table.open_table",
     # One field of what is stored each, all of them of single callers.
     "lancewal_core.region.transitions.seal",
     # Logs lie below the open table.
