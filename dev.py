@@ -19,6 +19,9 @@ python3 dev.py interop [VERSION ...]  merged tables and a named snapshot opened 
                               PyPI by version alone, and by Lance's connector for Spark
 python3 dev.py measure [COMMIT]  size, prose and structure of the source, and seconds of the tests; --keep takes the seconds
                               from the last whole run of the tests
+python3 dev.py prose BASE     what came or went in docstrings and pages since a commit, and where more than texts changed;
+                              --docstrings: where more than docstrings and pages did; --breaches [FOLDER] instead of BASE:
+                              texts that break the rules of plain English
 python3 dev.py lint           ruff, ruff format and mypy only
 python3 dev.py venv           make or renew .venv only
 python3 dev.py lock  [ARGS]   write the lock files anew; ARGS go to uv (--upgrade, --upgrade-package NAME)
@@ -102,6 +105,7 @@ def main(arguments: list[str]) -> int:
         "check-spark",
         "interop",
         "measure",
+        "prose",
         "lint",
         "venv",
     ):
@@ -124,6 +128,8 @@ def main(arguments: list[str]) -> int:
         become(PYTHON, "-m", "tests.interop", *rest)
     if command == "measure":
         become(PYTHON, "-m", "tests.measure", *rest)
+    if command == "prose":
+        become(PYTHON, "-m", "tests.measure", "prose", *rest)
     if command == "bench":
         become(PYTHON, "-m", "benchmarks", *rest)
     if command == "bench-peers":

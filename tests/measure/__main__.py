@@ -1,15 +1,21 @@
-"""``python3 dev.py measure [COMMIT]``: print the figures.  ``--keep``: first sum the last whole test run into a file."""
+"""``python3 dev.py measure [COMMIT]``: print the figures.  ``--keep``: first sum the last whole test run into a file.
+
+``python3 dev.py prose BASE [--docstrings]``: see ``compared``.  ``python3 dev.py prose --breaches [FOLDER]``: each text that
+breaks the rules of ``texts``, as file:line.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 
-from tests.measure import lines, seconds, structure, texts
+from tests.measure import compared, lines, seconds, structure, texts
 from tests.measure.tree import PARTS, part_of, product, read_tree
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["prose"]:
+        return plain(arguments[1:])
     commits = [argument for argument in arguments if argument != "--keep"]
     if len(commits) > 1 or any(commit.startswith("-") for commit in commits):
         print(f"measure takes one commit and --keep, not: {' '.join(arguments)}", file=sys.stderr)
@@ -24,6 +30,31 @@ def main(arguments: list[str]) -> int:
     for line in report(tree):
         print(line)
     return 0
+
+
+def plain(arguments: list[str]) -> int:
+    """``dev.py prose``; returns the exit code."""
+    match arguments:
+        case ["--breaches", *folders] if len(folders) < 2:
+            found = sorted(breaches(product(read_tree()), *folders))
+            print(*found, f"{len(found)} texts", sep="\n")
+            return 0
+        case [base] | [base, "--docstrings"] if not base.startswith("-"):
+            told, code = compared.report(base, "words" if "--docstrings" in arguments else "messages")
+            print(*told, sep="\n", end="\n" if told else "")
+            return code
+        case _:
+            print("usage: dev.py prose BASE [--docstrings], or dev.py prose --breaches [FOLDER]", file=sys.stderr)
+            return 2
+
+
+def breaches(files: Mapping[str, str], folder: str = "") -> Iterator[str]:
+    """Yield each docstring and message that breaks a rule, as ``file:line what``."""
+    for name, source in files.items():
+        if not name.startswith(folder):
+            continue
+        for what, found in (("docstring", texts.docstrings(source, name)), ("message", texts.messages(source))):
+            yield from (f"{name}:{one.line} {what}" for one in found if not texts.is_plain(one.text))
 
 
 def report(tree: Mapping[str, str]) -> Iterator[str]:

@@ -52,7 +52,7 @@ def docstrings(source: str, module: str) -> Iterator[Docstring]:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             for at, statement in enumerate(body):
-                if _is_text(statement):
+                if is_text(statement):
                     owner = name if at == 0 else f"{name}.{_assigned(body[at - 1])}"
                     yield Docstring(owner, statement.lineno, ast.literal_eval(statement.value))
         for child in ast.iter_child_nodes(node):
@@ -61,12 +61,51 @@ def docstrings(source: str, module: str) -> Iterator[Docstring]:
             pending.append((child, f"{name}.{inner}" if named else name))
 
 
-def _is_text(statement: ast.stmt) -> bool:
+def is_text(statement: ast.stmt) -> bool:
+    """Whether a statement is a text alone: a docstring of what stands around or before it."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
         and isinstance(statement.value.value, str)
     )
+
+
+_MADE_OF_TEXT = frozenset({"Argument", "Option", "Typer", "CommandApp", "error", "info", "warning"})
+"""Calls whose texts people read: options of commands, and log events."""
+
+
+def messages(source: str) -> Iterator[Docstring]:
+    """Yield the texts of raises, of options and of log events, each by the line where it begins."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Raise(exc=ast.Call() as call):
+                parts = [*call.args, *(k.value for k in call.keywords if k.arg in ("message", "cause"))][:1]
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) as call if name in _MADE_OF_TEXT:
+                parts = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "help")]
+            case _:
+                continue
+        for part in parts:
+            text = _spoken(part)
+            if " " in text:
+                yield Docstring("", part.lineno, text)
+
+
+def _spoken(node: ast.expr) -> str:
+    """A text as people read it; what is put into it stands as one code span."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(str(v.value) if isinstance(v, ast.Constant) else "`x`" for v in values)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _spoken(left) + _spoken(right)
+        case _:
+            return ""
+
+
+def is_plain(text: str) -> bool:
+    """Whether the text keeps both rules."""
+    return not opens_badly(text) and not long_sentences(text)
 
 
 def _assigned(statement: ast.stmt) -> str:

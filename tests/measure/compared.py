@@ -1,0 +1,123 @@
+"""``python3 dev.py prose BASE``: what changed since a commit, where only words should have.
+
+For each file that changed it says how far the change goes:
+
+* ``words``: docstrings, comments, pages.  No test can change with it.
+* ``messages``: texts inside the code too.  Tests that match on messages may change with it.
+* ``code``: anything else.  The exit code is 1.
+
+Then it prints every code span, number, link and heading that came or went, page by page and docstring by docstring.  A number
+at the start of a line is that of a guarantee or a step.  A change of words alone has an empty print, or its commit says why
+not.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.measure.texts import docstrings, is_text
+
+ROOT = Path(__file__).resolve().parents[2]
+LEVELS = ("words", "messages", "code")
+
+_FACTS = re.compile(r"``[^`\n]+``|`[^`\n]+`|\]\([^)]+\)|(?m:^#+ .*$)|\d+(?:[.,:/]\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A file, its source at the base (empty for a new one) and now (empty for one that is gone)."""
+
+    name: str
+    before: str
+    now: str
+
+
+def changed(base: str) -> Iterator[Changed]:
+    """Yield the Python files and pages that differ from the commit; a file that moved is compared with what it was."""
+    listed = _git("diff", "--name-status", "--find-renames", base, "--", "*.py", "*.md")
+    for line in listed.splitlines():
+        status, old, new = [*line.split("\t"), ""][:3]
+        new = new or old
+        before = "" if status == "A" else _git("show", f"{base}:{old}")
+        now = "" if status == "D" else (ROOT / new).read_text()
+        yield Changed(new, before, now)
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, text=True, capture_output=True, check=True).stdout
+
+
+def level(one: Changed) -> str:
+    """How far the change goes, one of ``LEVELS``."""
+    if one.name.endswith(".md"):
+        return "words"
+    before, now = (ast.parse(source) for source in (one.before, one.now))
+    if _skeleton(before) == _skeleton(now):
+        return "words"
+    if _skeleton(before, without_messages=True) == _skeleton(now, without_messages=True):
+        return "messages"
+    return "code"
+
+
+def _skeleton(tree: ast.Module, *, without_messages: bool = False) -> str:
+    """The syntax tree as text, without docstrings; of a message only what is put into it is left, in any order."""
+    return ast.dump(_Stripped(without_messages).visit(ast.parse(ast.unparse(tree))))
+
+
+class _Stripped(ast.NodeTransformer):
+    def __init__(self, without_messages: bool) -> None:
+        self.without_messages = without_messages
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if is_text(node) else self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if self.without_messages and isinstance(node.value, str) and _is_message(node.value):
+            return ast.Constant("")
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        if not self.without_messages:
+            return self.generic_visit(node)
+        put_in = sorted(ast.unparse(value) for value in node.values if isinstance(value, ast.FormattedValue))
+        return ast.Constant(", ".join(put_in))
+
+
+def _is_message(text: str) -> bool:
+    return re.search(r"[A-Za-z,.:]\s+[A-Za-z`'\"(]", text) is not None
+
+
+def came_and_went(one: Changed) -> Iterator[str]:
+    """Yield a line for each docstring, or for the page, whose facts differ."""
+    before, now = _texts(one.name, one.before), _texts(one.name, one.now)
+    for name in dict.fromkeys([*before, *now]):
+        old, new = (Counter(_FACTS.findall(texts.get(name, ""))) for texts in (before, now))
+        parts = [f"- {fact}" for fact in sorted((old - new).elements())]
+        parts += [f"+ {fact}" for fact in sorted((new - old).elements())]
+        if parts:
+            yield f"{name}: {'  '.join(parts)}"
+
+
+def _texts(file: str, source: str) -> Mapping[str, str]:
+    """Name -> text: of a page its own name, of a module its docstrings' names."""
+    if file.endswith(".md"):
+        return {file: source}
+    return {one.name: one.text for one in docstrings(source, file)} if source else {}
+
+
+def report(base: str, allowed: str) -> tuple[list[str], int]:
+    """Return the lines, and the exit code: 1 where a change goes further than ``allowed``."""
+    lines, too_far = [], False
+    for one in changed(base):
+        found = level(one)
+        if LEVELS.index(found) > LEVELS.index(allowed):
+            lines.append(f"{one.name}: {found} changed")
+            too_far = True
+        lines += came_and_went(one)
+    return lines, int(too_far)
