@@ -34,9 +34,11 @@ class FlusherEvents(ServiceEvents):
     key_index_damaged = warning(
         "A part of the key index is damaged: rows are scanned, and it is written anew.", "error"
     )
-    generations_recovered = info("What a former owner had sealed and not written is written now.", "generations")
+    generations_recovered = info(
+        "Generations that a former owner had sealed and not written are written now.", "generations"
+    )
     tasks_progressed = info(
-        "How far a merge or a compaction is that takes long.",
+        "Progress of a merge or a compaction that takes long.",
         "operation",
         "runner",
         "tasks",
@@ -66,7 +68,7 @@ class FlusherEvents(ServiceEvents):
         *("deleted_objects", "waiting_objects", "trimmed", "expired_versions", "dropped_snapshots"),
     )
     turn_stands = warning(
-        "What is done beside the merges takes very long, or a pause waits for it: none of its kind begins meanwhile.",
+        "Work beside the merges takes very long, or a pause waits for it: none of its kind begins meanwhile.",
         *("operation", "duration_s"),
     )
     garbage_awaited = info("The command waits until the grace period of objects is over.", "objects", "grace_s")
@@ -75,7 +77,7 @@ class FlusherEvents(ServiceEvents):
         *("version", "inserted_rows", "present_rows", "deleted_rows", "appended_rows", "refusals"),
     )
     parcel_abandoned = warning(
-        "What carried tasks to Spark could not be removed; it is garbage.", "parcel", "kind", "error"
+        "The object that carried tasks to Spark could not be removed; it is garbage.", "parcel", "kind", "error"
     )
     spark_ended = warning("The Spark session had ended before it was closed.", "error")
     service_stopping = info("Told to stop: no further turn is taken.")

@@ -14,18 +14,12 @@ from tests.measure.tree import part_of, product, read_tree
 CEILINGS = {
     ("api", "docstring"): 1,
     ("audit", "docstring"): 84,
-    ("audit", "message"): 11,
-    ("core", "docstring"): 475,
-    ("core", "message"): 18,
+    ("core", "docstring"): 471,
     ("flusher", "docstring"): 226,
-    ("flusher", "message"): 8,
-    ("ingest", "docstring"): 209,
-    ("ingest", "message"): 2,
+    ("ingest", "docstring"): 208,
     ("kafka", "docstring"): 33,
     ("reader", "docstring"): 223,
-    ("reader", "message"): 10,
     ("tables", "docstring"): 85,
-    ("tables", "message"): 10,
 }
 """Part and kind -> how many texts break a rule.  Whoever makes them fewer writes the new number here."""
 

@@ -135,5 +135,5 @@ def sentences(text: str) -> Iterator[str]:
             if _LISTED.match(line):
                 break
             prose.append(line.strip())
-        joined = _CODE.sub("code", " ".join(prose))
+        joined = _CODE.sub("Code", " ".join(prose))
         yield from (sentence.strip() for sentence in _SENTENCE_END.split(joined) if sentence.strip())

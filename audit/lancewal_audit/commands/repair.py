@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 app = CommandApp(
     help="Mend a table's state. Each command shows with --dry-run what it would do, and changes nothing. "
-    "As JSON: what was `found`, what was `done`, and `dry_run`; each of the two is a list of sentences (`message`) with the "
-    "fields that log events have."
+    "As JSON: what was `found`, what was `done`, and `dry_run`. The first two are lists of sentences (`message`) with the "
+    "fields of log events."
 )
 
 
@@ -172,7 +172,7 @@ def segment(
 def restored(
     rows_since: Annotated[
         RowsSince,
-        typer.Option(help="What becomes of rows that were merged since: drop, or replay, which merges them again."),
+        typer.Option(help="Policy for rows that were merged since: drop, or replay, which merges them again."),
     ],
     dry_run: DryRunOption = False,
     yes: YesOption = False,

@@ -236,7 +236,7 @@ def _check_contract(context: RepairContext, before: InForce, after: InForce) -> 
     moved += before_alteration(context, after)
     if moved:
         raise RepairRefused(
-            f"since the restored version the table's contract has changed, and with it the partitions of keys: {moved[:3]} "
+            f"since the restored version the table's contract has changed, and with it the partitions of keys. {moved[:3]} "
             "would be merged again after rows that are newer. Only --rows-since drop is possible. Nothing was changed"
         )
 
@@ -268,9 +268,9 @@ def _behind(context: RepairContext, index: RegionState, merged: Generation) -> l
         return generations_behind(context, region, index, merged)
     except OutsideHistoryWindow as error:
         raise RepairRefused(
-            f"region {region.name}: what was merged behind generation {merged} cannot be merged again: it is trimmed, as "
-            f"generations are {context.contract.history_window_s} s (history_window_s of the table) after their merge. Only "
-            "--rows-since drop is possible. Nothing was changed",
+            f"region {region.name}: what was merged behind generation {merged} cannot be merged again. It is trimmed: "
+            f"generations are kept {context.contract.history_window_s} s (history_window_s of the table) after their merge. "
+            "Only --rows-since drop is possible. Nothing was changed",
             region=region.name,
         ) from error
 

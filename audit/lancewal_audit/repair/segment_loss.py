@@ -91,8 +91,8 @@ def refuse(lost: Seq[GivenUp]) -> None:
     first = lost[0]
     error = RetentionLost if first.kind == "offsets" else TopicUnsuitable
     raise error(
-        f"{'. '.join(one.cause for one in lost)}. Restore the object from the store's own versions; if the ingest process "
-        "that wrote it still runs, stop it in order: it flushes what it has in memory; or give them up: --accept-loss. "
+        f"{'. '.join(one.cause for one in lost)}. Restore the object from the store's own versions. If the ingest process "
+        "that wrote it still runs, stop it in order: it flushes what it has in memory. Or give them up: --accept-loss. "
         "Nothing was changed",
         topic=first.region.topic,
         partition=first.region.partition,

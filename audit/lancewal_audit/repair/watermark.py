@@ -132,7 +132,7 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
     if moved:
         raise RepairRefused(
             "the number of partitions was altered behind the merged positions that are left, and with it the partitions of "
-            f"keys: {moved[:3]} would be merged again after newer rows. To go on, {ATTACH_A_COPY}. Nothing was changed"
+            f"keys. {moved[:3]} would be merged again after newer rows. To go on, {ATTACH_A_COPY}. Nothing was changed"
         )
     return plan
 
@@ -142,7 +142,7 @@ def _check_again(region: Region, index: RegionState, left: InForce) -> None:
     if index.generations[0].generation > left.generation(region) + 1:
         raise RepairRefused(
             f"region {region.name}: keys are in conflict, and what was set aside of them behind generation "
-            f"{left.generation(region)} cannot be told: generations below {index.generations[0].generation}, which would be "
+            f"{left.generation(region)} cannot be told. Generations below {index.generations[0].generation}, which would be "
             f"merged again, have left the index. To go on, {ATTACH_A_COPY}. Nothing was changed",
             region=region.name,
         )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST_S = 3650 * 86400
 
-ServiceArgument = Annotated[Service, typer.Argument(help="Which service of the table.")]
+ServiceArgument = Annotated[Service, typer.Argument(help="The service of the table.")]
 
 
 def pause_s(text: str) -> float:

@@ -86,9 +86,9 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     show = None if kind is None else SHOWERS.get(kind.name)
     if show is None:
         raise InvalidInput(
-            f"{key!r} is not the key of an object that can be inspected: contract, control, drain, segment or fence, bundle, "
-            "state page, history page, flush, accepted loss, merge record, keys in conflict, key catalog or part of a key "
-            "run; keys are complete, version digits and all",
+            f"{key!r} is not the key of an object that can be inspected. These can be: contract, control, drain, segment or "
+            "fence, bundle, state page, history page. Also: flush, accepted loss, merge record, keys in conflict, key catalog, "
+            "part of a key run. Keys are complete, version digits and all",
             object=key,
         )
     data = store.get(key)

@@ -26,7 +26,7 @@ class ServiceEvents(EventTable):
         *("kind", "topic", "partition", "position"),
     )
     end_forced = warning(
-        "Told to stop, the process waited for a store or a broker until its time was over, and ends as in a crash; the next "
+        "Told to stop, the process waited for a store or a broker until its time was over. It ends as in a crash; the next "
         "one goes on from what is stored.",
         "timeout_s",
     )

@@ -23,9 +23,9 @@ REPEAT_LOG_S = 10.0
 class ServiceMetricTable(MetricTable, prefix="lancewal"):
     """What the metric table of every service extends."""
 
-    build = info("Which service this process is, and of which release.", "service", "version")
+    build = info("The service that this process is, and its release.", "service", "version")
     table = info(
-        "Which table it works on, the topic that the table is of, and its address.",
+        "The table that it works on, the table's topic and address.",
         *("table", "topic", "topic_id", "uri"),
     )
 

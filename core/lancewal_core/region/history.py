@@ -227,10 +227,10 @@ def generations_behind(
         raise PlanStale(f"region {region.name}: the store shows no index of it", region=region.name)
     if index.trimmed_generation > merged and index.trimmed != end:
         raise OutsideHistoryWindow(
-            f"region {region.name}: the read needs what follows generation {merged}, and generations up to "
+            f"region {region.name}: the read needs what follows generation {merged}. Generations up to "
             f"{index.trimmed_generation} are trimmed: what is left begins at position {index.trimmed}. A point is outside the "
-            f"history window {opened.contract.history_window_s} s after a generation behind its table version was merged; a "
-            "longer window is set by history_window_s of the table",
+            f"history window {opened.contract.history_window_s} s after a generation behind its table version was merged. "
+            "The table's history_window_s sets a longer window",
             region=region.name,
         )
     merged = max(merged, index.trimmed_generation)  # the newest generation is never trimmed

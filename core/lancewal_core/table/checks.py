@@ -126,7 +126,7 @@ def check_table(pinned: PinnedTable, contract: Contract) -> None:
     uuid = pinned.config.get(TABLE_UUID)
     if uuid != contract.table_uuid:
         raise TableReplaced(
-            f"version {pinned.version} of the Lance table has uuid {uuid}, the contract says {contract.table_uuid}: it "
+            f"version {pinned.version} of the Lance table has uuid {uuid}, the contract says {contract.table_uuid}. It "
             "was overwritten or recreated at the same place; or `lancewal table create`, `attach` or `moved` was "
             "interrupted here: run it again",
             version=pinned.version,

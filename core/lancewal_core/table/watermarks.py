@@ -369,8 +369,8 @@ class Watermarks:
                     return in_force
                 if found.operation == "Restore":
                     raise TableRestored(
-                        f"table version {version} is a restore of an older one: what is merged is not known any more, so "
-                        "merges and reads stop until a person has said what becomes of the rows that were merged since: "
+                        f"table version {version} is a restore of an older one. What is merged is not known any more. "
+                        "Merges and reads stop until a person says what becomes of the rows that were merged since: "
                         "`lancewal repair restored --rows-since drop|replay`",
                         version=version,
                     )
@@ -381,8 +381,8 @@ class Watermarks:
                 return None
             case TransactionGone():
                 raise MergedPositionUnknown(
-                    f"table version {version} is gone and no record under {paths.merges_prefix(self._making)} is newer: "
-                    "what is merged cannot be proven. `lancewal repair merged-position` shows what the rest leads to, and "
+                    f"table version {version} is gone and no record under {paths.merges_prefix(self._making)} is newer. "
+                    "What is merged cannot be proven. `lancewal repair merged-position` shows what the rest leads to, and "
                     "takes a person's word for it",
                     version=version,
                 )

@@ -22,7 +22,7 @@ class RunnerName(StrEnum):
 
 RunnerOption: TypeAlias = Annotated[
     RunnerName | None,
-    typer.Option("--runner", help="Where tasks on fragments run; by default flusher.runner of the settings."),
+    typer.Option("--runner", help="Runner of tasks on fragments; by default flusher.runner of the settings."),
 ]
 
 

@@ -167,8 +167,8 @@ def check_nothing_undone(context: FlusherContext, read_version: TableVersion, ve
         return
     if undone:
         raise MergeUnproven(
-            f"table version {version} was computed at version {read_version}, and undoes what versions in between, which a "
-            f"clean-up took too early, did to fragments {undone[:5]}: rows may be there twice, or be back. Restore version "
+            f"table version {version} was computed at version {read_version}. It undoes what versions in between did to "
+            f"fragments {undone[:5]}: a clean-up took them too early. Rows may be there twice, or be back. Restore version "
             f"{version - 1}, and have clean-ups leave versions alone that are younger than an hour",
             version=version,
         )

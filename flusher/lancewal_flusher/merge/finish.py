@@ -149,8 +149,8 @@ def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
             return facts_of(found, in_force.version)
         case TransactionGone() | TransactionUnreadable():
             raise MergeUnproven(
-                f"table version {in_force.version} is a merge that was never finished, and it is gone: whether users "
-                "appended the same keys, or its files were lost, can no longer be told from it: `lancewal verify` names "
+                f"table version {in_force.version} is a merge that was never finished, and it is gone. Whether users "
+                "appended the same keys, or its files were lost, can no longer be told from it. `lancewal verify` names "
                 f"such keys. To go on, {ATTACH_A_COPY}",
                 version=in_force.version,
             )
@@ -306,7 +306,7 @@ def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, miss
     if left:
         raise ObjectMissing(
             f"table version {in_force.version} refers to data files that are gone and that it did not adopt: "
-            f"{sorted(left)[:3]}; put them back, from a backup or the store's own versions",
+            f"{sorted(left)[:3]}. Put them back, from a backup or the store's own versions",
             version=in_force.version,
         )
     written = context.table.write_rows(pa.concat_tables(tables), context.contract.fields_of)

@@ -140,7 +140,7 @@ def within_memory(
         region, first = merges[0].region, merges[0].flushes[0]
         raise InvalidSettings(
             f"region {region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes about "
-            f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes_max is {limits.memory_bytes}: set it to "
+            f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes_max is {limits.memory_bytes}. Set it to "
             f"{needed[region]} or more, and give the flusher that much more memory; ingest.seal_rows makes generations "
             "smaller from now on",
             region=region.name,

@@ -126,7 +126,7 @@ class KafkaDeadLetters:
             if self._deliver([letter]) and self._deliver([letter.cut()]):
                 raise DeadLetterRefused(
                     f"topic {region.topic} partition {region.partition} offset {letter.offset}: the dead-letter topic "
-                    f"{self.topic} refuses its letter for its size, even without the record's value: raise the topic's "
+                    f"{self.topic} refuses its letter for its size, even without the record's value. Raise the topic's "
                     "max.message.bytes to 10000 at least, and restart",
                     topic=region.topic,
                     partition=region.partition,

@@ -49,7 +49,7 @@ AtOption: TypeAlias = Annotated[
 AtLeastOption: TypeAlias = Annotated[
     str,
     typer.Option(
-        help="What the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt.",
+        help="A point that the read must reach: a token (lw1...), a record such as orders-3-1841, or a receipt.",
         metavar="TOKEN",
     ),
 ]
@@ -58,7 +58,7 @@ StalenessOption: TypeAlias = Annotated[
     str, typer.Option(help="Allowed for what other surfaces take too; here it equals strong.", metavar="DURATION")
 ]
 ConflictsOption: TypeAlias = Annotated[
-    OnConflicts, typer.Option(help="What becomes of keys that came through two partitions.")
+    OnConflicts, typer.Option(help="Policy for keys that came through two partitions.")
 ]
 KeysMaxOption: TypeAlias = Annotated[
     int | None,

@@ -53,12 +53,14 @@ def command(
     ] = "",
     text: Annotated[str, typer.Option(help="Words; rows with any of them are found.", metavar="WORDS")] = "",
     filter: FilterOption = "",
-    limit: Annotated[int, typer.Option(min=1, help="So many rows, the best ones; of each vector.")] = 10,
+    limit: Annotated[int, typer.Option(min=1, help="Number of rows to show, the best ones; of each vector.")] = 10,
     columns: ColumnsOption = "",
-    vector_column: Annotated[str, typer.Option(help="Where several have vectors.", metavar="NAME")] = "",
+    vector_column: Annotated[
+        str, typer.Option(help="Column to search, where several have vectors.", metavar="NAME")
+    ] = "",
     metric: Annotated[
         DistanceMetric | None,
-        typer.Option(help="What is near; by default hamming of binary vectors, else the index's, else l2."),
+        typer.Option(help="Measure of nearness; by default hamming of binary vectors, else the index's, else l2."),
     ] = None,
     text_columns: Annotated[
         str, typer.Option(help="Comma-separated; the best one counts. Where several may be meant.", metavar="NAMES")

@@ -216,7 +216,7 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
         offset = goal.positions[region] - 1
         if any(loss.kind == "offsets" and loss.first <= offset < loss.next for loss in losses):
             raise RecordsGivenUp(
-                f"record {region.topic}-{region.partition}-{offset} is no row, and will be none: Kafka deleted it before it "
+                f"record {region.topic}-{region.partition}-{offset} is no row, and will be none. Kafka deleted it before it "
                 "was durable, or its segment is lost, and its offset was given up (`lancewal offset accept-loss PARTITION` or "
                 "--accept-loss of a repair). Produce it again",
                 topic=region.topic,

@@ -125,8 +125,8 @@ def _plan_once(context: PlanContext, at: Receipt) -> ReadPlan:
             raise _version_gone(context, at)
         if pinned.in_force.conflicts is not None and lies_before_a_change(contracts, merged, at.positions):
             raise VersionGone(
-                "partitions were added, or the topic made anew, since the read of this receipt, and keys are in conflict: "
-                "other partitions' records of them count now, so its rows cannot be given again",
+                "partitions were added, or the topic made anew, since the read of this receipt, and keys are in conflict. "
+                "Other partitions' records of them count now, so its rows cannot be given again",
                 version=at.version,
             )
     # Step 3

@@ -53,8 +53,8 @@ def kept_of(contract: Contract, region: Region) -> Iterator[None]:
         if region in contract.regions:
             raise
         raise OutsideHistoryWindow(
-            f"partition {region.topic}-{region.partition} is of a topic that was made anew since, and the records of the "
-            f"former one that the read needs are not kept any more: {error}",
+            f"partition {region.topic}-{region.partition} is of a topic that was made anew since. The read needs "
+            f"records of the former one, which are not kept any more: {error}",
             region=region.name,
         ) from error
 

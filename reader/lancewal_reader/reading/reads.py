@@ -418,7 +418,7 @@ def check_readable(pinned: PinnedTable, contract: Contract, uri: str, names: Col
     found = pinned.config.get(TABLE_UUID)
     if found != contract.table_uuid:
         raise TableReplaced(
-            f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}: it was recreated at "
+            f"the Lance table at {uri} has uuid {found}, the contract says {contract.table_uuid}. It was recreated at "
             "the same place; or `lancewal table create`, `attach` or `moved` was interrupted here: run it again"
         )
     check_columns_read(pinned, contract, names)

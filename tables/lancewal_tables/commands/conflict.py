@@ -90,7 +90,9 @@ def settle(
     ] = "",
     seen: Annotated[
         str,
-        typer.Option(help="What `list` or --dry-run was as of: where something else waits by now, nothing is changed."),
+        typer.Option(
+            help="State that `list` or --dry-run showed: where something else waits by now, nothing is changed."
+        ),
     ] = "",
     dry_run: DryRunOption = False,
     yes: YesOption = False,

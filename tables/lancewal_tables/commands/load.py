@@ -36,7 +36,8 @@ def command(
         typer.Option("--name", help="Name of the load; by default it follows from the files' names and sizes."),
     ] = None,
     duplicates: Annotated[
-        Duplicates, typer.Option("--duplicates", help="Of a key that the files have twice: stop, or take its last row.")
+        Duplicates,
+        typer.Option("--duplicates", help="Policy for a key that the files have twice: stop, or take its last row."),
     ] = Duplicates.ERROR,
     begin: Annotated[
         bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")

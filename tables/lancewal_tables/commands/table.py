@@ -122,12 +122,12 @@ def alter(
         list[str] | None,
         typer.Option(
             "--on",
-            help="What becomes of records that are no rows: bad-record or misrouted, then stop, dead-letter or ignore. "
+            help="Policy for records that are no rows: bad-record or misrouted, then stop, dead-letter or ignore. "
             "Repeatable.",
             metavar="WHAT=POLICY",
         ),
     ] = None,
-    dead_letter_topic: Annotated[str, typer.Option(help="Where dead letters go; it must exist.")] = "",
+    dead_letter_topic: Annotated[str, typer.Option(help="Topic for dead letters; it must exist.")] = "",
     group: Annotated[
         str,
         typer.Option(
@@ -159,7 +159,7 @@ def alter(
     terms = altered_terms(ttl, ttl_column, no_ttl, windows, on or [], named)
     if sum([partitions is not None, bool(topic_id), bool(terms)]) != 1 or (start and not topic_id):
         raise InvalidInput(
-            "name one change: --partitions N; or --topic-id ID, and with it --start; or any of --ttl DURATION with "
+            "name one change: --partitions N. Or --topic-id ID, and with it --start. Or any of --ttl DURATION with "
             "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
             "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
         )
@@ -198,7 +198,7 @@ app.command("load")(load_command)
 
 @app.command("export-memwal")
 def export_memwal(
-    file: Annotated[Path, typer.Argument(help="Where to write it; replaced if it is there.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="File to write; replaced if it is there.", metavar="FILE")],
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,

@@ -219,7 +219,7 @@ def _checkpoint(folder: Folder, pinned: LancePinnedTable, contract: Contract) ->
     key = paths.merge_record(version, contract.making)
     if folder.store.get(key) is None:
         raise StoreNotWritable(
-            f"{key} could not be written into {folder.table.uri}: check that there is room, that the "
+            f"{key} could not be written into {folder.table.uri}. Check that there is room, that the "
             "folder is writable and that the store's credentials allow PutObject, then run the same command again"
         )
 

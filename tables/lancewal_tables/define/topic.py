@@ -79,15 +79,15 @@ def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -
         return
     if settings.format.key == "bytes":
         raise TopicUnsuitable(
-            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and table.format.key is bytes: "
-            "nothing says that a record key is one primary key, and compaction would remove rows of others. Use "
+            f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and table.format.key is bytes. "
+            "Nothing says that a record key is one primary key, and compaction would remove rows of others. Use "
             "cleanup.policy=delete, or have producers key by the primary key (table.format.key: canonical)",
             topic=topic.topic,
         )
     if set(rows.region_key) != set(rows.primary_key):
         raise TopicUnsuitable(
             f"topic {topic.topic!r} is compacted (cleanup.policy contains compact) and its Kafka key is the region "
-            f"key {list(rows.region_key)}, not the whole primary key {list(rows.primary_key)}: compaction would "
+            f"key {list(rows.region_key)}, not the whole primary key {list(rows.primary_key)}. Compaction would "
             "remove rows of other primary keys. Use cleanup.policy=delete, or make table.region_key the primary key",
             topic=topic.topic,
         )

@@ -215,7 +215,7 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
         if not isinstance(send_load(context, current, name, (), changed), Refused):
             return sum(len(places) for places in hidden.values())
     raise PlanRetriesExhausted(
-        "keys of the load were appended by somebody at the same time, and hiding the load's rows lost every race: "
+        "keys of the load were appended by somebody at the same time, and hiding the load's rows lost every race. "
         "`lancewal verify` names keys that are there twice"
     )
 

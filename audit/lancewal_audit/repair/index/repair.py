@@ -149,7 +149,7 @@ def plan_index(
         raise RepairRefused(
             f"region {region.name}: offsets {missing[0]} to {missing[1] - 1} are in no log that can be read, though logs "
             f"hold what comes behind them. Damaged or lost: {list(unreadable)[:3] or 'none is known'}. Restore the "
-            "missing segments from the store's own versions; or, where Kafka still has these offsets and all behind them, "
+            "missing segments from the store's own versions. Or, where Kafka still has these offsets and all behind them, "
             "run the command with --before-gap, and ingest reads them again. Nothing was changed",
             region=region.name,
         )
@@ -170,7 +170,7 @@ def _check_kafka(context: RepairContext, region: Region, at: Position, low: Posi
     needed, below = behind_losses(context, region, at), replaced_below(losses)
     if needed < below:
         raise RetentionLost(
-            f"region {region.name}: offsets from {at} on are in no log that can be read, and cannot be read again: the topic "
+            f"region {region.name}: offsets from {at} on are in no log that can be read, and cannot be read again. The topic "
             f"lost its tail once, and below {below} Kafka may have other records. Restore the missing segments from the "
             "store's own versions. Nothing was changed",
             topic=region.topic,

@@ -22,7 +22,7 @@ def command(
     rows_per_s: Annotated[float, typer.Option(help="Records a second, of all partitions together.")],
     partitions: Annotated[int, typer.Option(help="Partitions of the topic.")],
     row_size: Annotated[
-        str, typer.Option(help="Of a row, about that of its record's value: 200B, 4KiB.", metavar="SIZE")
+        str, typer.Option(help="Size of a row, about that of its record's value: 200B, 4KiB.", metavar="SIZE")
     ] = "200B",
     members: Annotated[int, typer.Option(help="Ingest processes.")] = 1,
     latency: Annotated[
@@ -45,11 +45,11 @@ def command(
         ),
     ] = "",
     put_price: Annotated[
-        float, typer.Option(help="Of a thousand PUT, POST or LIST; the defaults are S3's, in US dollars.")
+        float, typer.Option(help="Price of a thousand PUT, POST or LIST; the defaults are S3's, in US dollars.")
     ] = 0.005,
-    get_price: Annotated[float, typer.Option(help="Of a thousand GET or HEAD.")] = 0.0004,
-    stored_price: Annotated[float, typer.Option(help="Of 10^9 bytes stored for a month.")] = 0.023,
-    fetched_price: Annotated[float, typer.Option(help="Of 10^9 bytes that leave the store.")] = 0.0,
+    get_price: Annotated[float, typer.Option(help="Price of a thousand GET or HEAD.")] = 0.0004,
+    stored_price: Annotated[float, typer.Option(help="Price of 10^9 bytes stored for a month.")] = 0.023,
+    fetched_price: Annotated[float, typer.Option(help="Price of 10^9 bytes that leave the store.")] = 0.0,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Tell what a deployment would ask of its object store, how soon it would show a row, and what that costs a month.

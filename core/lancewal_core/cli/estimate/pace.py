@@ -115,7 +115,7 @@ def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: f
     best_s = beside_s + _period_s(least_s, shortest_s, wished.latency_s) * (1 + row_s) + alone_s
     if wished.freshness_s < best_s:
         raise WishUnreachable(
-            f"a freshness of {wished.freshness_s:g} s cannot be had at {wished.latency_s:g} s a request: a row is seen "
+            f"a freshness of {wished.freshness_s:g} s cannot be had at {wished.latency_s:g} s a request. A row is seen "
             f"after {best_s:.2f} s at most, of which {beside_s - BROKER_S:.2f} s are reads and their turns and "
             f"{best_s - beside_s:.2f} s the segment"
         )

@@ -40,7 +40,7 @@ def _check(path: str, type_: pa.DataType, depth_left: int) -> None:
             _check(f"{path}.{child.name}", child.type, depth_left - 1)
     elif not (_is_scalar(type_) or _is_vector(type_)):
         raise InvalidSchema(
-            f"column {path!r} has type {type_}, which has no JSON form; use bool, int8..int64, uint8..uint64, float32, "
+            f"column {path!r} has type {type_}, which has no JSON form. Use bool, int8..int64, uint8..uint64, float32, "
             "float64, decimal128, string, binary, date32, timestamp, list, struct or fixed_size_list of floats or uint8"
         )
 

@@ -96,8 +96,8 @@ def text_query(text: object) -> TextQuery:
     if not isinstance(query, Match | Phrase | Boolean | Boost):
         if type(query).__module__.startswith("lance"):
             raise SearchUnsupported(
-                f"text: of a {type(query).__name__} of pylance nobody can tell what it asks for, so that unmerged rows could "
-                "not be asked too: use lancewal.Match, Phrase, Boolean or Boost"
+                f"text: nobody can tell what a {type(query).__name__} of pylance asks for, so unmerged rows could not be "
+                "asked too. Use lancewal.Match, Phrase, Boolean or Boost"
             )
         raise InvalidInput(
             f"text: expected words, or a lancewal.Match, Phrase, Boolean or Boost, not {type(text).__name__}"
