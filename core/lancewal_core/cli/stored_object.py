@@ -87,8 +87,8 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
     if show is None:
         raise InvalidInput(
             f"{key!r} is not the key of an object that can be inspected. These can be: contract, control, drain, segment or "
-            "fence, bundle, state page, history page. Also: flush, accepted loss, merge record, keys in conflict, key catalog, "
-            "part of a key run. Keys are complete, version digits and all",
+            "fence, bundle, state page, history page. Also: flush, accepted loss, merge record, keys in conflict, key "
+            "catalog, part of a key run. Keys are complete, version digits and all",
             object=key,
         )
     data = store.get(key)

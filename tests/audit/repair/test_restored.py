@@ -134,7 +134,7 @@ def test_replay_is_refused_where_the_history_window_is_over(tmp_path: Path) -> N
     world.pipeline.clock.ahead_s = 100.0
     world.pipeline.collect()
     world.restore()
-    with pytest.raises(RepairRefused, match=r"it is trimmed.*Only --rows-since drop is possible") as refused:
+    with pytest.raises(RepairRefused, match=r"It is trimmed.*Only --rows-since drop is possible") as refused:
         command(world.pipeline, "restored", "--rows-since", "replay")
     assert "receipt" not in str(refused.value)
     command(world.pipeline, "restored", "--rows-since", "drop")
