@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,6 +13,7 @@ from lancewal_core.errors import (
     ContractMismatch,
     InvalidInput,
     KafkaBehind,
+    LancewalError,
     PartitionCountChanged,
     RetentionLost,
     TopicTruncated,
@@ -23,7 +26,7 @@ from lancewal_core.table.contract import Contract, read_contract
 from lancewal_ingest.operator.accept_loss import accept_loss
 from lancewal_kafka.topic import TopicState
 from lancewal_reader.point.receipt import receipt_of
-from lancewal_tables.define.alter import add_partitions
+from lancewal_tables.define.alter import add_partitions, take_up_topic
 from tests.simulation import oracle
 from tests.simulation.checker import require, rows_of
 from tests.simulation.memory_kafka import MemoryTopic, Partition
@@ -122,6 +125,29 @@ def _stale(stage: Stage) -> Member:
     b = stage.member("b")
     stage.take_over(a, b, *range(NEW))
     return b
+
+
+def topic_is_made_anew_while_a_segment_is_in_flight() -> None:
+    """A has read its last record by the former topic's id.  Its segment arrives when the contract names the new one: nobody
+    would merge what became durable by it."""
+    stage = Stage()
+    a = stage.member("a", *range(OLD))
+    stage.append_and_seal(a, *range(OLD))
+    stage.round(stage.flusher("f"))
+
+    def rebind() -> None:
+        stage.topic.topic_id = "topic-id-2"
+        process = stage.process("alter")
+        asked: Any = _Asked(stage.topic)
+        take_up_topic(process.opened(stage.contract), process.new_id, "topic-id-2", asked)
+
+    a.script.before("put", "/wal/", rebind)
+    stage.send(0)
+    with suppress(LancewalError):
+        stage.step(a, 3)
+    require(read_contract(stage.process("look").store, "memory").topic_id == "topic-id-2", "the contract is as it was")
+    require(stage.acknowledged == {0: 1, 1: 1}, "durable in a log of the former topic:", stage.acknowledged)
+    stage.checker.check(stage.acknowledged)
 
 
 def old_partitions_are_drained() -> None:
@@ -431,6 +457,7 @@ def contract_changes_under_a_reader() -> None:
 
 
 SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
+    topic_is_made_anew_while_a_segment_is_in_flight: ("former logs go on", "durable in a log of the former topic"),
     contract_changes_under_a_reader: ("claims of a newer contract are read", "^rows"),
 }
 

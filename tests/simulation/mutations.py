@@ -40,6 +40,7 @@ import lancewal_reader.plan.at_record_time
 import lancewal_reader.plan.at_timestamp
 import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
+import lancewal_tables.define.alter
 import tests.simulation.world
 from lancewal_core.errors import OwnershipLost, RegionConflict
 from lancewal_core.names import paths
@@ -604,6 +605,10 @@ def _a_plan_stays_young(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lancewal_reader.reading.reads, "_Kept", lambda plan, began, contract: kept(plan, 1e12, contract))
 
 
+def _former_logs_go_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lancewal_tables.define.alter, "end_region", lambda *_: None)
+
+
 MUTATIONS: dict[str, Patch] = {
     "no fence": _no_fence,
     "others' generations tell nothing of a log": _others_generations_tell_nothing_of_a_log,
@@ -662,6 +667,7 @@ MUTATIONS: dict[str, Patch] = {
     "what no listing shows is not asked for": _what_no_listing_shows_is_not_asked_for,
     "a plan stays young": _a_plan_stays_young,
     "keys have no making": _keys_have_no_making,
+    "former logs go on": _former_logs_go_on,
     "a dropped table is not noticed": _a_dropped_table_is_not_noticed,
     "a claim of another group is not noticed": _a_claim_of_another_group_is_not_noticed,
     "groups are not compared": _groups_are_not_compared,
@@ -713,6 +719,7 @@ NOT_IN_SCHEDULES = {
     "what no listing shows is not asked for",
     "keys have no making",
     "a dropped table is not noticed",
+    "former logs go on",
     "a claim of another group is not noticed",
     "groups are not compared",
     "too many keys in conflict end the merge",
@@ -721,6 +728,6 @@ NOT_IN_SCHEDULES = {
 """Mutations that no random schedule can show: none of them replaces a segment, minds a true copy of a lost one,
 makes another version of the contract, damages a page or the name of a branch, tags a version, takes the name of a
 snapshot again, has a person decide about a restore, leaves a flush for a week, flushes a generation again while one
-that wrote it before stands still, drops the table and makes it again, has two consumer groups, keys by bytes, or
+that wrote it before stands still, drops the table or the topic and makes it again, has two consumer groups, keys by bytes, or
 removes a version that a user made from between two others and then asks for its time.  One of a listing can be shown,
 but 216 schedules did not: a listing must hide the very segment of a dead letter whose token is used then."""

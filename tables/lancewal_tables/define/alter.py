@@ -240,12 +240,20 @@ def rebind_topic(
     """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
     record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
     with _opened(settings) as opened:
-        new = _rebound(opened, topic_id, inspector or brokers_of(settings), start, look_only)
-        # Step 5
-        return new if look_only else put_next(opened.store, opened.contract, new)
+        inspector = inspector or brokers_of(settings)
+        return take_up_topic(opened, lambda: uuid.uuid4().hex, topic_id, inspector, start, look_only=look_only)
 
 
-def _rebound(opened: OpenedTable, topic_id: str, inspector: TopicInspector, start: Start, look_only: bool) -> Contract:
+def take_up_topic(
+    opened: OpenedTable,
+    new_id: Callable[[], str],
+    topic_id: str,
+    inspector: TopicInspector,
+    start: Start = "earliest",
+    *,
+    look_only: bool = False,
+) -> Contract:
+    """All steps, for a table opened with its newest contract."""
     old = opened.contract
     # Step 1
     topic = inspector.describe(old.topic)
@@ -255,20 +263,22 @@ def _rebound(opened: OpenedTable, topic_id: str, inspector: TopicInspector, star
         raise InvalidSettings(f"the contract names topic id {topic_id} already")
     # Step 4
     for region in () if look_only else old.regions:
-        end_region(opened, lambda: uuid.uuid4().hex, _ALTER, region)
+        end_region(opened, new_id, _ALTER, region)
     # Step 2
     for at in _reached(opened):
         if at.durable is not None and at.durable > at.merged:
             raise _unfinished(
                 old, at.region.partition, f"offsets {at.merged} to {at.durable - 1} are not merged yet", _MERGE
             )
-    return old.model_copy(
+    new = old.model_copy(
         update={
             "version": old.version + 1, "topic_id": topic_id, "partitions": topic.partitions,
             "start": (0,) * topic.partitions if start == "earliest" else inspector.starts(topic, start),
             "altered_at": (),
         }
     )  # fmt: skip
+    # Step 5
+    return new if look_only else put_next(opened.store, old, new)
 
 
 def alter_terms(
