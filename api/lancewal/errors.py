@@ -1,8 +1,8 @@
-"""What lancewal raises on purpose: a branch for each thing that a caller can do about it.
+"""Errors that lancewal raises on purpose: a branch for each thing that a caller can do about it.
 
-``Retry``: the same again, later.  ``Refresh``: look anew.  ``Fenced``: somebody else owns it; stop.  ``StartAgain``: end, and
-be started again.  ``ActionNeeded``: a person must change something first.  ``Corrupt``: restore or repair the object that it
-names.  The classes say what happened.
+``Retry``: the same again, later.  ``Refresh``: look anew.  ``Fenced``: somebody else owns it; stop.  ``StartAgain``:
+end, and be started again.  ``ActionNeeded``: a person must change something first.  ``Corrupt``: restore or repair
+the object that it names.  The classes say what happened.
 """
 
 from lancewal_core.errors import (

@@ -58,12 +58,12 @@ QUEUE_BYTES_MAX = 256 << 20
 _RECEIVE = "receive.message.max.bytes"
 _RECEIVE_MOST = 2**31 - 1
 _ENVELOPE = 512
-"""What librdkafka wants beside the largest fetch."""
+"""Bytes that librdkafka wants beside the largest fetch."""
 _GROWTH = 3
-"""Where a frame of zstd does not say what it unpacks to, librdkafka makes its buffer so many times as large until it fits."""
+"""Factor by which librdkafka enlarges its buffer until a frame of zstd fits that does not say what it unpacks to."""
 _UNPACKED = 10_000
-"""About how many times as large as in the topic records can be, each a batch of its own: text that repeats itself, in zstd.
-librdkafka unpacks a whole answer before it looks whether there is room."""
+"""Factor, about, by which records can be larger in memory than in the topic.  The worst is text that repeats itself, in
+zstd, each record a batch of its own.  librdkafka unpacks a whole answer before it looks whether there is room."""
 _FETCH_BYTES_MIN = 1_000
 """librdkafka allows no less, and a broker sends a batch that is larger anyway."""
 _FETCH_WAIT_MS = 25
@@ -71,18 +71,18 @@ _FETCH_WAIT_MS = 25
 and two members took 1.12 cores so, and 1.27 otherwise (own measurement)."""
 _FEW_PARTITIONS = 64
 _PARTITIONS_AT_ONCE = 10
-"""Of more than a few partitions an answer holds what one in so many of the others may fill, too.  With 300 of them a client
-that gets one batch an answer took some hundred records a second, one that gets thirty times as much 30,000 (own measurement,
-two loaded cores)."""
+"""Partitions that a client asks for at once.  An answer holds what one partition in so many of the others may fill, too.
+With 300 partitions a client that gets one batch an answer took some hundred records a second.  One that gets thirty
+times as much took 30,000 (own measurement, two loaded cores)."""
 
 
 def kafka_at(servers: str) -> str:
-    """Who is asked, for people: all addresses that the client tries."""
+    """Name the brokers that are asked, for people: all addresses that the client tries."""
     return f"Kafka at {servers}"
 
 
 def client_bytes(memory_bytes_max: int) -> int:
-    """What of the budget is Kafka's client's."""
+    """Return the bytes of the budget that Kafka's client gets."""
     return min(memory_bytes_max // 4, QUEUE_BYTES_MAX)
 
 
@@ -98,7 +98,7 @@ def unpacking_bounded(client: Mapping[str, str], memory_bytes_max: int, record_b
 
 
 def unpacked_bytes_max(client: Mapping[str, str]) -> int:
-    """What a batch of zstd may unpack to, of an ``unpacking_bounded`` client."""
+    """Return how many bytes a batch of zstd may unpack to in an ``unpacking_bounded`` client."""
     try:
         return int(client[_RECEIVE])
     except ValueError:
@@ -108,20 +108,23 @@ def unpacked_bytes_max(client: Mapping[str, str]) -> int:
 
 
 def _of_an_answer(queue_bytes: int) -> int:
-    """What one answer of the broker may unpack to."""
+    """Return how many bytes one answer of the broker may unpack to."""
     return queue_bytes * 3 // 4
 
 
 def bounded_consumer_properties(
     client: Mapping[str, str], group: str, memory_bytes: int, partitions: int = 1
 ) -> Properties:
-    """As ``consumer_properties``, of a consumer that takes about ``memory_bytes``: a quarter for what it has fetched, which
-    an answer of the broker may pass once, by what it unpacks to.  Of one of the ``partitions`` of the topic it may be twice
-    what is left; of many of them at a time, each full of what unpacks to ten thousand times its size, more.
+    """Return ``consumer_properties`` for a consumer that takes about ``memory_bytes``.
 
-    Answers are small, and one is asked for behind the other.  Near the broker that is as fast (own measurement on one machine:
-    of large batches with 4 KB; of records sent one by one from 16 KB on, and a quarter as fast with 8 KB).  Whoever is far
-    from the broker and knows the producers sets ``fetch.max.bytes`` and ``max.partition.fetch.bytes``.
+    A quarter of that is for what it has fetched.  An answer of the broker may pass this once, by what it unpacks to.
+    For one of the ``partitions`` of the topic that may be twice what is left.  For many of them at a time, each full
+    of what unpacks to ten thousand times its size, it may be more.
+
+    Answers are small, and one is asked for behind the other.  Near the broker that is as fast.  (Own measurement on
+    one machine:  for large batches with 4 KB; for records sent one by one from 16 KB on, and a quarter as fast with 8
+    KB.)  Whoever is far from the broker and knows the producers sets ``fetch.max.bytes`` and
+    ``max.partition.fetch.bytes``.
     """
     answer = max(_FETCH_BYTES_MIN, _of_an_answer(memory_bytes) // _UNPACKED)
     whole = answer * (1 + max(0, partitions - _FEW_PARTITIONS) // _PARTITIONS_AT_ONCE)
@@ -169,5 +172,5 @@ def lone_consumer_properties(client: Mapping[str, str], group: str, queue_bytes:
 
 
 def shared_properties(client: Mapping[str, str]) -> Properties:
-    """Those properties of the pass-through that every kind of client has: addresses, TLS, SASL, sockets."""
+    """Return the pass-through properties that every kind of client has: addresses, TLS, SASL, sockets."""
     return {name: value for name, value in client.items() if name.startswith(_SHARED_PREFIXES)}

@@ -1,4 +1,4 @@
-"""What an error of Kafka's means for the caller: here alone its codes become errors of this project."""
+"""Kafka's errors as the caller's: here alone its codes become errors of this project."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from lancewal_core.names.ids import Position
 from lancewal_core.process.library_errors import without_secrets
 
 UNREADABLE = frozenset([KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError._NOT_IMPLEMENTED])
-"""Errors of a batch that the client cannot unpack, whose checksum is wrong, or that has a form it does not know; their offset
-is that of the batch.  Of the first kind the client asks for the batch again, for ever; of the others it goes on behind it."""
+"""Errors of a batch that the client cannot unpack, whose checksum is wrong, or that has a form it does not know.  Their
+offset is that of the batch.  After an error of the first kind the client asks for the batch again, for ever.  After
+the others it goes on behind it."""
 
 _NO_SUCH_TOPIC = frozenset([KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION])
 _NOT_ALLOWED = frozenset(
@@ -57,9 +58,10 @@ def leaderless(error: BaseException | None) -> bool:
 
 
 def explained(error: BaseException, act: str, topic: str, servers: str = "", heard: str = "") -> LancewalError:
-    """What to raise instead of a Kafka exception: ``TopicMissing``, ``KafkaForbidden`` or ``KafkaUnavailable``.
+    """Return the error to raise instead of a Kafka exception: ``TopicMissing``, ``KafkaForbidden`` or
+    ``KafkaUnavailable``.
 
-    ``servers``: who was asked; ``heard``: what the client has said meanwhile, which tells why nobody answers.
+    ``servers``: who was asked.  ``heard``: what the client has said meanwhile, which tells why nobody answers.
     """
     code = code_of(error)
     if code in _NO_SUCH_TOPIC:
@@ -119,6 +121,6 @@ def _text(error: BaseException) -> str:
 
 
 def text_of(error: KafkaError) -> str:
-    """What librdkafka says; what the code means where that says nothing but the request's name."""
+    """Return librdkafka's text.  Where that says nothing but the request's name, return what the code means."""
     said = without_secrets(error.str())
     return said + KafkaError(error.code()).str() if said.rstrip().endswith(":") or not said else said

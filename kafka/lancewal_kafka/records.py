@@ -28,7 +28,7 @@ class Records:
         return len(self.offsets)
 
     def part(self, begin: int, end: int | None) -> Records:
-        """Those at the places from ``begin`` on, before ``end``."""
+        """Return the records at the places from ``begin`` on, before ``end``."""
         at = slice(begin, end)
         return Records(self.offsets[at], self.timestamps[at], self.keys[at], self.values[at], self.headers[at])
 

@@ -38,7 +38,7 @@ _PROBE_S = 5.0
 """Nothing for so long: transaction markers, or what was aborted."""
 READ_RECORDS_MAX = 10_000
 READ_BYTES_MAX = 32 << 20
-"""Where ``read_records`` ends, but for what came with the last of them."""
+"""Bytes at which ``read_records`` ends, but for what came with the last record."""
 
 
 class OutOfRange(Exception):
@@ -149,14 +149,14 @@ def read_records(
 
 
 def between(records: Records, low: Position, high: Position) -> Records:
-    """Those at [low, high)."""
+    """Return the records at [low, high)."""
     return records.part(bisect_left(records.offsets, low), bisect_left(records.offsets, high))
 
 
 def _behind_unreadable(client: Mapping[str, str], group: str, region: Region, at: Position) -> Position:
-    """The position behind the batch that cannot be read at ``at``.
+    """Find the position behind the batch that cannot be read at ``at``.
 
-    Who reads from any offset of a batch meets all of it, and the error has the batch's first offset: so it is looked for
+    A read from any offset of a batch meets all of it, and the error has the batch's first offset.  The search goes
     further and further on, then by halves.
     """
     with lone_consumer(client, group, region.topic, _SHORT_QUEUE_BYTES) as consumer:

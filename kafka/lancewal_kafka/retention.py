@@ -1,4 +1,4 @@
-"""What a topic keeps, and for how long.  Every question may be asked from any thread; errors as those of ``topic``."""
+"""Questions about what a topic keeps, and for how long.  Any thread may ask; errors as those of ``topic``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class KafkaRetention:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a broker says of a compacted topic."""
+    """A broker's settings for a compacted topic."""
 
     tombstones_s: float
     """How long it keeps a tombstone at least (``delete.retention.ms``)."""

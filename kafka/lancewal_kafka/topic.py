@@ -53,7 +53,7 @@ EARLIEST = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Which topic it is, as the brokers describe it now."""
+    """Id and partitions of the topic, as the brokers describe it now."""
 
     topic_id: str
     partitions: int
@@ -61,7 +61,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """What the topic's configuration says of its records."""
+    """The topic's configuration of its records."""
 
     compacted: bool
     retention_s: float
@@ -112,7 +112,7 @@ class TopicInspector:
             raise not_accepted(error) from error
 
     def identify(self, topic: str) -> TopicFacts:
-        """Its id and number of partitions."""
+        """Return the topic's id and number of partitions."""
         asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)[topic]
         try:
             found = self._answer(asked, "describing", topic)
@@ -129,7 +129,7 @@ class TopicInspector:
         _check_right(self._answer(asked, "asking what is allowed on", topic), operation, f"topic {topic}", topic)
 
     def check_right_on_group(self, topic: str, group: str, operation: AclOperation) -> None:
-        """The same of the topic's consumer group.  Of one that does not exist yet, brokers say only whether one may ask."""
+        """Check the same of the topic's consumer group.  If it does not exist yet, brokers say only whether one may ask."""
         asked = self._admin.describe_consumer_groups(
             [group], request_timeout=self._timeout_s, include_authorized_operations=True
         )[group]
@@ -143,7 +143,7 @@ class TopicInspector:
         _check_right(described, operation, what, topic)
 
     def configuration(self, topic: str) -> TopicConfig:
-        """What is configured for it, or by default."""
+        """Return the topic's configuration, defaults included."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         asked = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource]
         config = self._answer(asked, "reading the configuration of", topic)
@@ -163,9 +163,9 @@ class TopicInspector:
         return TopicState(topic, facts.topic_id, facts.partitions, config.compacted, config.stored)
 
     def starts(self, topic: TopicState, start: Literal["earliest", "latest"] | datetime) -> tuple[int, ...]:
-        """The start of each partition: ``EARLIEST``, or a position.
+        """Return the start of each partition: ``EARLIEST``, or a position.
 
-        ``latest`` is the position behind all committed records, so an open transaction is taken whole; a time is the
+        ``latest`` is the position behind all committed records, so an open transaction is taken whole.  A time is the
         position of the first record at or after it, ``latest`` where there is none.
         """
         if start == "earliest":
@@ -197,8 +197,8 @@ class TopicInspector:
         return {partition: Position(offset) for partition, offset in offsets.items()}
 
     def limits(self, topic: str, partitions: Collection[int]) -> dict[int, tuple[Position, Position] | LancewalError]:
-        """What ``begins`` and ``ends`` say of each partition, asked once and at the same time; of one without an answer, or
-        without a leader now, why."""
+        """Return ``begins`` and ``ends`` of each partition, asked once and at the same time.  A partition without an
+        answer, or without a leader now, has the error instead."""
         if not partitions:
             return {}
         earliest, latest = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call] # no annotations there
@@ -213,7 +213,7 @@ class TopicInspector:
         return found
 
     def members(self, topic: str, group: str) -> tuple[GroupMember, ...]:
-        """Who is in the topic's consumer group; nobody in one that does not exist."""
+        """Return the members of the topic's consumer group; none if the group does not exist."""
         asked = self._admin.describe_consumer_groups([group], request_timeout=self._timeout_s)[group]
         try:
             described = self._answer(asked, f"describing the consumer group {group} of", topic)
@@ -263,8 +263,9 @@ class TopicInspector:
         return found
 
     def _learn_controller(self) -> None:
-        """The question goes to the controller.  Where the brokers knew of none, as while one is elected, librdkafka would wait
-        until it asks them again by itself: five minutes (seen with 2.16).  Any answer about the cluster tells it."""
+        """Ask for the cluster, whose answer names the controller that the question goes to.  While one is elected the
+        brokers know of none.  Then librdkafka would wait until it asks them again by itself: five minutes (seen with
+        2.16)."""
         with contextlib.suppress(KafkaException):
             self._admin.list_topics(timeout=_LEARN_S)
 

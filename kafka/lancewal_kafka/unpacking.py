@@ -1,7 +1,7 @@
-"""What a batch of a Kafka topic can unpack to, by what its brokers let into the topic.
+"""Sizes that a batch of a Kafka topic can unpack to, by what its brokers let into the topic.
 
-A broker holds what it stores against ``max.message.bytes``.  With a ``compression.type`` of its own it packs every batch anew,
-so no other codec is in what it stores from then on; with ``producer`` each producer chooses.
+A broker holds what it stores against ``max.message.bytes``.  With a ``compression.type`` of its own it packs every
+batch anew.  No other codec is then in what it stores from then on.  With ``producer`` each producer chooses.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _MOST = {"uncompressed": 1, "snappy": 22, "lz4": 255, "gzip": 1032, "producer": 1032}
-"""What a byte can become, by the codecs' formats: a copy of 64 bytes in 3 (snappy), 255 in a byte of length (lz4), 258 in two
-bits (deflate).  zstd knows no such number; its readers have a limit (``receive.message.max.bytes``)."""
+"""Bytes that one byte can become, by the codecs' formats.  snappy copies 64 bytes in 3, lz4 255 in a byte of length,
+deflate 258 in two bits.  zstd knows no such number; its readers have a limit (``receive.message.max.bytes``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class StoredBatches:
     bytes_max: int
 
     def unpacked_bytes_max(self, zstd_bytes_max: int) -> int:
-        """What one can become, of zstd as much as its reader lets pass."""
+        """Return the bytes that one batch can become; for zstd as many as its reader lets pass."""
         if self.compression == "zstd":
             return zstd_bytes_max
         most = self.bytes_max * _MOST.get(self.compression, max(_MOST.values()))
