@@ -121,9 +121,9 @@ def bounded_consumer_properties(
     For one of the ``partitions`` of the topic that may be twice what is left.  For many of them at a time, each full
     of what unpacks to ten thousand times its size, it may be more.
 
-    Answers are small, and one is asked for behind the other.  Near the broker that is as fast.  (Own measurement on
-    one machine:  for large batches with 4 KB; for records sent one by one from 16 KB on, and a quarter as fast with 8
-    KB.)  Whoever is far from the broker and knows the producers sets ``fetch.max.bytes`` and
+    Answers are small, and one is asked for behind the other.  Near the broker that is as fast.  Measured on one
+    machine: large batches need 4 KB.  Records sent one by one need 16 KB, and are a quarter as fast with 8 KB.
+    Whoever is far from the broker and knows the producers sets ``fetch.max.bytes`` and
     ``max.partition.fetch.bytes``.
     """
     answer = max(_FETCH_BYTES_MIN, _of_an_answer(memory_bytes) // _UNPACKED)
