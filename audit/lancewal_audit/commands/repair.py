@@ -42,7 +42,7 @@ _LOOKING = "looking for what is damaged"
 
 
 class RowsSince(StrEnum):
-    """What becomes of the rows that were merged after the version that was restored."""
+    """Policy for the rows that were merged after the version that was restored."""
 
     DROP = "drop"
     REPLAY = "replay"

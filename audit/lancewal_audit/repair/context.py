@@ -1,4 +1,4 @@
-"""What repairs work on, opened from the settings: the same parts that ingest's protocols have."""
+"""Context of repairs, opened from the settings: the same parts that ingest's protocols have."""
 
 from __future__ import annotations
 

@@ -28,14 +28,14 @@ from lancewal_core.region.state import GenerationRecord, GenerationState, Region
 
 @dataclass(frozen=True, slots=True)
 class GenerationRepair:
-    """What was looked at, and what of it is to be rebuilt."""
+    """Flushes that were looked at, and those that are to be rebuilt."""
 
     region: Region
     seen: tuple[FlushState, ...]
     rebuild: tuple[FlushState, ...]
 
     def lines(self) -> list[Told]:
-        """What was looked at, and what is to be done."""
+        """Tell what was looked at, and what is to be done."""
         found = []
         for state in self.seen:
             what = "sound" if state.problem is None else state.problem

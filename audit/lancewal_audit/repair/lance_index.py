@@ -44,7 +44,7 @@ class LanceIndexPlan:
     rows: int
 
     def lines(self) -> list[Told]:
-        """What there is, and what is to be built."""
+        """Tell what there is, and what is to be built."""
         build, column, version = self.build, ".".join(self.build.path), self.pinned.version
         not_reported = [told(f"Lance does not tell {build.not_reported}")] if build.not_reported else []
         return [

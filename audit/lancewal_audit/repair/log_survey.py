@@ -39,7 +39,7 @@ class LogSurvey:
     log: LogId
     sequences: tuple[Sequence, ...]
     fence: Sequence | None
-    """Where it has ended."""
+    """Number at which the log has ended."""
     damaged: Mapping[Sequence, str]
     """Objects whose trailer cannot be read, and why."""
     pieces: Mapping[Region, tuple[Piece, ...]]

@@ -50,7 +50,7 @@ from lancewal_core.table.watermarks import Decision, InForce, kind_of
 
 Choice = Literal["drop", "replay"]
 _STORED: Mapping[Choice, Decision] = {"drop": "keep", "replay": "replay"}
-"""What its record says: the version keeps its rows, or they are replayed."""
+"""Words of the record: the version keeps its rows, or they are replayed."""
 _CHOICES = {stored: choice for choice, stored in _STORED.items()}
 _TRIES = 5
 _LOOKED_AT = 1_000
@@ -75,14 +75,14 @@ class RestoredPlan:
     again: Mapping[Region, tuple[GenerationRecord, ...]]
     """Generations that are to be merged again."""
     decided: tuple[TableVersion, str] | None = None
-    """Where nothing is undecided: the newest restore that somebody has decided about, and how."""
+    """The newest restore that somebody has decided about, and how, where nothing is undecided."""
 
     @property
     def in_force(self) -> InForce:
         return self.records[-1]
 
     def lines(self) -> list[Told]:
-        """Which restores are undecided, and what the choice comes to."""
+        """Tell which restores are undecided, and what the choice comes to."""
         if self.decided is not None:
             version, choice = self.decided
             said = f"the restore at table version {version} is decided: {choice} stands. No other is undecided, nothing to do"
@@ -218,7 +218,8 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
 
 
 def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, InForce]) -> ConflictsRef | None:
-    """Of the version restored: its rows are what that says of them.  ``MergedPositionUnknown`` only where some conflict."""
+    """Return the keys in conflict of the version restored: its rows are what that says of them.
+    ``MergedPositionUnknown`` only where some conflict."""
     if not context.contract.keyed_by_bytes:
         return None
     try:
@@ -230,7 +231,7 @@ def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, I
 
 
 def _check_contract(context: RepairContext, before: InForce, after: InForce) -> None:
-    """Where keys have moved between regions since, the order in which they are merged again would not be Kafka's."""
+    """Refuse where keys have moved between regions since: the order in which they are merged again would not be Kafka's."""
     ours = set(context.contract.regions)
     moved = [r.name for r in before.regions if r not in ours and before.generation(r) != after.generation(r)]
     moved += before_alteration(context, after)
@@ -252,7 +253,7 @@ Above = dict[Region, list[GenerationRecord]]
 
 
 def _above(context: RepairContext, regions: Collection[Region], in_force: InForce) -> Above:
-    """What each of them has above ``in_force``; without those that have nothing."""
+    """Return what each region has above ``in_force``, without those that have nothing."""
     indexes = context.indexes.read(regions)
     newest = {region: index.newest for region, index in indexes.items()}
     return {

@@ -70,7 +70,7 @@ class NeededGeneration:
     """Whether the segment lies in the midst of it, even if it has nothing of it."""
     reads: tuple[tuple[Position, Position], ...] = ()
     given_up: tuple[GivenUp, ...] = ()
-    """What of it is lost for good, if a person accepts it."""
+    """Positions that are lost for good, if a person accepts it."""
 
     @property
     def log_suffices(self) -> bool:
@@ -100,13 +100,13 @@ class SegmentPlan:
     problem: str | None
     needed: tuple[NeededGeneration, ...]
     fence_at: Sequence | None
-    """Where the log is to be fenced; None if it has ended, or nothing in it is OPEN."""
+    """Number at which the log is to be fenced; None if it has ended, or nothing in it is OPEN."""
     accept_loss: bool = False
     compacted: bool = False
     """Whether what Kafka has is read though its topic is compacted."""
 
     def lines(self) -> list[Told]:
-        """What is wrong with it, and what is to be done."""
+        """Tell what is wrong with the segment, and what is to be done."""
         if self.problem is None:
             return [told(f"{self.key} is sound: nothing to do", object=self.key)]
         lost = [one.told() for g in self.needed for one in g.given_up]

@@ -34,18 +34,18 @@ class GivenUp:
     next: Position
     kind: Literal["offsets", "tombstones"]
     kafka_first: Position
-    """Where Kafka begins."""
+    """First offset that Kafka has."""
 
     @property
     def cause(self) -> str:
-        """What of which partition nobody has, and why."""
+        """The partition and positions that nobody has, and why."""
         what = f"topic {self.region.topic} partition {self.region.partition}: offsets {self.first} to {self.next - 1}"
         if self.kind == "offsets":
             return f"{what} are in no segment, and Kafka begins at {self.kafka_first}"
         return f"{what} are in no segment, and the topic is compacted: deletes among them may be gone"
 
     def told(self, before: str = "") -> Told:
-        """What giving them up means; ``before``: what the sentence begins with."""
+        """Say what giving them up means; ``before``: what the sentence begins with."""
         means = (
             "they are given up: their keys keep the state that earlier records gave them"
             if self.kind == "offsets"
@@ -58,7 +58,7 @@ class GivenUp:
 def given_up(
     context: RepairContext, topic: TopicRecords, region: Region, gaps: Seq[Gap], *, compacted: bool
 ) -> tuple[GivenUp, ...]:
-    """What of the gaps cannot be had any more, and nobody has accepted yet."""
+    """Return what of the gaps cannot be had any more, and nobody has accepted yet."""
     found: list[GivenUp] = []
     # What Kafka got a second time is not what was there: to be had is only what lies behind it.
     low = Position(0)

@@ -1,4 +1,4 @@
-"""What a repair tells: sentences for people, each with what it is about, for programs."""
+"""Sentences of a repair for people, each with what it is about, for programs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Told:
         return self.message
 
     def as_json(self) -> dict[str, object]:
-        """As commands report it."""
+        """Return the form that commands report."""
         return {"message": self.message, **self.about}
 
 
@@ -34,6 +34,6 @@ def of_region(region: Region) -> dict[str, object]:
 
 
 def of_generation(region: Region, record: GenerationRecord) -> dict[str, object]:
-    """Those of a generation: its positions are ``first`` to before ``next``, which is null while it is open."""
+    """Return the fields of a generation: its positions are ``first`` to before ``next``, which is null while it is open."""
     span = {"first": record.first, "next": record.next}
     return {**of_region(region), "generation": record.generation, **span, "state": record.state.name}

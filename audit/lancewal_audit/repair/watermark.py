@@ -41,7 +41,7 @@ _LOOKED_AT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class WatermarkPlan:
-    """What it would conclude for ``version``, and from what."""
+    """Conclusion for ``version``, and its evidence."""
 
     version: TableVersion
     gone: int
@@ -63,7 +63,7 @@ class WatermarkPlan:
         return InForce(self.version, None, regions, self.left.conflicts)
 
     def lines(self) -> list[Told]:
-        """What is left, and what it would conclude."""
+        """Tell what is left, and what it would conclude."""
         left = self.left.version
         found = [
             told(f"table version {self.gone} is gone, and nothing newer says what is merged", version=self.gone),
@@ -138,7 +138,8 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
 
 
 def _check_again(region: Region, index: RegionState, left: InForce) -> None:
-    """Of keys in conflict a merge that nothing tells of has set records aside: it is all merged again, or nothing."""
+    """Refuse a part: a merge that nothing tells of has set records of keys in conflict aside.  All is merged again, or
+    nothing."""
     if index.generations[0].generation > left.generation(region) + 1:
         raise RepairRefused(
             f"region {region.name}: keys are in conflict, and what was set aside of them behind generation "
@@ -200,7 +201,7 @@ def _newest_below(context: RepairContext, below: int) -> InForce:
 
 
 def _marked(index: RegionState) -> Watermark | None:
-    """What the index says is merged: generations that left it are."""
+    """Return what the region's state says is merged: generations that left it are."""
     if not index.generations:
         return None
     mark = Watermark(Generation(index.generations[0].generation - 1), index.generations[0].first)

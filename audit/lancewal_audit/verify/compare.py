@@ -43,7 +43,7 @@ class WantedRow:
 
 @dataclass(slots=True)
 class Tally:
-    """What has been counted."""
+    """Counts of what was compared."""
 
     records: int = 0
     keys: int = 0

@@ -79,7 +79,7 @@ class Evidence:
             _tell_gaps(self.wal_records, self.wal, findings)
 
     def chosen(self, region: Region) -> Range:
-        """What the table is compared with."""
+        """Source that the table is compared with."""
         kafka, log = self.topic.get(region), self.wal.get(region)
         if kafka is None or log is None:
             found = kafka or log

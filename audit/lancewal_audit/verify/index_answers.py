@@ -43,7 +43,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class IndexAnswer:
-    """What an index said to one question."""
+    """Answer of an index to one question."""
 
     wrong: pa.Table
     """Rows of it that have not what was asked for: the key's columns."""
@@ -80,7 +80,7 @@ def column_of(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
 
 @dataclass(slots=True)
 class Values:
-    """Of BTREE, BITMAP, ZONEMAP, BLOOMFILTER, LABEL_LIST and NGRAM: ``values`` has no null and each once."""
+    """Questions of BTREE, BITMAP, ZONEMAP, BLOOMFILTER, LABEL_LIST and NGRAM: ``values`` has no null and each once."""
 
     build: IndexBuild
     values: pa.Array
@@ -123,7 +123,7 @@ class Values:
                 return f"{self.build.sql} = {value}"
 
     def _tests(self, number: int) -> tuple[Callable[[pa.Array], Mask], Callable[[pa.Array], Mask]]:
-        """Which rows have what was asked for, and which of them the scan counts."""
+        """Return which rows have what was asked for, and which of them the scan counts."""
         if number == len(self.values):
             return _is_null, _is_null
         value = self.values[number]
@@ -151,7 +151,7 @@ class Values:
 
 @dataclass(slots=True)
 class Words:
-    """Of INVERTED.  ``words`` as they are in a text."""
+    """Questions of INVERTED.  ``words`` as they are in a text."""
 
     build: IndexBuild
     words: Sequence[str]
@@ -228,7 +228,7 @@ def tokenizer(parameters: Mapping[str, Any]) -> Callable[[str], frozenset[str]]:
 
 
 def words_of(texts: Iterable[str], parameters: Mapping[str, Any]) -> Sequence[str]:
-    """Of each text the longest of its words that are one token."""
+    """Return the longest word of each text that is one token."""
     tokens = tokenizer(parameters)
     found: dict[str, None] = {}
     for text in texts:
@@ -315,7 +315,7 @@ def _answer(
 
 
 def _runs(column: pa.Array) -> pa.Array:
-    """Of each text what letters and digits make together, in small letters."""
+    """Return what letters and digits of each text make together, in small letters."""
     return pc.split_pattern_regex(pc.utf8_lower(column), pattern=_BETWEEN)
 
 

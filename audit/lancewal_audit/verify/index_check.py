@@ -59,7 +59,7 @@ _NAMED = 20
 
 @dataclass(slots=True)
 class _Asking:
-    """What is under way about one index."""
+    """Questions under way about one index."""
 
     build: IndexBuild
     unindexed: int

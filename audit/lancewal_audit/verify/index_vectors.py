@@ -109,7 +109,7 @@ def _nearest(build: IndexBuild, vector: Vector, count: int) -> Mapping[str, Any]
 
 
 def distance(metric: str, one: Vector, other: Vector) -> float | None:
-    """As Lance computes it; None where that says nothing of whether two vectors are equal."""
+    """Return the distance as Lance computes it; None where that says nothing of whether two vectors are equal."""
     match metric:
         case "l2":
             return float(((one - other) ** 2).sum())

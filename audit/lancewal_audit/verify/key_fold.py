@@ -1,6 +1,7 @@
-"""What its records make of a key: the rules of the protocol once more, record by record, over plain values.
+"""The rules of the protocol once more: what its records make of a key, record by record, over plain values.
 
-It shares nothing with ``lancewal_core.rows.fold``, which is what is being verified.  Rules, in the order of the records:
+Nothing is shared with ``lancewal_core.rows.fold``, which is what is being verified.  Rules, in the order of the
+records:
 
  * an upsert sets every column; what the record leaves out is null;
  * a delete removes the row;
@@ -38,7 +39,7 @@ class RowOperation:
 
 @dataclass(slots=True)
 class KeyState:
-    """What is known of a key, and the record that did it."""
+    """State of a key as far as it is known, and the record that did it."""
 
     partition: int
     offset: int

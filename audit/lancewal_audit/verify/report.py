@@ -1,4 +1,4 @@
-"""What ``lancewal verify`` has to say: what was compared with what, what could not be, and every difference by name.
+"""Report of ``lancewal verify``: what was compared with what, what could not be, and every difference by name.
 
 A report holds keys, positions and names of columns, never values.
 """
@@ -51,7 +51,7 @@ class Finding:
     key: Mapping[str, object] | None = None
     partition: int | None = None
     offset: int | None = None
-    """Of the newest record of the key, or of the record itself."""
+    """Offset of the newest record of the key, or of the record itself."""
     columns: tuple[str, ...] = ()
     """Columns that differ."""
     object: str | None = None
@@ -79,7 +79,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class RegionReport:
-    """What was compared of one region.  Ranges are positions, [first, next)."""
+    """Ranges that were compared of one region, as positions, [first, next)."""
 
     region: str
     partition: int
@@ -88,7 +88,7 @@ class RegionReport:
     merged: int
     """Up to here the table version holds."""
     topic: str
-    """What Kafka has of it below the cut; empty where it was not asked."""
+    """Range that Kafka has below the cut; empty where it was not asked."""
     wal: str
     compared_from: str
     """Whose records the table was compared with."""
@@ -97,7 +97,7 @@ class RegionReport:
     from_the_beginning: bool
     why_not: str
     topic_with_wal: str
-    """Which records of the two were compared with each other."""
+    """Records of the two sources that were compared with each other."""
     accepted_losses: tuple[str, ...]
     rejected: int
     """Records that are no rows, among those compared."""
@@ -105,7 +105,7 @@ class RegionReport:
 
 @dataclass(frozen=True, slots=True)
 class IndexReport:
-    """What was asked of one secondary index of the merged table."""
+    """Questions that one secondary index of the merged table was asked."""
 
     name: str
     kind: str
@@ -123,7 +123,7 @@ class IndexReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What ``--report`` writes and ``--output json`` shows."""
+    """Content of ``--report`` and of ``--output json``."""
 
     uri: str
     table_uuid: str
@@ -137,7 +137,7 @@ class Report:
     keys: int
     """Keys with records."""
     keys_partly: int
-    """Of these, keys with patches only, whose other columns come from before the records that are left."""
+    """Keys, of those compared, with patches only, whose other columns come from before the records that are left."""
     rows_read: int
     """Rows of the chosen keys in the read."""
     rows_merged: int
@@ -152,7 +152,7 @@ class Report:
     """Findings but those that are only named."""
     notes: tuple[str, ...]
     indexes: tuple[IndexReport, ...] = ()
-    """Those that were to be looked at."""
+    """Indexes that were to be looked at."""
     keys_in_conflict: int = 0
     """Keys that came through several partitions, which nothing orders, decided ones too: what they show is not compared."""
     rows_in_conflict: int = 0

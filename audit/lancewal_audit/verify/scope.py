@@ -1,4 +1,4 @@
-"""What one run is about: the receipt, the regions, where each began, and whether the table began empty."""
+"""Scope of one run: the receipt, the regions, where each began, and whether the table began empty."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from lancewal_reader.point.receipt import Receipt
 
 @dataclass(frozen=True, slots=True)
 class VerifyRun:
-    """What was asked, and how much was read."""
+    """Request of a run, and how much was read."""
 
     uri: str
     asked_at: str | None

@@ -58,13 +58,13 @@ Sources = Literal["topic", "wal", "both"]
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """What is to be verified."""
+    """Request to verify a table."""
 
     sources: Sources = "both"
     at: str | None = None
     """A point as text, such as a receipt or ``version:412``; None: a strong read now."""
     fraction: float = 1.0
-    """Of the keys, unless ``keys`` says about how many."""
+    """Share of the keys to compare, unless ``keys`` says about how many."""
     keys: int | None = None
     partitions: frozenset[int] | None = None
     """None: all."""

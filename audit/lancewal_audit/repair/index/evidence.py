@@ -1,4 +1,4 @@
-"""What is left of a region's index when its newest versions are lost: older versions, the watermark, flushes."""
+"""Evidence for a region's state when its newest versions are lost: older versions, the watermark, flushes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lancewal_core.table.watermarks import Watermark
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What is listed of the region's page: the newest version in which its index can be read, and those above it in which
-    it cannot."""
+    """Listed versions of the region's page: the newest in which its state can be read, and those above it in which it
+    cannot."""
 
     newest: int
     sound: tuple[int, RegionState] | None
@@ -50,7 +50,7 @@ def versions_of(context: RepairContext, region: Region) -> Versions:
 
 
 def finished_mark(context: RepairContext, region: Region) -> Watermark:
-    """What a finished merge has put into the table: an unfinished one needs its generations."""
+    """Return what a finished merge has put into the table: an unfinished one needs its generations."""
     _, in_force = context.watermarks.newest()
     finished = in_force.version == 0 or in_force.merge is None
     if not finished and context.store.get(paths.merge_finished(in_force.version, context.contract.making)) is None:

@@ -68,7 +68,7 @@ def first_position(
     survey: Mapping[LogId, LogSurvey],
     low: Callable[[], Position],
 ) -> Position:
-    """Where the region began.  ``low``: the first offset that Kafka still has."""
+    """Return where the region began.  ``low``: the first offset that Kafka still has."""
     sound = None if versions.sound is None else versions.sound[1]
     if sound is not None and sound.generations and sound.generations[0].generation == 1:
         return sound.generations[0].first
@@ -80,9 +80,10 @@ def first_position(
 
 
 def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[[], Position]) -> Position:
-    """Where a region began that nothing but its logs tells of: at the first offset that Kafka had then, which only grows.
+    """Return where a region began that nothing but its logs tells of: the first offset that Kafka had then, which only
+    grows.
 
-    So where Kafka still has offsets below the first entry, entries are lost, and where it begins there, none is.
+    Where Kafka still has offsets below the first entry, entries are lost.  Where it begins there, none is.
     """
     first = min((p for log in survey.values() for p in log.pieces[region]), key=lambda p: p.first, default=None)
     if first is None:

@@ -85,7 +85,7 @@ class IndexPlan:
     """Segments that may hold more."""
 
     def lines(self) -> list[Told]:
-        """What there is, and what is to be written."""
+        """Tell what there is, and what is to be written."""
         sound = self.versions.sound
         found = [
             told(
@@ -258,7 +258,7 @@ def _page_with(
 
 
 def _go_on(context: RepairContext, plan: IndexPlan) -> list[Told]:
-    """Where a repair was cut short: guarantee 5."""
+    """Go on where a repair was cut short: guarantee 5."""
     newest, page = plan.versions.newest, plan.versions.page
     if page is None or not page.write_id.startswith(_FILLS):
         return []

@@ -1,7 +1,8 @@
-"""What a source has of a region's records, whichever source it is.
+"""Records that a source has of a region, whichever source it is.
 
-A source holds the records of [begin, end), ``end`` being the cut of the read, and nothing before: Kafka keeps records for the
-topic's retention, the WAL for the history window.  It is *whole* if no record of the region was durable before ``begin``.
+A source holds the records of [begin, end), ``end`` being the cut of the read, and nothing before.  Kafka keeps
+records for the topic's retention, the WAL for the history window.  It is *whole* if no record of the region was
+durable before ``begin``.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ class RegionRecords:
 
 
 def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
-    """These rows, if they have the ``columns`` of the table's contract; ``ContractMismatch`` if they have others.
+    """Return these rows, if they have the ``columns`` of the table's contract; ``ContractMismatch`` if they have others.
 
-    It asks the rows themselves, and not the contract that they name: this is what the gate of the fold is verified by.
+    The rows themselves are asked, and not the contract that they name: this is what the gate of the fold is verified
+    by.
     """
     for name, type_ in zip(columns.names, columns.types, strict=True):
         found = rows.schema.field(name).type if name in rows.schema.names else "absent"
@@ -46,7 +48,7 @@ def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.
 
 @dataclass(slots=True)
 class Range:
-    """What a source has of one region.  Filled while it is read."""
+    """Range of one region that a source has.  Filled while it is read."""
 
     region: Region
     begin: Position
@@ -81,7 +83,7 @@ class Range:
 
 
 class EntryPlaces:
-    """Where the entries of a region lie: some bytes for each, found by an offset."""
+    """Places of the entries of a region: some bytes for each, found by an offset."""
 
     def __init__(self) -> None:
         self._logs: list[LogId] = []

@@ -61,12 +61,12 @@ class WalRecords:
         self._gone: set[str] = set()
         """Keys of segments that must be there and are not."""
         self._flushes: dict[str, Flush] = {}
-        """Those that were asked for, by their manifests, which never change."""
+        """Flushes that were asked for, by their manifests, which never change."""
 
     # -- step 1 --------------------------------------------------------------------------------------------------
 
     def ranges(self, cut: Mapping[Region, Position]) -> dict[Region, Range]:
-        """What the WAL should have of each region."""
+        """Return what the WAL should have of each region."""
         found = {}
         indexes = self._indexes.read(cut)
         for region, end in cut.items():
@@ -79,7 +79,7 @@ class WalRecords:
         return found
 
     def beginning(self, region: Region) -> Position | None:
-        """Where the region began, if its first generation is still kept."""
+        """Return where the region began, if its first generation is still kept."""
         records = self._kept.get(region)
         return records[0].first if records and records[0].generation == 1 else None
 
@@ -263,7 +263,7 @@ def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:
 
 
 def _gaps(begin: Position, end: Position, entries: list[tuple[Position, Position]]) -> list[tuple[Position, Position]]:
-    """What of [begin, end) no entry covers."""
+    """Return what of [begin, end) no entry covers."""
     gaps = []
     at = begin
     for first, next_ in entries:

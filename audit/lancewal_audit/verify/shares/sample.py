@@ -1,4 +1,5 @@
-"""Which keys are compared, and into which share of the work each falls: by a hash of the primary key alone.
+"""Choice of the keys that are compared, and of the share of the work that each falls into: by a hash of the primary key
+alone.
 
 The same key is chosen by every run with the same fraction, and on every side: records, read and table.
 """
