@@ -17,7 +17,7 @@ CEILINGS = {
     ("flusher", "docstring"): 226,
     ("ingest", "docstring"): 208,
     ("reader", "docstring"): 223,
-    ("tables", "docstring"): 85,
+    ("tables", "docstring"): 16,
 }
 """Part and kind -> how many texts break a rule.  Whoever makes them fewer writes the new number here."""
 

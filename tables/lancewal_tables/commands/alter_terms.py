@@ -60,7 +60,7 @@ def _whole_s(option: str, text: str) -> int:
 
 
 def start_of(text: str) -> Start:
-    """Of ``--start``."""
+    """Parse the value of ``--start``."""
     from pydantic import TypeAdapter, ValidationError
 
     from lancewal_core.settings.sections import Start

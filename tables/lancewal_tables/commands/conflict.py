@@ -141,7 +141,7 @@ def settle(
 
 
 def settled_json(done: SettlePlan, *, dry_run: bool) -> dict[str, object]:
-    """What was decided, or would be."""
+    """Return what was decided, or would be."""
     return {
         "partition": done.region.partition,
         "seen": None if done.in_force.conflicts is None else done.in_force.conflicts.merge,

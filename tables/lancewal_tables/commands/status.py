@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lancewal_core.table.contract import Contract
 
 WATCH_S = 2.0
-"""As often as a person sees a difference; each look reads the whole state of the table."""
+"""Seconds between two looks: as often as a person sees a difference.  Each look reads the whole state of the table."""
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -147,7 +147,7 @@ def _why_1(problems: int) -> str:
 
 
 def _diagnosis(found: Diagnosis) -> list[str]:
-    """Where records stop, of the table."""
+    """Say where records of the table stop."""
     return [
         f"stands    {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
         *([f"do        {one_line(found.do)}"] if found.do else []),

@@ -73,9 +73,9 @@ class AskedTopic(Protocol):
 
 
 _MERGE = "Merge what is durable: `lancewal merge` (ingest is not needed for it)"
-"""Of what ingest takes no more."""
+"""Advice for records that ingest takes no more."""
 _ALTER = OwnerId("table-alter")
-"""Who ended a log, in its fence."""
+"""Owner that a fence names whose log was ended by an alteration."""
 
 
 def alter_partitions(settings: Settings, partitions: int, *, look_only: bool = False) -> Contract:
@@ -135,12 +135,12 @@ class _Reached:
     durable: Position | None
     merged: Position
     open_from: Position | None
-    """Where the generation begins that is OPEN; None where none is."""
+    """Beginning of the generation that is OPEN; None where none is."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """What Kafka has of a partition: from ``low`` to ``end``, and to ``high`` with what is not committed yet."""
+    """Records that Kafka has of a partition: from ``low`` to ``end``, and to ``high`` with what is not committed yet."""
 
     low: Position
     end: Position
@@ -149,7 +149,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What is left to do of a partition, and by which command where that is one."""
+    """Work that is left to do for a partition, and the command for it where that is one."""
 
     partition: int
     problem: str
@@ -237,8 +237,10 @@ def rebind_topic(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Take up a topic that was deleted and made again under its name: from its first record, from its end, or from the first
-    record at or after a time.  What lies before is never read: of a topic restored from a backup the table has it already."""
+    """Take up a topic that was deleted and made again under its name.
+
+    It is read from its first record, from its end, or from the first record at or after a time.  What lies before is
+    never read:  the table has it already where the topic was restored from a backup."""
     with _opened(settings) as opened:
         inspector = inspector or brokers_of(settings)
         return take_up_topic(opened, lambda: uuid.uuid4().hex, topic_id, inspector, start, look_only=look_only)
@@ -289,9 +291,10 @@ def alter_terms(
     *,
     look_only: bool = False,
 ) -> Contract:
-    """Other terms of those that decide no row (``BESIDE_ROWS``), by their names in the contract: nothing need be merged, and
-    who goes on by the version before does no harm.  ``warn`` is told of a dead-letter topic that is newly named, or newly
-    used, and does not exist."""
+    """Alter terms that decide no row (``BESIDE_ROWS``), by their names in the contract.
+
+    Nothing need be merged, and a process that goes on by the version before does no harm.  ``warn`` is told of a
+    dead-letter topic that is newly named, or newly used, and does not exist."""
     assert changes.keys() <= BESIDE_ROWS
     settings.need("table.uri")
     address = Address.of(settings)
@@ -329,7 +332,7 @@ def alter_terms(
 
 
 def _letters(contract: Contract) -> set[tuple[str, str]]:
-    """What sends letters to a dead-letter topic, each with the topic: an operator who rejects a record always does."""
+    """Return what sends letters to a dead-letter topic, each with the topic: an operator who rejects a record always does."""
     policies = {"by hand": "dead-letter", "bad-record": contract.on_bad_record, "misrouted": contract.on_misrouted}
     return {(what, contract.dead_letters) for what, policy in policies.items() if policy == "dead-letter"}
 

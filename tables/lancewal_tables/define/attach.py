@@ -1,14 +1,14 @@
 """``lancewal table attach``: an existing Lance table becomes a lancewal table; its rows stay as they are.
 
-Checked first, changing nothing: settings, topic, that lancewal has every column's type, that no row has a null in its
-primary key, and that no primary key is there twice.  Then
+Checked first, changing nothing: settings and topic, that lancewal has every column's type, that no row has a null in
+its primary key.  No primary key may be there twice.  Then
 
  1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
     Crash after it: the same command continues.
  2. to 4. are ``register``'s: contract, checkpoint, identity.
 
-Rows that others write into the table between the check and step 2 are checked again.  Whoever writes keys into it later
-must know what they do: a Lance table cannot refuse it.
+Rows that others write into the table between the check and step 2 are checked again.  Whoever writes keys into it
+later must know what they do: a Lance table cannot refuse it.
 """
 
 from __future__ import annotations

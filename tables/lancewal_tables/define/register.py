@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicState
 
 _TRIES = 4
-"""Of a commit that others' commits to the same key have met."""
+"""Attempts of a commit that others' commits to the same key have met."""
 
 
 def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def first_contract(
     topic: TopicState,
     start: Sequence[int],
 ) -> Contract:
-    """What step 1 puts; nothing is written."""
+    """Return the contract that step 1 puts; nothing is written."""
     return Contract(
         table_uuid=str(uuid4()),
         place=place_of(table.uri),
@@ -225,7 +225,7 @@ def _checkpoint(folder: Folder, pinned: LancePinnedTable, contract: Contract) ->
 
 
 def store_error(error: BaseException, act: str) -> LancewalError:
-    """What a failure of the store means: a person must act, or try again."""
+    """Return the error for a failure of the store: a person must act, or try again."""
     # A store's reason, such as NoSuchBucket, may stand in a later line.
     said = f"{error} {error.__cause__}"
     text = str(error) if isinstance(error, LancewalError) else f"{first_line(error)}{what_to_set(said)}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def brokers_of(settings: Settings) -> TopicInspector:
-    """What asks the brokers that the settings name."""
+    """Return the inspector that asks the brokers which the settings name."""
     from lancewal_kafka.topic import TopicInspector
 
     return TopicInspector(settings.kafka.client())
@@ -28,8 +28,9 @@ def no_warning(text: str) -> None:
 
 
 def unpacks_unseen(topic: TopicState) -> str | None:
-    """A warning where the broker stores batches that are compressed: it looks only at what they take then, and what little
-    becomes when it is unpacked is ingest's to find out."""
+    """Return a warning where the broker stores batches that are compressed.
+
+    A broker looks only at what they take then.  How large they become when they are unpacked is ingest's to find out."""
     compression = topic.stored.compression
     if compression == "uncompressed":
         return None

@@ -1,6 +1,6 @@
-"""Whether a table's primary key is one: no nulls, no key twice; and whether rows that are to come have no key twice.
+"""Check that a table's primary key is one: no nulls, no key twice; and that rows to come have no key twice.
 
-Exact, in bounded memory: the keys are spread over as many passes as ``keys_at_once`` asks for, each of which scans the
+Exact, in bounded memory.  The keys are spread over as many passes as ``keys_at_once`` asks for.  Each pass scans the
 key columns and groups its share of the keys.
 """
 

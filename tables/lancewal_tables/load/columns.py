@@ -77,7 +77,7 @@ def fits(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, names: Sequence[str], rows: RowSchema, where: str) -> pa.RecordBatch:
-    """These columns of a batch whose columns fit, in the table's types.  ``InvalidSchema`` names column and file."""
+    """Return these columns of a batch whose columns fit, in the table's types.  ``InvalidSchema`` names column and file."""
     columns = []
     for name in names:
         field = rows.table.field(name)

@@ -80,7 +80,7 @@ class DeletesSince:
         return all((region, Generation(g)) in self._without for g in merged)
 
     def _gone(self, generations: Sequence[tuple[Region, GenerationRecord]]) -> list[pa.Table]:
-        """What each of them deletes."""
+        """Return what each generation deletes."""
         context, rows = self.context, self.context.contract.rows
         read = read_each(context, generations, lambda parts: read_gone_of(context.store, parts, rows))
         found = []

@@ -1,4 +1,4 @@
-"""What becomes of a key that comes more than once in the files of a load."""
+"""Policy for a key that comes more than once in the files of a load."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class LoadFile:
     store: ObstoreStore
     key: str
     shown: str
-    """Its address, for messages."""
+    """Address of the file, for messages."""
     size: int
 
     def rows(self) -> int:
@@ -70,7 +70,7 @@ class LoadFile:
                 self._check_unpacked()
 
     def batches(self, names: Sequence[str], rows: RowSchema, *, backwards: bool = False) -> Iterator[pa.RecordBatch]:
-        """These columns of all rows, in the table's types; ``backwards``: the last batch first."""
+        """Yield these columns of all rows, in the table's types; ``backwards``: the last batch first."""
         with self._readable():
             opened = self._open(names)
             if isinstance(opened, pq.ParquetFile):
@@ -193,7 +193,7 @@ def _of_parquet(file: Any, names: Sequence[str], backwards: bool) -> Iterator[pa
 
 
 def _batch_rows(file: Any, names: Sequence[str]) -> int:
-    """So many rows that a batch takes ``BATCH_BYTES``, about: vectors make rows of kilobytes."""
+    """Return so many rows that a batch takes ``BATCH_BYTES``, about: vectors make rows of kilobytes."""
     known = file.metadata
     groups = [known.row_group(i) for i in range(known.num_row_groups)]
     row_bytes = max(1, sum(group.total_byte_size for group in groups) // max(known.num_rows, 1))

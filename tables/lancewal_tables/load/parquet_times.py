@@ -53,7 +53,7 @@ def columns_of_int96(file: Any) -> frozenset[str]:
 def exact_batches(
     file: Any, batches: Batches, names: Sequence[str], rows: RowSchema, shown: str
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of the file, each time exactly.  ``InvalidSchema`` names column and file."""
+    """Yield these columns of the file, each time exactly.  ``InvalidSchema`` names column and file."""
     int96 = sorted(columns_of_int96(file) & set(names))
     calendar = _Calendar.of(file)
     for fine, *coarser in zip(*map(batches, ("ns", "us", "ms") if int96 else ("ns",)), strict=True):
@@ -77,7 +77,8 @@ def exact_batches(
 
 
 def _wrong_int96(readings: Sequence[pa.Array], fraction: bool) -> str:
-    """What is wrong with a column that was read as nanoseconds, microseconds and milliseconds; nothing if all is right.
+    """Return what is wrong with a column that was read as nanoseconds, microseconds and milliseconds; nothing if all is
+    right.
 
     ``fraction``: its nanoseconds are wanted.
     """
@@ -95,7 +96,7 @@ def _wrong_int96(readings: Sequence[pa.Array], fraction: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Calendar:
-    """Which values of a file may be of Spark's former calendar, as Spark's own reader takes it."""
+    """Values of a file that may be of Spark's former calendar, as Spark's own reader takes it."""
 
     times: bool
     int96: bool
@@ -168,7 +169,7 @@ def _is_naive(type_: pa.DataType) -> bool:
 
 
 def _leaf_arrays(column: pa.Array) -> Iterator[pa.Array]:
-    """What lies innermost, without what is below a null."""
+    """Return the innermost values, without what is below a null."""
     if pa.types.is_struct(column.type):
         for member in column.flatten():
             yield from _leaf_arrays(member)

@@ -66,7 +66,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class PartLoaded:
-    """What became of a part's rows."""
+    """Counts of what became of a part's rows."""
 
     version: TableVersion | None
     """None where no row was left to insert, and where nothing was to be written."""
@@ -76,7 +76,7 @@ class PartLoaded:
     deleted: int
     """Keys that Kafka has deleted since the load began."""
     appended: int = 0
-    """Of the inserted, hidden again: somebody appended the key meanwhile."""
+    """Rows, of the inserted, that were hidden again: somebody appended the key meanwhile."""
     refusals: int = 0
 
     def log(self, events: FlusherEvents) -> None:
@@ -159,7 +159,7 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
 
 
 def look_at_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) -> PartLoaded:
-    """What ``load_part`` would do by the version of now; writes nothing.  ``VersionGone`` where that is cleaned up."""
+    """Return what ``load_part`` would do by the version of now; writes nothing.  ``VersionGone`` where that is cleaned up."""
     keys = rows.select(list(context.contract.primary_key)).combine_chunks()
     plan = _plan(context, keys, KeySet(keys), deletes)
     return PartLoaded(None, int(plan.left.sum()), plan.counts[0], plan.counts[1])
@@ -221,7 +221,7 @@ def _settle(context: FlusherContext, before: PinnedTable, ours: pa.Table, name: 
 
 
 def _second_rows(current: PinnedTable, ours: pa.Table, keys: KeySet, newer: Sequence[int]) -> dict[int, list[int]]:
-    """Of each key with several live rows in these fragments, the physical row that is ours, by fragment."""
+    """Return the physical row that is ours of each key with several live rows in these fragments, by fragment."""
     found = find_keys(current, keys, newer)
     often = np.bincount(found.places, minlength=len(keys))
     twice = np.flatnonzero(often[found.places] > 1)

@@ -39,14 +39,14 @@ from lancewal_tables.load.files import LoadFile, find_files
 from lancewal_tables.load.part import PartLoaded, load_part, look_at_part
 
 PART_ROWS = 1_048_576
-"""As many as one data file takes."""
+"""Rows of a part: as many as one data file takes."""
 PART_BYTES = 128 << 20
 """In memory a part is held up to three times: as it is read, joined, and without the rows that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadBounds:
-    """What a load may hold in memory at a time."""
+    """Bounds of what a load may hold in memory at a time."""
 
     part_rows: int = PART_ROWS
     part_bytes: int = PART_BYTES
@@ -55,7 +55,7 @@ class LoadBounds:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """What a load did.  ``rows`` = inserted + present + deleted + doubled + appended, unless it was stopped."""
+    """Counts of a load.  ``rows`` = inserted + present + deleted + doubled + appended, unless it was stopped."""
 
     name: str
     files: int
@@ -76,7 +76,7 @@ class LoadSummary:
 
 @dataclass(frozen=True, slots=True)
 class LoadAsked:
-    """What a person says of a load, beside what is loaded."""
+    """Wishes of a person for a load, beside what is loaded."""
 
     name: str
     duplicates: Duplicates = Duplicates.ERROR

@@ -89,7 +89,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class _Unmerged:
-    """What a read has beyond a version of the merged table."""
+    """Rows that a read has beyond a version of the merged table."""
 
     version: TableVersion
     hidden: Mapping[int, npt.NDArray[np.int64]]

@@ -47,7 +47,7 @@ def make_together(
 
 
 def common_point(opened: Sequence[Opened], at: Point | None) -> Point | None:
-    """What all are made at; of one table what was asked for."""
+    """Return the point that all are made at; for one table the point that was asked for."""
     from lancewal_reader.point.at import AtPositions
 
     if len(opened) == 1:

@@ -24,7 +24,7 @@ _WORDS = {Op.UPSERT: "row", Op.DELETE: "delete", Op.PATCH: "patch"}
 
 @dataclass(frozen=True, slots=True)
 class WaitingKeys:
-    """What waits of one region: what its records come to, and the positions between which they lie."""
+    """Keys of one region that wait: what its records come to, and the positions between which they lie."""
 
     region: str
     partition: int
@@ -43,7 +43,7 @@ class KeyInConflict:
 
 
 def keys_in_conflict(conflicts: Conflicts) -> tuple[KeyInConflict, ...]:
-    """Those that wait for a decision, in the order of their texts."""
+    """Return the keys that wait for a decision, in the order of their texts."""
     names = list(conflicts.schema.primary_key)
     owners = dict(zip(_texts(conflicts.owners.select(names)), conflicts.owners[REGION].to_pylist(), strict=True))
     found: dict[str, list[WaitingKeys]] = {}

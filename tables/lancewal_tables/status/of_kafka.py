@@ -1,7 +1,7 @@
-"""What the brokers say of a table's topic and of ingest's group.
+"""Answers of the brokers about a table's topic and ingest's group.
 
-A broker that is silent, a topic that is missing or another one, is a failure of the look and hides nothing else.  Where no
-brokers are named, nothing is asked: that is no failure, and Kafka's client need not be installed.
+A broker that is silent, a topic that is missing or another one, is a failure of the look and hides nothing else.
+Where no brokers are named, nothing is asked: that is no failure, and Kafka's client need not be installed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PEEKED_MAX = 8
 
 @dataclass(slots=True)
 class KafkaLook:
-    """What was found.  ``spans`` is empty, and ``members`` None, where it is not known."""
+    """Findings about Kafka.  ``spans`` is empty, and ``members`` None, where it is not known."""
 
     spans: Mapping[int, KafkaSpan] = field(default_factory=dict)
     members: int | None = None
@@ -46,7 +46,7 @@ class KafkaLook:
     failure: Failure | None = None
     """Why the topic cannot be asked, or is not the table's."""
     problems: list[str] = field(default_factory=list)
-    """What else wants a person."""
+    """Other findings that want a person."""
 
 
 def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int, timeout_s: float) -> KafkaLook:
@@ -81,13 +81,14 @@ class MisroutedRecord:
     """A record that lies in another partition than it belongs in."""
 
     belongs: int
-    """Its partition; -1: none."""
+    """Partition of the record; -1: none."""
     why: str = ""
     """Whether its key or its partition is wrong; empty: its row could not be told, and its key alone is a sign."""
 
 
 def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]) -> dict[int, MisroutedRecord]:
-    """Which of the records at these positions are misrouted, as far as that can be told; the first partitions count."""
+    """Return which of the records at these positions are misrouted, as far as that can be told; the first partitions
+    count."""
     from lancewal_kafka.retention import KafkaRetention
 
     positions = {p: Position(at) for p, at in list(waiting.items())[:_PEEKED_MAX]}
@@ -101,7 +102,7 @@ def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]
 
 
 def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> MisroutedRecord | None:
-    """Where a record belongs, and why it would be misrouted elsewhere; None where nothing tells."""
+    """Return where a record belongs, and why it would be misrouted elsewhere; None where nothing tells."""
     by_key = None if key is None else partition_of(key, contract.partitions)
     if contract.keyed_by_bytes:
         return MisroutedRecord(NO_PARTITION if by_key is None else by_key, why_misrouted((), key, None))
@@ -129,7 +130,7 @@ def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> byte
 
 
 def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: KafkaLook) -> Mapping[int, KafkaSpan]:
-    """What Kafka has by partition; empty where it has another topic."""
+    """Return what Kafka has by partition; empty where it has another topic."""
     topic = inspector.describe(contract.topic)
     if topic.topic_id != contract.topic_id:
         found.failure = Failure(

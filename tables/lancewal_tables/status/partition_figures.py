@@ -17,24 +17,24 @@ from lancewal_tables.status.unmerged_counts import InWal, UnmergedCounts
 
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
-    """What holds for all partitions.  ``in_force`` is None where it is not known what is merged."""
+    """Facts that hold for all partitions.  ``in_force`` is None where it is not known what is merged."""
 
     opened: OpenedTable
     in_force: InForce | None
     read: InForce | None
-    """What the version holds that a reader opens."""
+    """Content of the version that a reader opens."""
     spans: Mapping[int, KafkaSpan]
     seal_age_s: float
     now_ms: int
 
 
 def figures_of(seen: SharedFacts, counted: Sequence[UnmergedCounts]) -> list[Figures]:
-    """Of all partitions."""
+    """Return the figures of all partitions."""
     return [stored_facts(seen, counts) for counts in counted]
 
 
 def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
-    """Of one partition; asks nobody."""
+    """Return the stored facts of one partition; asks nobody."""
     region, index, in_force = counts.region, counts.index, seen.in_force
     newest = None if index is None else index.newest
     generations = () if index is None else index.generations
@@ -85,7 +85,7 @@ def standing(figures: Figures, now_ms: int) -> bool:
 
 
 def _begun(index: RegionState | None) -> int | None:
-    """Where the first generation began, as long as the index has it."""
+    """Return where the first generation began, as long as the state has it."""
     if index is None or not index.generations or index.generations[0].generation != 1:
         return None
     return index.generations[0].first

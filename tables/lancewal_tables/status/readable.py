@@ -51,7 +51,7 @@ LISTED_MAX = 100_000
 
 @dataclass(slots=True)
 class Unmerged:
-    """What of a region waits to be merged."""
+    """Generations of a region that wait to be merged."""
 
     region: Region
     index: RegionState | None
@@ -69,7 +69,7 @@ class SegmentSize:
 
 @dataclass(slots=True)
 class Readability:
-    """What was found."""
+    """Findings of the look."""
 
     problems: list[str] = field(default_factory=list)
     not_looked_at: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Readability:
 
 
 Check = Callable[[], list[str]]
-"""What was chosen to be looked at, and gives what is wrong with it."""
+"""A check of chosen objects.  Returns one message per problem; empty if all is sound."""
 
 
 def _tried(call: Callable[[], object]) -> LancewalError | None:

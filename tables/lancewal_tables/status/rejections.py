@@ -1,8 +1,9 @@
-"""How many of a partition's newest records became rows, and why the others did not: from the trailers of WAL segments.
+"""Counts of a partition's newest records that became rows, and why the others did not: from the trailers of WAL
+segments.
 
-What is unmerged is counted where it is counted anyway.  Of a partition that has nothing there, the newest ended generation is
-looked at as long as the WAL has it (``table.history_window_s``): its last ``SEGMENTS_MAX`` segments, of at most
-``REGIONS_MAX`` partitions.  So nothing seen is no proof that nothing was rejected.
+What is unmerged is counted where it is counted anyway.  Of a partition that has nothing there, the newest ended
+generation is looked at as long as the WAL has it (``table.history_window_s``).  Its last ``SEGMENTS_MAX`` segments
+are read, of at most ``REGIONS_MAX`` partitions.  So nothing seen is no proof that nothing was rejected.
 
 What the contract ignores by now is not rejected: the policy was changed because of these records, or made for them.
 """
@@ -27,7 +28,7 @@ REGIONS_MAX = 16
 
 @dataclass(slots=True)
 class RejectionCounts:
-    """Of one region."""
+    """Counts of one region."""
 
     rows: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
@@ -53,7 +54,7 @@ class RejectionCounts:
 
 @dataclass(frozen=True, slots=True)
 class LogStretch:
-    """Of a log, from ``first`` up to ``end``; generations that were sealed together have one."""
+    """Stretch of a log, from ``first`` up to ``end``; generations that were sealed together have one."""
 
     log: LogId
     first: Sequence

@@ -69,7 +69,7 @@ READERS = "which version readers have open: name it with --reader-version"
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What was read of the table's own state."""
+    """State of the table as it was read."""
 
     opened: OpenedTable
     pinned: PinnedTable
@@ -180,7 +180,7 @@ def _table_facts(
 def _with_misrouted(
     settings: Settings, contract: Contract, figures: list[Figures], facts: TableFacts, kafka: KafkaLook
 ) -> list[Figures]:
-    """Where records wait, the one that is next may tell why.
+    """Look at the record that is next, where records wait: it may tell why.
 
     A partition that has just stopped looks like one at work, so the record is judged at once where its row can be told.
     """
@@ -211,7 +211,7 @@ def _unknown(kafka: KafkaLook, settings: Settings, reader_version: int | None) -
 
 
 def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts], problems: list[str]) -> None:
-    """Of those whose unmerged entries say nothing."""
+    """Add the newest rejections of regions whose unmerged entries say nothing."""
     quiet = [counts for counts in counted if not counts.rejections.seen and counts.index is not None][:REGIONS_MAX]
     ended = [(counts, found) for counts in quiet if (found := newest_ended(counts.index)) is not None]
     read = _each(opened.tasks, partial(read_stretch, opened), dict.fromkeys(stretch for _, (_, stretch) in ended))
@@ -257,7 +257,7 @@ def _in_force_control_indexes(
 
 
 def _indexes(opened: OpenedTable, problems: list[str]) -> dict[Region, RegionState | None]:
-    """Of the regions whose index could be read: None for one that nobody has claimed."""
+    """Return the states of the regions that could be read: None for one that nobody has claimed."""
     found: dict[Region, RegionState | None] = {}
     errors: dict[str, None] = {}  # a page that cannot be read is one problem
     for region, answer in opened.indexes.read_each(opened.contract.regions).items():
@@ -275,7 +275,8 @@ def _counts(
     indexes: Mapping[Region, RegionState | None],
     problems: list[str],
 ) -> tuple[list[UnmergedCounts], list[Trailer]]:
-    """Of all regions, and the segments that have what no flush has.  What is damaged is a problem once, and counts nowhere."""
+    """Count for all regions, and return the segments that have what no flush has.  What is damaged is a problem once,
+    and counts nowhere."""
     counted = [UnmergedCounts(region, indexes.get(region), region in indexes) for region in opened.contract.regions]
     flushed = list[tuple[UnmergedCounts, GenerationRecord]]()
     by_log: dict[LogId, list[tuple[UnmergedCounts, GenerationRecord]]] = defaultdict(list)
@@ -313,7 +314,7 @@ def _counts(
 
 
 def _each(tasks: Tasks, call: Callable[[K], T], items: Collection[K]) -> dict[K, T | LancewalError]:
-    """What each comes to, asked for at the same time."""
+    """Return what each call comes to; all are made at the same time."""
 
     def answer(item: K) -> T | LancewalError:
         try:

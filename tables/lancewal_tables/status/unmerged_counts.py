@@ -27,7 +27,7 @@ from lancewal_tables.status.rejections import RejectionCounts
 
 @dataclass(slots=True)
 class InWal:
-    """What the WAL has of one generation."""
+    """Counts of one generation in the WAL."""
 
     rows: int = 0
     nbytes: int = 0
@@ -37,7 +37,7 @@ class InWal:
 
 @dataclass(slots=True)
 class UnmergedCounts:
-    """What has been found of one region."""
+    """Counts of one region."""
 
     region: Region
     index: RegionState | None = None
@@ -75,7 +75,7 @@ def walk_held(opened: OpenedTable, log: LogId, held: Held) -> Walk[Trailer]:
 
 
 def _before(held: Held) -> Number | None:
-    """Where the last of them ends; None where one is OPEN."""
+    """Return where the last of them ends; None where one is OPEN."""
     ends = [record.end_sequence for _, record in held]
     known = [end for end in ends if end is not None]
     return Number(max(known)) if len(known) == len(ends) else None
