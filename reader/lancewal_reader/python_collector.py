@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from threading import Lock
 
 _NEW_OBJECTS = 50_000
-"""As much garbage in cycles, of whichever thread, would take some MiB."""
+"""New objects at which Python looks for cycles: as much garbage in cycles, of whichever thread, would take some MiB."""
 
 
 class _Guests:
-    """Who is at work, in whichever threads, and what was there before the first.  One that was interrupted while it came
-    (Ctrl-C, an alarm) goes all the same."""
+    """Count of those at work, in whichever threads, and what was there before the first.  One that was interrupted while
+    it came (Ctrl-C, an alarm) goes all the same."""
 
     def __init__(self) -> None:
         self._lock = Lock()

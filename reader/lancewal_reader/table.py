@@ -106,7 +106,7 @@ def table_of(
     conflicts: OnConflict = "leave-out",
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
 ) -> Table:
-    """The same of one that is open, with caches of its own."""
+    """Return the table of one that is open, with caches of its own."""
     return Table(reads_of(opened, table, cache_bytes_max, conflicts, unmerged_keys_max))
 
 
@@ -117,7 +117,7 @@ def reads_of(
     conflicts: OnConflict = "leave-out",
     unmerged_keys_max: int = UNMERGED_KEYS_MAX,
 ) -> Reads:
-    """What a table reads by."""
+    """Return the reads of a table."""
     segments = SegmentCache(cache_bytes_max // 2)
     folding = folding_of(opened.contract, conflicts)
     held = FlushCache(cache_bytes_max // 2)
@@ -161,7 +161,7 @@ class Table:
 
     @property
     def contract(self) -> Contract:
-        """What the table is: topic, keys, columns, windows."""
+        """Contract of the table: topic, keys, columns, windows."""
         return self._reads.contract
 
     @property
@@ -317,7 +317,8 @@ class Table:
         return search(self._reads, self._searches, self._wanted(columns, filter, **asked), sought)
 
     def receipt(self, **read: Unpack[Read]) -> Receipt:
-        """What a read would see; no row is read.  Several reads of one state take it as their ``at``."""
+        """Return the receipt of what a read would see; no row is read.  Several reads of one state take it as their
+        ``at``."""
         return self._reads.plan(self._wanted([self.contract.primary_key[0]], None, **read)).receipt
 
     def snapshots(self) -> list[Snapshot]:

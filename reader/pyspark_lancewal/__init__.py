@@ -20,8 +20,8 @@ __all__ = ["DefaultSource"]
 class DefaultSource(DataSource):
     """The data source ``lancewal``; see ``lancewal_reader.spark.source``.
 
-    Made once for each ``load()``, on the driver: the table version and the WAL positions that the DataFrame shows, however
-    often it is used, are those of that moment.
+    Made once for each ``load()``, on the driver.  The table version and the WAL positions that the DataFrame shows,
+    however often it is used, are those of that moment.
     """
 
     @classmethod

@@ -16,7 +16,7 @@ CEILINGS = {
     ("core", "docstring"): 471,
     ("flusher", "docstring"): 226,
     ("ingest", "docstring"): 208,
-    ("reader", "docstring"): 223,
+    ("reader", "docstring"): 76,
     ("tables", "docstring"): 16,
 }
 """Part and kind -> how many texts break a rule.  Whoever makes them fewer writes the new number here."""

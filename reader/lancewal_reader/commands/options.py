@@ -1,4 +1,4 @@
-"""What commands that read have in common: options, the table that these open, and what they say of a read on stderr."""
+"""Options that commands which read have in common, the table that these open, and what they say of a read on stderr."""
 
 from __future__ import annotations
 

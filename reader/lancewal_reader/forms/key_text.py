@@ -1,9 +1,9 @@
 """Primary keys as the command line has them: texts, in the forms that ``plain_rows`` gives values.
 
-Guarantee: each form that ``plain_rows`` shows of a value that a key can have is read back as that value; what is no value
-of the column's type, exactly, is refused: ``InvalidInput`` says which key, which column and what is expected.  A key of one
-column is its value as it stands, so that a text needs no quotes; of several columns it is JSON, a list in the key's order or
-an object.
+Guarantee: each form that ``plain_rows`` shows of a value that a key can have is read back as that value.  Exactly
+what is no value of the column's type is refused: ``InvalidInput`` says which key, which column and what is expected.
+A key of one column is its value as it stands, so that a text needs no quotes.  A key of several columns is JSON, a
+list in the key's order or an object.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def keys_of_texts(schema: RowSchema, texts: Sequence[str]) -> pa.Table:
 
 
 def without_row(keys: pa.Table, rows: pa.Table) -> list[str]:
-    """Those of the keys that no row has, each once, as texts; ``rows`` have the columns of the key."""
+    """Return the keys that no row has, each once, as texts; ``rows`` have the columns of the key."""
     names = keys.schema.names
     found = KeySet(rows.select(names).combine_chunks()).contains([keys[name] for name in names])
     lacking = [row for batch in keys.filter(pa.array(~found)).to_batches() for row in plain_rows(batch)]
@@ -51,7 +51,7 @@ def without_row(keys: pa.Table, rows: pa.Table) -> list[str]:
 
 
 def _shown(values: list[object]) -> str:
-    """As it is written."""
+    """Return a key as it is written."""
     alone = values[0] if len(values) == 1 else values
     return alone if isinstance(alone, str) else json.dumps(alone, ensure_ascii=False)
 

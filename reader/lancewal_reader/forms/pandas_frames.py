@@ -37,7 +37,7 @@ _NULLABLE: dict[pa.DataType, str] = {
     pa.string(): "string",
 }
 _NO_TIME = -(2**63)
-"""What pandas has instead of a null, among times."""
+"""Value that pandas has instead of a null, among times."""
 
 
 def pandas_frame(rows: pa.Table, dtypes: Dtypes = "nullable") -> pandas.DataFrame:

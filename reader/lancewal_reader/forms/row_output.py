@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _FORMULA = ("=", "+", "-", "@", "\\t", "\\r")
-"""What spreadsheets take for the beginning of a formula; tab and carriage return as they are shown."""
+"""Characters that spreadsheets take for the beginning of a formula; tab and carriage return as they are shown."""
 
 
 class RowOutput(StrEnum):
-    """What rows are written as.  ``jsonl``: one object a line; ``arrow``: an Arrow IPC file."""
+    """Form that rows are written in.  ``jsonl``: one object a line; ``arrow``: an Arrow IPC file."""
 
     TEXT = "text"
     JSONL = "jsonl"

@@ -12,7 +12,7 @@ _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 class Unsaid(Exception):
-    """What a condition cannot say."""
+    """A value that a condition cannot say."""
 
 
 def literal(scalar: pa.Scalar) -> str:

@@ -56,11 +56,11 @@ Held = Entry | EntryHeader
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a plan must reach, by the regions of a table."""
+    """Goal that a plan must reach, by the regions of a table."""
 
     positions: Mapping[Region, Position]
     records: frozenset[Region] = frozenset()
-    """Of these the record below the position was given by its producer."""
+    """Regions whose record below the position was given by its producer."""
     version: int = 0
 
     @staticmethod
@@ -243,7 +243,7 @@ def _holder(context: PlanContext, region: Region, index: RegionState, offset: in
 
 
 def _entry(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
-    """What the segment that holds the record says of its entry; None where that is not kept."""
+    """Return what the segment that holds the record says of its entry; None where that is not kept."""
     return _by_halving(context.store, region, record, offset) or _by_number(context, region, record, offset)
 
 
@@ -272,7 +272,8 @@ def _by_halving(store: ObjectStore, region: Region, record: GenerationRecord, of
 
 
 def _by_number(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
-    """Of an OPEN generation it is there, as the plan had it, or the generation is not OPEN by now: ``PlanStale``."""
+    """Check by the generation's number.  Of an OPEN generation the record is there, as the plan had it, or the
+    generation is not OPEN by now: ``PlanStale``."""
     at = record.first_sequence
     while record.end_sequence is None or at < record.end_sequence:
         walked = walk_from(context, record.log, at, before=record.end_sequence)

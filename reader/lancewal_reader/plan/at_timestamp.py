@@ -50,7 +50,7 @@ def plan_at_timestamp(context: PlanContext, place: str, ms: int) -> ReadPlan:
 
 
 def again(context: PlanContext, find: Callable[[], T]) -> T:
-    """What is found, looked for anew where something has been trimmed meanwhile."""
+    """Return what is found, looked for anew where something has been trimmed meanwhile."""
     for attempt in range(1, _TRIES):
         try:
             return find()
@@ -118,7 +118,7 @@ def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position
 
 
 def _regions_of_then(context: PlanContext) -> dict[Region, Position]:
-    """Those of every contract so far, with where they begin: of a topic that was made anew since, too."""
+    """Return the regions of every contract so far, with where they begin: of a topic that was made anew since, too."""
     contracts = [context.contract]
     if context.contract.version > 1:
         contracts = contracts_up_to(context.store, context.contract)

@@ -1,6 +1,6 @@
 """The plan of one version of the merged table, whatever it held of each region then.
 
-It is an eventual plan, of that version: no position is claimed where a user had restored the table and nobody had decided, or
+An eventual plan, of that version: no position is claimed where a user had restored the table and nobody had decided, or
 where a person had accepted a lower bound.
 """
 

@@ -82,7 +82,7 @@ def _behind(merged: Mapping[Region, Position], cut: Mapping[Region, Position]) -
 def _sides(
     contracts: Sequence[Contract], merged: Mapping[Region, Position], cut: Mapping[Region, Position]
 ) -> Iterator[tuple[bool, bool]]:
-    """Of each change whether records lie before it, and whether some lie after it."""
+    """Return for each change whether records lie before it, and whether some lie after it."""
     for topic_id, altered_at in {(c.topic_id, c.altered_at) for c in contracts if c.altered_at}:
         ends = {partition: int(end) for partition, end in enumerate(altered_at)}
         ours = {r.partition: range_ for r, range_ in _behind(merged, cut).items() if r.topic_id == topic_id}
@@ -92,8 +92,10 @@ def _sides(
 
 
 def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
-    """The part of a cut that concerns the topics read so far; ``InvalidInput`` where a former topic is not whole below it,
-    though a later one has records there.  ``ends``: of the regions of former topics."""
+    """Return the part of a cut that concerns the topics read so far.
+
+    ``InvalidInput`` where a former topic is not whole below it, though a later one has records there.  ``ends``: of
+    the regions of former topics."""
     topics = {contract.topic_id: contract for contract in contracts}
     for number, topic_id in enumerate(topics):
         left = [r for r, end in ends.items() if r.topic_id == topic_id and cut.get(r, end) < end]
@@ -168,7 +170,8 @@ def _last_merge(context: PlanContext, version: TableVersion, in_force: InForce, 
 
 
 def _break_at(context: PlanContext, version: TableVersion) -> str | None:
-    """What a version is, if it breaks the history.  A restore is told by a person's word, also where its version is gone."""
+    """Return what a version is, if it breaks the history.  A restore is told by a person's word, also where its version
+    is gone."""
     made = context.table.transaction(version)
     if isinstance(made, TransactionInfo):
         if PROPERTY_LOAD in made.properties:

@@ -44,7 +44,7 @@ class HiddenRows:
         self._lock = Lock()
 
     def known(self, pinned: PinnedTable, plan: ReadPlan) -> Addresses | None:
-        """Of this very state, if it was asked for lately."""
+        """Return what is known of this very state, if it was asked for lately."""
         state = _State(pinned.version, plan.deltas, plan.in_force.conflicts)
         return next((addresses for known, _, addresses in reversed(self._found) if known == state), None)
 
@@ -64,7 +64,7 @@ class HiddenRows:
         return found
 
     def _before(self, pinned: PinnedTable, keys: KeySet) -> tuple[Addresses, pa.Table]:
-        """What is known of these keys already, and the keys that are to be looked up."""
+        """Return what is known of these keys already, and the keys that are to be looked up."""
         for state, earlier, addresses in reversed(self._found):
             if state.version == pinned.version:
                 met = earlier.contains(keys.columns)

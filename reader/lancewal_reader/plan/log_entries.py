@@ -1,7 +1,9 @@
-"""The entries of logs by region: a log is gone over once for all its regions, and by the plans of an open table once at all.
+"""The entries of logs by region: a log is gone over once for all its regions, and by the plans of an open table once at
+all.
 
-A later plan goes over the segments that the one before has not met, and lets go of those before its own once they are most.
-What it asks of those that were met is found by halving: a log of hundreds of regions has hundreds of thousands of entries.
+A later plan goes over the segments that the one before has not met.  It lets go of those before its own once they are
+most.  What it asks of those that were met is found by halving: a log of hundreds of regions has hundreds of thousands
+of entries.
 
 Rests on: a log's entries of a region ascend, in their segments as in their positions (``wal.entry.is_chain``).
 """
@@ -36,7 +38,7 @@ class EntryRef:
 
     @property
     def segment(self) -> SegmentPlace:
-        """What tells segments apart, for less than a key costs."""
+        """Mark that tells segments apart, for less than a key costs."""
         return self.log, self.sequence
 
     @property
@@ -57,7 +59,7 @@ class EntryRun(NamedTuple):
 
 @dataclass(slots=True)
 class _Entries:
-    """Of one region; only ever longer, also where a plan is interrupted in the midst of it (Ctrl-C, an alarm)."""
+    """Entries of one region; only ever longer, also where a plan is interrupted in the midst of it (Ctrl-C, an alarm)."""
 
     refs: list[EntryRef] = field(default_factory=list)
     breaks: list[int] = field(default_factory=list)
@@ -76,8 +78,9 @@ class _Entries:
 
 
 class LogEntries:
-    """Those of one walk, perhaps of others too: of these none is told.  It outlasts the plan, and keeps no rows: those of
-    what was walked are for a ``SegmentCache`` alone to keep."""
+    """Entries of one walk, perhaps of others too: of these none is told.
+
+    The value outlasts the plan, and keeps no rows: those of what was walked are for a ``SegmentCache`` alone to keep."""
 
     def __init__(self, walked: Walk[Segment | Trailer], known: LogEntries | None = None) -> None:
         """``known``: of another walk of this log; what both have is not gone over again."""
@@ -112,7 +115,7 @@ class LogEntries:
 
 
 class KnownEntries:
-    """Of the logs that were asked for last; threads may share it."""
+    """Entries of the logs that were asked for last; threads may share it."""
 
     def __init__(self) -> None:
         self._logs: Mapping[LogId, LogEntries] = {}

@@ -61,12 +61,12 @@ class _FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class _SameRows:
-    """It changed no row."""
+    """A version that changed no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Foreign:
-    """It changed rows in another way, or nothing is known of it."""
+    """A version that changed rows in another way, or of which nothing is known."""
 
 
 _Commit = _Merge | _FollowUp | _SameRows | _Foreign

@@ -72,7 +72,7 @@ PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class FlushRef:
-    """What a flush has of a generation, and the entries to read instead where its files are gone."""
+    """The part of a flush that has a generation, and the entries to read instead where its files are gone."""
 
     generation: Generation
     key: str
@@ -84,7 +84,7 @@ class FlushRef:
 
     @staticmethod
     def of(record: GenerationRecord) -> FlushRef | None:
-        """That of a generation, if it was flushed."""
+        """Return that of a generation, if it was flushed."""
         if record.flush is None or record.next is None or record.end_sequence is None:
             return None
         return FlushRef(
@@ -103,7 +103,7 @@ Source = FlushRef | EntryRef
 
 @dataclass(frozen=True, slots=True)
 class RegionDelta:
-    """What a region has beyond the table, oldest first, and the cut."""
+    """Sources that a region has beyond the table, oldest first, and the cut."""
 
     region: Region
     sources: tuple[Source, ...]
@@ -117,7 +117,7 @@ class RegionDelta:
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """The version of a flush's branch that has its rows, and its receipt; of keys in conflict as ``LeftOut``."""
+    """The version of a snapshot's branch that has its rows, and its receipt; of keys in conflict as ``LeftOut``."""
 
     name: str
     version: TableVersion
@@ -127,7 +127,8 @@ class OnBranch:
     partitions: tuple[int, ...] = ()
 
     def pin(self, table: Table) -> PinnedTable:
-        """``VersionGone`` also where it is another flush of that name by now, whose versions have the same numbers."""
+        """Open it; ``VersionGone`` also where it is another snapshot of that name by now, whose versions have the same
+        numbers."""
         pinned = table.branch(self.name).at(self.version)
         branch = find_branch(table, self.name)
         found = None if branch is None else snapshot_of(branch)
@@ -138,8 +139,8 @@ class OnBranch:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Table version, its watermarks, and the delta of each region that has an index; or a flush's branch, which began at
-    that version and has all rows."""
+    """Table version, its watermarks, and the delta of each region that has an index.  Or a snapshot's branch, which
+    began at that version and has all rows."""
 
     version: TableVersion
     in_force: InForce
@@ -147,7 +148,7 @@ class ReadPlan:
     branch: OnBranch | None = None
 
     def pin(self, table: Table) -> PinnedTable:
-        """What is scanned, opened anew; ``VersionGone``."""
+        """Open anew what is scanned; ``VersionGone``."""
         return table.at(self.version) if self.branch is None else self.branch.pin(table)
 
     @property
@@ -159,17 +160,17 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanContext(OpenedTable):
-    """What planning uses."""
+    """Context of planning."""
 
     cache: SegmentCache | None
     """Given: segments are decoded into it, as far as they have room.  Of all others only their trailers are read."""
     versions: OpenVersions = field(default_factory=OpenVersions)
-    """Those that plans have pinned last."""
+    """Versions that plans have pinned last."""
     entries: KnownEntries = field(default_factory=KnownEntries)
-    """Those of logs that plans have walked last."""
+    """Entries of logs that plans have walked last."""
 
     def begin_walks(self) -> None:
-        """Those of another plan."""
+        """Begin the walks of another plan."""
         if self.cache is not None:
             self.cache.next_plan()
 
@@ -188,8 +189,9 @@ def plan_strong(context: PlanContext) -> ReadPlan:
 
 @many_objects_made()
 def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
-    """What ``once`` gives, tried again where something has moved meanwhile, but for the contract; ``PlanRetriesExhausted``
-    says that it ``failed``."""
+    """Return what ``once`` gives, tried again where something has moved meanwhile, but for the contract.
+
+    ``PlanRetriesExhausted`` says that it ``failed``."""
     reason: Exception | None = None
     for attempt in range(PLANS_MAX):
         if attempt:
@@ -233,7 +235,7 @@ def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionState], Mapping[
 
 
 def check_claims(contract: Contract, indexes: Mapping[Region, RegionState]) -> None:
-    """Of step 2: a record under a newer contract that moves keys lies behind a claim that says its version."""
+    """Check step 2: a record under a newer contract that moves keys lies behind a claim that says its version."""
     newer = next((index for index in indexes.values() if index.contract_version > contract.version), None)
     if newer is not None:
         raise ContractChanged(

@@ -58,7 +58,7 @@ class At:
 
     @staticmethod
     def positions(by_partition: Mapping[int, int]) -> AtPositions:
-        """What the records below these positions make of the table, one of each partition; also between merges.
+        """The table that the records below these positions make, one of each partition; also between merges.
 
         A position is the offset of the next record, so 0 is nothing of a partition.
         """
@@ -74,12 +74,12 @@ class At:
 
     @staticmethod
     def timestamp(moment: datetime) -> AtTimestamp:
-        """What a strong read at this time saw, by the clocks of those who wrote: see ``plan.at_timestamp``."""
+        """The rows that a strong read at this time saw, by the clocks of those who wrote: see ``plan.at_timestamp``."""
         return AtTimestamp(_since_1970("timestamp", moment) // _MS)
 
     @staticmethod
     def record_time(moment: datetime) -> AtRecordTime:
-        """Of each partition the records before the first whose timestamp, of Kafka, is not below this time."""
+        """The records of each partition before the first whose timestamp, of Kafka, is not below this time."""
         return AtRecordTime(-(-_since_1970("record_time", moment) // _MS))
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What every read takes besides columns and filter: which state of the table it reads.  One value, passed on as it is.
+"""Options of every read besides columns and filter: which state of the table it reads.  One value, passed on as it is.
 
 ``Read`` names the arguments as users write them; ``read_options`` checks them, once, and makes ``ReadOptions`` of them.
 A function that reads takes ``**read: Unpack[Read]``, and hands it on.

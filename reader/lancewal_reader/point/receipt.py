@@ -26,7 +26,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a read saw: of the table with ``table_uuid`` the version, and of each partition the records before its position.
+    """State that a read saw: of the table with ``table_uuid`` the version, and of each partition the records before its
+    position.
 
     ``str()`` of it is the text that every surface takes as a point.
     """
@@ -35,7 +36,7 @@ class Receipt:
     version: TableVersion
     positions: dict[Region, Position]
     place: str
-    """Where the table was read (``lancewal_core.store.place``)."""
+    """Place where the table was read (``lancewal_core.store.place``)."""
     left_out: int = 0
     """Keys in conflict of which unmerged records were left out (``left_out``): no other version shows the same rows."""
 

@@ -36,7 +36,7 @@ def write_text(parts: Parts) -> str:
 
 
 def read_text(word: str) -> Parts:
-    """What ``write_text`` wrote."""
+    """Read what ``write_text`` wrote."""
     try:
         return _read(word)
     except (JsonFault, ValueError) as error:

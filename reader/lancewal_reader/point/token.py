@@ -31,9 +31,10 @@ _RECORDS = "a delivery report, (topic, partition, offset), or text such as 'orde
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a read must reach (``at_least``): of each partition a position, the one behind a record or an end of the topic.
+    """Positions that a read must reach (``at_least``): of each partition one behind a record, or an end of the topic.
 
-    ``Token.of`` makes it of records, ``Token.at_end`` of a topic's ends; ``a | b`` asks for both.  ``str()`` is its text.
+    ``Token.of`` makes it of records, ``Token.at_end`` of a topic's ends; ``a | b`` asks for both.  ``str()`` is its
+    text.
     """
 
     positions: Mapping[Partition, Position]
@@ -104,7 +105,8 @@ Least = Token | Receipt
 
 
 def least_of(at_least: Least | str | bytes | None) -> Least | None:
-    """What a read must reach: a token, or a receipt, than which it may not be older; ``InvalidInput`` for what is neither."""
+    """Return what a read must reach: a token, or a receipt, than which it may not be older; ``InvalidInput`` for what is
+    neither."""
     if at_least is None or isinstance(at_least, Token | Receipt):
         return at_least
     if not isinstance(at_least, str | bytes):

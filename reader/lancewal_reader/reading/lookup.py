@@ -54,9 +54,9 @@ from lancewal_reader.unmerged.load import DeltaContext, load
 from lancewal_reader.unmerged.loaded import Loaded
 
 _PARTS_BYTES_MAX = 4 << 30
-"""Of files of the key index, mapped and not in memory; those of a far store lie in a folder for temporary files."""
+"""Bytes of files of the key index, mapped and not in memory; those of a far store lie in a folder for temporary files."""
 _BESIDE_KEYS_MAX = 1_000
-"""So many rows are taken in vain at most, where their keys turn out to be unmerged."""
+"""Rows that are taken in vain at most, where their keys turn out to be unmerged."""
 T = TypeVar("T")
 
 
@@ -82,7 +82,7 @@ class KeyLookup:
         return np.concatenate([np.zeros(0, np.uint64), *parts])
 
     def beside(self, plan: Callable[[], T], keys: pa.Table) -> T:
-        """What ``plan`` returns; of a far store what a lookup of these keys will want is brought meanwhile."""
+        """Return what ``plan`` returns; of a far store what a lookup of these keys will want is brought meanwhile."""
         if local_folder(self._uri) is not None:
             return plan()
         return together(self._opened.tasks, plan, lambda: self._bring(keys))[0]
@@ -181,7 +181,7 @@ def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, 
 
 
 def deltas_of(contract: Contract, deltas: Sequence[RegionDelta], partition: int) -> tuple[RegionDelta, ...]:
-    """Those that may hold records which belong in this partition, by guarantee 3."""
+    """Return the deltas that may hold records which belong in this partition, by guarantee 3."""
     altered = contract.altered_at
 
     def may(delta: RegionDelta) -> bool:

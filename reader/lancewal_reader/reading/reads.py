@@ -66,7 +66,7 @@ _VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of a table is read, and as of when; checked."""
+    """Columns and rows of a table that are read, and as of when; checked."""
 
     columns: tuple[str, ...]
     filter: str | None
@@ -77,7 +77,7 @@ class Wanted:
     """Encoded: all rows wanted have it, and what is unmerged of other partitions, by the contract of the plan, is not read."""
 
     def names(self, contract: Contract) -> Collection[str]:
-        """Of the columns that are looked at: a filter may name any."""
+        """Return the names of the columns that are looked at: a filter may name any."""
         rows = contract.rows
         return rows.table.names if self.filter is not None else {*self.columns, *rows.primary_key}
 
@@ -94,7 +94,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Contexts:
-    """Of one contract."""
+    """Contexts of one contract."""
 
     plan: PlanContext
     delta: DeltaContext
@@ -151,7 +151,7 @@ class Reads:
         self.uri = uri
         self.place = place
         self._lock = Lock()
-        """Of the fields below, which are values; held for no call outside."""
+        """Lock of the fields below, which are values; held for no call outside."""
         self._contexts = _Contexts(plan, delta)
         self._lookup = KeyLookup(plan, uri)
         self._newest: dict[Consistency, Newest] = {}
@@ -200,8 +200,8 @@ class Reads:
         return planned, sum(batch.num_rows for batch in rows)
 
     def at_once(self, wanted: Wanted, use: Callable[[Planned], T]) -> T:
-        """What ``use`` makes of a read that nobody has the receipt of: it is called again, by a newer plan, where one that
-        was kept (4) cannot be read any more."""
+        """Run ``use`` on a read that nobody has the receipt of.  It is called again, by a newer plan, where one that was
+        kept (4) cannot be read any more."""
         try:
             return use(self.plan(wanted))
         except (VersionGone, OutsideHistoryWindow):
@@ -216,7 +216,7 @@ class Reads:
         *,
         now: bool = False,
     ) -> T:
-        """What ``use`` makes of the read's state; it is called again where objects of the plan have vanished meanwhile.
+        """Run ``use`` on the read's state, again where objects of the plan have vanished meanwhile.
 
         ``now``: the read goes on with the version that its plan has opened, if that is still at hand.
         """
@@ -230,7 +230,7 @@ class Reads:
     def _by(
         self, planned: Planned, use: Callable[[_Contexts, PinnedTable, ReadPlan], T], *, now: bool = False
     ) -> tuple[Planned, T]:
-        """What ``use`` makes of the plan, or of another one at the receipt, where what it names has vanished."""
+        """Run ``use`` on the plan.  If what it names has vanished, run it on another plan at the same receipt."""
         reason: Exception | None = None
         for attempt in range(PLANS_MAX):
             if attempt:
@@ -383,7 +383,7 @@ def _opened(contexts: _Contexts, plan: ReadPlan) -> PinnedTable | None:
 
 
 def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOptions) -> Wanted:
-    """What was asked for; ``InvalidInput`` where that cannot be."""
+    """Return what was asked for; ``InvalidInput`` where that cannot be."""
     if isinstance(filter, pc.Expression):
         filter = sql_of(filter)
     if filter is not None and not isinstance(filter, str):

@@ -40,12 +40,12 @@ class Rows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows; the receipt stands in its metadata, and what was left out (``left_out_of``)."""
+        """Schema of the rows; the receipt stands in its metadata, and what was left out (``left_out_of``)."""
         return self._planned.schema
 
     @property
     def receipt(self) -> Receipt:
-        """What is read."""
+        """Receipt of the state that is read."""
         return self._planned.receipt
 
     def to_reader(self) -> pa.RecordBatchReader:
@@ -111,7 +111,7 @@ def _without_parts_of_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def limit_of(given: object) -> int | None:
-    """What a user gave as limit; ``InvalidInput``."""
+    """Return what a user gave as limit; ``InvalidInput``."""
     limit = whole_of(given)
     if limit is None and given is not None:
         raise InvalidInput(f"limit {given!r}: expected a whole number of rows from 0 on, or None for all")

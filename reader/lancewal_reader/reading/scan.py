@@ -130,7 +130,7 @@ def _hidden(
 
 
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
-    """What the read of ``scan_plan`` leaves out of keys in conflict; a delta that is loaded for that is remembered."""
+    """Return what the read of ``scan_plan`` leaves out of keys in conflict; a delta that is loaded for that is remembered."""
     ref = plan.in_force.conflicts
     waiting = 0 if ref is None else ref.keys
     if not context.folding.may_leave_out(plan):
@@ -140,7 +140,7 @@ def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filt
 
 
 def loaded_columns(whole: RowSchema, columns: Sequence[str], filter: str | None) -> RowSchema:
-    """What of the delta is loaded: a filter may name any column, so with one the delta keeps all."""
+    """Return the columns of the delta that are loaded: a filter may name any column, so with one the delta keeps all."""
     return whole if filter is not None else project(whole, columns)
 
 

@@ -43,7 +43,7 @@ class SearchRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows; the receipt stands in its metadata."""
+        """Schema of the rows; the receipt stands in its metadata."""
         return self._rows.schema
 
     @property

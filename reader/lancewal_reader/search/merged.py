@@ -49,7 +49,7 @@ _Key = tuple[str, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """Of the column searched."""
+    """Index of the column searched."""
 
     name: str
     kind: str
@@ -60,7 +60,7 @@ class VectorIndex:
 
 
 class Unindexed:
-    """Of one state, by one column: fragment by fragment."""
+    """Rows without an index of one state, by one column: fragment by fragment."""
 
     def __init__(self, parts: Sequence[tuple[int, KeptRows]]) -> None:
         self._parts = parts

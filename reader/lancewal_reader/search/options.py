@@ -1,4 +1,4 @@
-"""What a search takes besides what every read takes: checked once, one value."""
+"""Options of a search besides what every read takes: checked once, one value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Vectors = npt.NDArray[np.float64]
 
 
 Rerank: TypeAlias = Callable[[pa.Table], Iterable[float]]
-"""Of the rows found, best first, what each is worth: the higher the better."""
+"""Function that says of the rows found, best first, what each is worth: the higher the better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RRF:
 
     k: float = 60
     weights: tuple[float, float] = (1.0, 1.0)
-    """Of the ranking by vector, and of that by text."""
+    """Weights of the ranking by vector, and of that by text."""
 
 
 class Search(Read, total=False):
@@ -48,12 +48,12 @@ class Search(Read, total=False):
 
 
 ASKED = frozenset(Search.__annotations__) - frozenset(Read.__annotations__)
-"""Those of them that say how it is sought; the others are of every read."""
+"""Options that say how something is sought; the others are of every read."""
 
 
 @dataclass(frozen=True, slots=True)
 class VectorQuery:
-    """What is sought: checked, one row of ``vectors`` a query; of binary vectors these are bytes, as numbers."""
+    """Query of vectors: checked, one row of ``vectors`` a query; of binary vectors these are bytes, as numbers."""
 
     vectors: Vectors
     many: bool
@@ -68,7 +68,7 @@ class VectorQuery:
 
 @dataclass(frozen=True, slots=True)
 class TextSought:
-    """What is sought in texts: checked, but for columns."""
+    """Query of texts: checked, but for columns."""
 
     query: TextQuery
     text_columns: tuple[str, ...] | None
@@ -77,7 +77,7 @@ class TextSought:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Of a query that names them."""
+        """Columns of a query that names them."""
         assert self.text_columns is not None
         return self.text_columns
 
@@ -213,7 +213,8 @@ _NUMBERS = "buifO"
 
 
 def _numbers(vector: Any, size: int, bits: bool) -> Vectors:
-    """Of any shape.  numpy itself would read numbers out of texts and times, and drop the imaginary part of others."""
+    """Return numbers of any shape.  numpy itself would read numbers out of texts and times, and drop the imaginary part
+    of others."""
     expected = f"vector: expected {size} numbers, or a list of such vectors"
     try:
         given = np.asarray(vector)

@@ -40,7 +40,7 @@ class Ranked:
         )
 
     def rows(self, shown: pa.Table, sides: SearchSides, planned: pa.Schema, columns: Sequence[str]) -> pa.Table:
-        """These columns of them, and the score; ``shown`` has the merged ones, with their addresses."""
+        """Return these columns of the rows, and the score; ``shown`` has the merged ones, with their addresses."""
         schema = pa.schema([*(planned.field(n) for n in columns), pa.field(SCORE, pa.float32())], planned.metadata)
         at = pc.index_in(pa.array(self.places[self.merged]), shown[ROW_ADDRESS].combine_chunks())
         merged = shown.select(list(columns)).take(at)

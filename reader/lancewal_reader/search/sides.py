@@ -34,7 +34,7 @@ _PLACE = "_place"
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """What is searched.  ``schema``: of the columns that ``wanted`` has, with the receipt."""
+    """State that is searched.  ``schema``: of the columns that ``wanted`` has, with the receipt."""
 
     context: DeltaContext
     find: FindAddresses
@@ -63,7 +63,7 @@ class SearchSides:
         return self._mask
 
     def vectors(self, column: str) -> KeptRows:
-        """Of the unmerged rows that pass the filter."""
+        """Return the vectors of the unmerged rows that pass the filter."""
         if column not in self._vectors:
             self._vectors[column] = kept_rows(self.matching, column)
         return self._vectors[column]
@@ -114,7 +114,7 @@ class Kept:
 
 
 class SidesCache:
-    """Of an open table."""
+    """Sides that an open table keeps."""
 
     def __init__(self) -> None:
         self._sides = Kept()

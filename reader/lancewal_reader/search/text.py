@@ -68,7 +68,7 @@ KEPT_ROWS_MAX = 100_000
 _CLOSE = 1e-4
 """How far apart a score that Lance shows and the same one computed from its statistics may be; they are 1e-6 apart."""
 _SAME = 1e-5
-"""What float32 tells apart of a sum."""
+"""Differences of a sum that float32 tells apart."""
 MANY, _NEARLY = 1_000, 1e-3
 """Rows with the same words as often may be all rows of a table, and each would be read again and again to find that none is
 better by a trifle."""
@@ -76,7 +76,7 @@ _NONE = np.zeros(0, np.uint64)
 
 
 class TextCache:
-    """What searches of an open table keep of texts; threads may share it."""
+    """Texts that searches of an open table keep; threads may share it."""
 
     def __init__(self) -> None:
         self._tokenizers: dict[str, Tokenizer] = {}
@@ -90,7 +90,8 @@ class TextCache:
         self._texts: dict[tuple[Tokenizer, str, bool], tuple[pa.ChunkedArray, Texts]] = {}
 
     def texts(self, tokenizer: Tokenizer, rows: pa.Table, name: str, *, fresh: bool) -> Texts:
-        """Of a column of the rows, unmerged ones or merged ones without index: mostly those of the state before."""
+        """Return the texts of a column of the rows, unmerged ones or merged ones without index: mostly those of the
+        state before."""
         found = tokenizer.texts_again(rows[name], self._texts.get((tokenizer, name, fresh)))
         self._texts[tokenizer, name, fresh] = rows[name], found
         return found
@@ -368,7 +369,7 @@ class TextSearch:
         statistics: Mapping[str, Statistics],
         others: _Others,
     ) -> Iterator[BoundPart]:
-        """What the score of a row may be the sum of that was not among those ``shown``."""
+        """Return the summands of a row's score that was not among those ``shown``."""
         by_column = {indexed.index.column: indexed for indexed in self._indexed}
         for (name, word), times in words_summed(candidates, self._tokenizers).items():
             indexed, ours = by_column[name], statistics[name]

@@ -1,4 +1,4 @@
-"""What a query of texts means for a table: which columns, and what of it no text can match."""
+"""Meaning of a query of texts for a table: which columns, and what of it no text can match."""
 
 from __future__ import annotations
 

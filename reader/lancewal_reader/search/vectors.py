@@ -25,7 +25,8 @@ from lancewal_reader.search.sides import SearchSides, SearchState
 
 QUERY = "query_index"
 _ASKED_MAX = float(np.finfo(np.float32).max)
-"""Of a larger number an index would be asked as of an infinity: such a query is compared with every row."""
+"""Largest number that an index is asked for.  By a larger one it would be asked as of an infinity: such a query is
+compared with every row."""
 
 
 def vector_rows(

@@ -1,4 +1,4 @@
-"""What is installed for Spark, and what is needed: said before Spark does, whose own errors name neither."""
+"""Check of what is installed for Spark, and what is needed: said before Spark does, whose own errors name neither."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_pyspark() -> None:
 
 
 def missing_java() -> str:
-    """What is wrong with the Java that Spark would start; nothing where it is one that fits."""
+    """Return what is wrong with the Java that Spark would start; nothing where it is one that fits."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
     wanted = f"Spark needs Java {' or '.join(_JAVAS)} (Debian: apt install openjdk-17-jre-headless)"

@@ -38,11 +38,11 @@ COUNT = "lancewal_count"
 NOT_OF_A_COUNT = frozenset({"columns", "limit", "path"})
 _ALIASES = {"path": "table"}
 _POINTS = {"versionasof": "version:", "timestampasof": "timestamp:"}
-"""What users of other formats know: ``at`` by a version, or a time."""
+"""Options that users of other formats know: ``at`` by a version, or a time."""
 _SPARKS = {"limit": "use limit() of the DataFrame: a source would read so many rows in each task"}
-"""What other surfaces have, and what to use here."""
+"""Options that other surfaces have, and what to use here."""
 _OF_A_CATALOG = "provider"
-"""What Spark adds to the options of ``CREATE TABLE`` as it asks for the columns, beside ``owner`` and others."""
+"""Options that Spark adds to those of ``CREATE TABLE`` as it asks for the columns, beside ``owner`` and others."""
 _VIEW = (
     "use a temporary view: lancewal.spark.view(spark, ADDRESS, NAME), or in SQL CREATE OR REPLACE TEMPORARY VIEW NAME USING "
     "lancewal OPTIONS (table 'ADDRESS')"

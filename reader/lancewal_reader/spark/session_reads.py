@@ -1,4 +1,4 @@
-"""What a program with a Spark session calls: a count without rows, and a view.
+"""Calls of a program with a Spark session: a count without rows, and a view.
 
 Both plan where Spark makes data sources, beside the driver, so they work through Spark Connect too.
 """

@@ -33,12 +33,13 @@ _SUFFIX = ".arrow"
 
 
 def digest_of(*values: object) -> str:
-    """Of values that pickle.  Equal ones may have two digests, after different ways to come about: then each is loaded."""
+    """Return a digest of values that pickle.  Equal ones may have two digests, after different ways to come about: then
+    each is loaded."""
     return hashlib.sha256(pickle.dumps(values)).hexdigest()[:32]
 
 
 def folder_of_executor() -> Path | None:
-    """Where Spark keeps files of this application on this machine; None in a process that is no worker of a task."""
+    """Return where Spark keeps files of this application on this machine; None in a process that is no worker of a task."""
     from pyspark import SparkFiles
 
     root = SparkFiles._root_directory if SparkFiles._is_running_on_worker else None
@@ -46,7 +47,7 @@ def folder_of_executor() -> Path | None:
 
 
 def shared(folder: Path | None, digest: str, schema: RowSchema, load: Callable[[], Loaded]) -> Loaded:
-    """What ``load`` gives, whichever process has loaded it; ``schema`` has the columns of the keys."""
+    """Return what ``load`` gives, whichever process has loaded it; ``schema`` has the columns of the keys."""
     if folder is None:
         return load()
     file = folder / f"{_PREFIX}{digest}{_SUFFIX}"

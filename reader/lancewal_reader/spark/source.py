@@ -68,7 +68,7 @@ SPLIT_BYTES_MIN = 16 << 20
 APART_BYTES_MIN = 8 << 20
 """Less of unmerged rows is no task of its own: it would be the last one, which the others wait for."""
 COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
-"""What tasks give that count."""
+"""Column that tasks give that count."""
 _IO_THREADS = 8
 
 T = TypeVar("T")
@@ -213,7 +213,7 @@ class PinnedRead:
         return PlainReader(self.pinned_plan, self.groups(), schema, self.options.filter)
 
     def groups(self) -> list[Group]:
-        """What each of Spark's tasks reads: a base task, a delta task, or, where the delta is small, both."""
+        """Return the work of each of Spark's tasks: a base task, a delta task, or, where the delta is small, both."""
         base = base_tasks(self.fragments)
         delta = self._delta_tasks()
         sizes = self._delta_sizes()
@@ -224,7 +224,7 @@ class PinnedRead:
         return [*groups, (lightest, *delta)]
 
     def tasks(self) -> list[Task]:
-        """Those of all groups."""
+        """Return the tasks of all groups."""
         return [task for group in self.groups() for task in group if not isinstance(task, CountTask)]
 
     def _bytes_of(self, task: BaseTask) -> float:
@@ -284,7 +284,7 @@ class CountReader(PlainReader):
 
 
 class TaskPartition(InputPartition):
-    """What one of Spark's tasks reads, on its way to an executor."""
+    """Work of one of Spark's tasks, on its way to an executor."""
 
     def __init__(self, group: Group) -> None:
         super().__init__(None)

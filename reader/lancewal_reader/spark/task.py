@@ -43,7 +43,7 @@ from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 _PLANS_KEPT = 2
 _DELTAS_KEPT = 6
 KEPT_BYTES_MAX = 128 << 20
-"""Of a process: there are as many as an executor has cores."""
+"""Bytes that a process keeps: there are as many processes as an executor has cores."""
 _IO_THREADS = 8
 
 
@@ -126,11 +126,12 @@ class _Opened:
 
 _opened: OrderedDict[str, _Opened] = OrderedDict()
 _kept: tuple[object, LoadedCache] | None = None
-"""Of the table that was read last."""
+"""Deltas of the table that was read last."""
 
 
 def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
-    """What beside the deltas decides what is loaded of them, or refused.  An altered policy of the contract does not."""
+    """Return what beside the deltas decides what is loaded of them, or refused.  An altered policy of the contract does
+    not."""
     contract, rows = pinned_plan.contract, pinned_plan.contract.rows
     columns = tuple((name, str(type_)) for name, type_ in rows.signature)
     of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.key_format

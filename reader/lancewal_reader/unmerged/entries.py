@@ -31,7 +31,7 @@ _BEGIN = attrgetter("begin")
 
 
 def remembered(opened: OpenedTable, cache: SegmentCache, wanted: Wanted) -> Rows:
-    """These entries, whole; only segments that are not remembered are read."""
+    """Return the rows of these entries, whole; only segments that are not remembered are read."""
     segments: dict[str, Segment | Fence | None] = {key: cache.get(key) for key in wanted}
     unknown = [key for key, segment in segments.items() if segment is None]
     if unknown:
@@ -65,7 +65,7 @@ def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
 def _entries(
     opened: OpenedTable, key: str, segment: Segment | Fence | None, wanted: Sequence[tuple[Region, EntryRef]]
 ) -> Rows:
-    """As the table's contract has them."""
+    """Return the rows of these entries, as the table's contract has them."""
     if not isinstance(segment, Segment):
         raise PlanStale(f"{key} has vanished since it was planned", object=key)
     by_place = {(entry.region, entry.first): entry for entry in segment.entries}

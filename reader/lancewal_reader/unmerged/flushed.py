@@ -45,7 +45,7 @@ class RowsOfFile:
 class _HeldFlush:
     folded: Folded
     places: Sequence[RowsOfFile]
-    """Where its rows lie, in their order; none where they were not read from there."""
+    """Places of its rows, in their order; none where they were not read from there."""
 
 
 class FlushCache:
@@ -160,7 +160,7 @@ def _from_log(opened: OpenedTable, region: Region, ref: FlushRef, projected: Row
 
 
 def _by_manifest(refs: Flushed) -> list[Flushed]:
-    """Those of one flush together."""
+    """Put those of one flush together."""
     found: dict[str, list[tuple[Region, FlushRef]]] = {}
     for region, ref in refs:
         found.setdefault(ref.key, []).append((region, ref))

@@ -43,10 +43,10 @@ OnConflict = Literal["leave-out", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What of keys in conflict is not in a read.
+    """Keys in conflict that are not in a read.
 
-    ``waiting``: keys that wait for a decision at the version read.  ``unmerged``: keys of which unmerged records were left
-    out; ``partitions``: those that these came through.
+    ``waiting``: keys that wait for a decision at the version read.  ``unmerged``: keys of which unmerged records were
+    left out; ``partitions``: those that these came through.
     """
 
     waiting: int = 0
@@ -75,7 +75,7 @@ def with_left_out(schema: pa.Schema, left_out: LeftOut) -> pa.Schema:
 
 
 def left_out_of(schema: pa.Schema) -> LeftOut:
-    """What a result's schema says was left out of it; ``InvalidInput`` where that cannot be read."""
+    """Return what a result's schema says was left out of it; ``InvalidInput`` where that cannot be read."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return LeftOut()
@@ -163,7 +163,7 @@ def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnC
 
 
 def left_out_of_snapshot(contract: Contract, on: OnBranch, on_conflict: OnConflict) -> LeftOut:
-    """What the read left out that a snapshot was made of; ``RegionConflict`` where that is not to be left out."""
+    """Return what the read left out that a snapshot was made of; ``RegionConflict`` where that is not to be left out."""
     found = LeftOut(on.waiting, on.unmerged, on.partitions)
     if found and on_conflict == "fail":
         raise RegionConflict(

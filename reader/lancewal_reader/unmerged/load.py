@@ -39,7 +39,7 @@ from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX, Groups, Portion
 
 @dataclass(frozen=True, slots=True)
 class DeltaContext(OpenedTable):
-    """What loading uses."""
+    """Context of loading."""
 
     segments: SegmentCache | None
     """None: segments are decoded for the entries wanted of them and not remembered."""
@@ -55,7 +55,7 @@ class Folding:
 
     on_conflict: OnConflict = "leave-out"
     by_regions = True
-    """What some regions' deltas fold to follows from them alone, whatever the others have."""
+    """True where the fold of some regions' deltas follows from them alone, whatever the others have."""
 
     def fold(
         self,
@@ -65,7 +65,7 @@ class Folding:
         conflicts: ConflictsRef | None,
         met: pa.Table | None,
     ) -> Loaded:
-        """As ``load``, of what is not remembered; it may go on from what is."""
+        """Load, as ``load`` does, what is not remembered; it may go on from what is."""
         begun = context.loaded.begun(deltas, projected.signature, partial(repaired, context))
         kept = None if begun is None else _kept(context, begun, projected)
         if begun is None or kept is None:
@@ -147,7 +147,7 @@ def load(
 
 
 def _kept(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded | None:
-    """What is gone on from; None where what has left it can be read no more, as it need not: it is merged."""
+    """Return what is gone on from; None where what has left it can be read no more, as it need not: it is merged."""
     folded = begun.loaded.of_columns(projected).folded
     if not begun.left:
         return folded

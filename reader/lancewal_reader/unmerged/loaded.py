@@ -60,7 +60,7 @@ class Loaded:
         return KeySet(self.folded.keys(self._schema)) if self._wider is None else self._wider.mask
 
     def of_columns(self, schema: RowSchema) -> Loaded:
-        """The same with these columns alone; it has them."""
+        """Return the same with these columns alone; it has them."""
         names = schema.table.names
         if names == self._schema.table.names:
             return self
@@ -76,7 +76,7 @@ class Begun:
     loaded: Loaded
     behind: Sequence[RegionDelta]
     left: Sequence[RegionDelta] = ()
-    """As they were folded: those of regions of which something has been merged since."""
+    """Deltas as they were folded: those of regions of which something has been merged since."""
 
 
 class LoadedCache:

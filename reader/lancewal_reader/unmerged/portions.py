@@ -31,7 +31,7 @@ _Object: TypeAlias = SegmentPlace | tuple[Region, Generation]
 
 
 def records_of(source: Source) -> int:
-    """Of a flush the records that it was folded from: it has no more keys."""
+    """Return the records that a flush was folded from: it has no more keys."""
     return source.rows if isinstance(source, EntryRef) else source.next - source.first
 
 
@@ -56,7 +56,7 @@ class Portions:
         self._held = 0
 
     def hold(self, keys: int) -> None:
-        """So many keys are what the portions until now come to."""
+        """Note how many keys the portions until now come to."""
         self._held = keys
 
     def __iter__(self) -> Iterator[Groups]:
@@ -106,7 +106,7 @@ def check_keys(count: int, keys_max: int) -> None:
 
 
 def _object(region: Region, source: Source) -> _Object:
-    """What is read for it at once: a segment serves several regions, a flush one generation of one."""
+    """Return the object that is read at once: a segment serves several regions, a flush one generation of one."""
     return source.segment if isinstance(source, EntryRef) else (region, source.generation)
 
 

@@ -21,7 +21,7 @@ K1, B = 1.2, 0.75
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of one column."""
+    """Statistics of one column."""
 
     average: float
     """Words of a document."""
@@ -42,7 +42,7 @@ class TextColumn:
 
 
 def scores(query: TextQuery, columns: Mapping[str, TextColumn]) -> Scores:
-    """Of each row; NaN where it does not match.  The query names its columns."""
+    """Return the score of each row; NaN where it does not match.  The query names its columns."""
     match query:
         case Match(words, _, operator, boost):
             by_column = {name: [[word] for word in columns[name].tokenizer.words(words)] for name in columns_of(query)}

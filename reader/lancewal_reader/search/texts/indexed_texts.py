@@ -43,7 +43,7 @@ class WordScore:
 
 
 class IndexedTexts:
-    """What it works out once it keeps; threads may share it."""
+    """Indexed texts, which keep what they work out once; threads may share it."""
 
     def __init__(
         self, pinned: LancePinnedTable, index: TextIndex, tokenizer: Tokenizer, lengths: Callable[[], DocumentLengths]
@@ -63,7 +63,7 @@ class IndexedTexts:
 
     @cached_property
     def _live(self) -> npt.NDArray[np.bool_]:
-        """Which of all documents are."""
+        """Mask of the documents that are live."""
         with reading(f"reading row ids of version {self._pinned.version}"):
             found = self._pinned.dataset.scanner(
                 columns=[], with_row_id=True, fragments=fragments_of(self._pinned, sorted(self.index.covered))
@@ -140,7 +140,7 @@ class IndexedTexts:
 
 
 def mask_of(rows: RowIds) -> bytes | None:
-    """As Lance takes it; None of no row."""
+    """Return the mask as Lance takes it; None of no row."""
     return row_list(rows) if len(rows) else None
 
 
@@ -185,7 +185,7 @@ def fragments_of(pinned: LancePinnedTable, fragment_ids: Sequence[int]) -> list[
 
 
 def row_ids(pinned: LancePinnedTable, addresses: RowIds) -> RowIds:
-    """Of the rows at these addresses; those are row ids where these are not stable."""
+    """Return the ids of the rows at these addresses; those are row ids where these are not stable."""
     if not pinned.stable_row_ids or not len(addresses):
         return addresses
     fragments = np.unique(addresses >> np.uint64(32)).tolist()

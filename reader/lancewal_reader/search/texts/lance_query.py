@@ -40,7 +40,7 @@ def _of_any_word(query: TextQuery) -> bool:
 
 
 def lance_query(query: TextQuery) -> FullTextQuery:
-    """The same for pylance, of one without ``Boost``."""
+    """Return the same for pylance, of a query without ``Boost``."""
     match query:
         case Near():
             return lance_query(query.plain())

@@ -27,7 +27,7 @@ def distance_of(word: str, fuzziness: int | None) -> int:
 
 
 def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> set[str]:
-    """Those that become ``word`` by so many letters put in, left out or changed, behind the first ``prefix``."""
+    """Return the words that become ``word`` by so many letters put in, left out or changed, behind the first ``prefix``."""
     letters, begin = set(word), word[:prefix]
     return {
         other

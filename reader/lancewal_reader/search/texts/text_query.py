@@ -35,7 +35,7 @@ class Match:
     """Words match too that differ by at most so many letters put in, left out or changed, up to 2; None: words of up to 2
     letters by none, of up to 5 by one, longer ones by two."""
     prefix_length: int = 0
-    """So many letters at the beginning of a word must be the same."""
+    """Letters at the beginning of a word that must be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """What ``positive`` finds; what ``negative`` finds too ranks lower: by its score times ``negative_boost``."""
+    """Rows that ``positive`` finds; what ``negative`` finds too ranks lower: by its score times ``negative_boost``."""
 
     positive: TextQuery
     negative: TextQuery
@@ -66,7 +66,7 @@ class Boost:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What a fuzzy ``Match`` becomes: any of several words for each one that it names, by column."""
+    """Words that a fuzzy ``Match`` becomes: any of several words for each one that it names, by column."""
 
     groups: Mapping[str, tuple[tuple[str, ...], ...]]
     pieces: Mapping[str, Mapping[str, str]]
@@ -91,7 +91,7 @@ Leaf: TypeAlias = Match | Phrase | Near
 
 
 def text_query(text: object) -> TextQuery:
-    """What a user gave, checked but for columns."""
+    """Return what a user gave, checked but for columns."""
     query = Match(text) if isinstance(text, str) else text
     if not isinstance(query, Match | Phrase | Boolean | Boost):
         if type(query).__module__.startswith("lance"):
@@ -203,7 +203,7 @@ def with_columns(query: TextQuery, columns: tuple[str, ...]) -> TextQuery:
 
 
 def columns_of(leaf: Leaf) -> tuple[str, ...]:
-    """Of one with columns."""
+    """Return the columns of a query that has some."""
     if isinstance(leaf, Near):
         return tuple(leaf.groups)
     named = leaf.columns if isinstance(leaf, Match) else leaf.column

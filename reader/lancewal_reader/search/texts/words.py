@@ -39,7 +39,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """Which of some texts have a word."""
+    """Texts, of some, that have a word."""
 
     texts: Words
     """Their numbers, ascending, each once."""
@@ -76,7 +76,7 @@ class Texts:
         )
 
     def taken(self, more: Texts, at: Numbers) -> Texts:
-        """Those with these numbers of the ones here and, behind them, of ``more``."""
+        """Return the texts with these numbers of the ones here and, behind them, of ``more``."""
         lengths = np.concatenate([self.lengths, more.lengths])
         begins = np.cumsum(lengths) - lengths
         lengths, begins = lengths[at], begins[at]
@@ -123,11 +123,11 @@ class Texts:
         return texts[np.flatnonzero(np.diff(texts, prepend=np.int32(-1)))]
 
     def _standing(self, word: str) -> Numbers:
-        """Where among all words, ascending."""
+        """Return where a word stands among all words, ascending."""
         return np.flatnonzero(self._words == self.vocabulary.get(word, -1))
 
     def _slots_of(self, word: str) -> Numbers:
-        """Where it stands, by a number for each place of each text, ascending."""
+        """Return where a word stands, by a number for each place of each text, ascending."""
         found = self._slots.get(word)
         if found is None:
             at = self._standing(word)
@@ -138,7 +138,7 @@ class Texts:
 
     @cached_property
     def _first_slots(self) -> Numbers:
-        """Of each text, and behind the last one: it has as many as it has places, with those that are left out."""
+        """First slot of each text, and behind the last one: it has as many as it has places, with those that are left out."""
         sizes = np.zeros(len(self) + 1, np.int64)
         some = np.flatnonzero(self.lengths)
         if len(some):
@@ -148,7 +148,7 @@ class Texts:
 
 
 class Tokenizer:
-    """Of one index; threads may share it."""
+    """Tokenizer of one index; threads may share it."""
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self._parameters = dict(parameters)
@@ -178,14 +178,14 @@ class Tokenizer:
         return [word for word, _ in self.placed(text)]
 
     def texts(self, column: pa.ChunkedArray) -> Texts:
-        """Of a column of texts; a null has no words."""
+        """Return the texts of a column; a null has no words."""
         with self._lock:
             if len(self._vocabulary) > VOCABULARY_MAX:  # texts that were given out keep theirs
                 self._vocabulary, self._known, self._words = {}, OrderedDict(), 0
             return Texts.of([self._text(text) for text in column.to_pylist()], self._vocabulary)
 
     def texts_again(self, column: pa.ChunkedArray, before: tuple[pa.ChunkedArray, Texts] | None) -> Texts:
-        """The same; most of them are among those of a column ``before``, whose ``Texts`` are these."""
+        """Return the texts of a column; most of them are among those of a column ``before``, whose ``Texts`` are these."""
         if before is None:
             return self.texts(column)
         known = pc.fill_null(pc.index_in(column, before[0].combine_chunks()), -1).combine_chunks().to_numpy()
