@@ -1,4 +1,4 @@
-"""What the ingest protocols work on: an open table, and what taking records needs besides."""
+"""Context of the ingest protocols: an open table, and what taking records needs besides."""
 
 from __future__ import annotations
 

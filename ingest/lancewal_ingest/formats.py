@@ -1,4 +1,4 @@
-"""Which decoder a table's values have, by the format that its contract names."""
+"""Decoders of a table's values, by the format that its contract names."""
 
 from __future__ import annotations
 

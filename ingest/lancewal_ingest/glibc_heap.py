@@ -22,7 +22,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Of glibc's malloc.h."""
 _OWN_PAGES_BYTES = 512 << 10
 _TOP_KEPT_BYTES = 64 << 20
-"""What glibc itself would come to."""
+"""Bytes that glibc itself would come to."""
 _ours: ctypes.CDLL | None = None
 """The C library once ``use_one_heap`` was called and it is glibc."""
 

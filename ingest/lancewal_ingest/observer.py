@@ -1,4 +1,4 @@
-"""What the worker reports: logs and metrics hang on here, tests listen here."""
+"""Reports of the worker: logs and metrics hang on here, tests listen here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Observer(Protocol):
         """``seconds`` after it was ours, or had to be opened again."""
 
     def claimed(self, region: Region, outcome: Claim) -> None:
-        """What became of a try to take a region over."""
+        """Hear what became of a try to take a region over."""
 
     def appended(self, entry: Entry, ignored: Sequence[RejectedOffset]) -> None:
         """``ignored``: what of the entry's list the contract ignores; the rest are dead letters."""
@@ -50,4 +50,5 @@ class Observer(Protocol):
     def memory(self, used: int, paused: bool) -> None: ...
 
     def positions(self, regions: Mapping[int, Region], durable: Mapping[int, Position], unflushed: int) -> None:
-        """Of the open partitions, and how many generations wait to be flushed, whenever one of these is another."""
+        """Hear the positions of the open partitions, and how many generations wait to be flushed, whenever one of these
+        is another."""

@@ -32,9 +32,9 @@ from lancewal_core.wal.writer import Durable, LogWriter
 SMALL_BYTES = 64 << 10
 """A larger segment takes longer to fetch than to ask for, even far away."""
 LEAST = 8
-"""Of fewer copies a bundle saves a far reader less than its own request costs."""
+"""Copies that a bundle has at least: fewer save a far reader less than its own request costs."""
 ROWS_BYTES_MAX = 8 << 20
-"""That a run keeps in memory; with so many it is full."""
+"""Bytes of rows that a run keeps in memory; with so many it is full."""
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ def check_not_altered(context: IngestContext) -> None:
 
 
 def noting(context: IngestContext) -> NoteNew | None:
-    """Where it is written down that a partition ends before a record of the new number."""
+    """Write down that a partition ends before a record of the new number."""
     if context.drain is None:
         return None
     return partial(note_new, context.store, context.clock, context.new_id, context.contract, context.drain)
@@ -68,7 +68,7 @@ def noting(context: IngestContext) -> NoteNew | None:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a partition must stop.  ``new``: before a record of the topic's number."""
+    """Position at which a partition must stop.  ``new``: before a record of the topic's number."""
 
     at: Position
     new: bool
@@ -76,7 +76,7 @@ class End:
 
 
 class DrainLimit:
-    """Where the partitions of a contract end by a ``Drain``."""
+    """Limit at which the partitions of a contract end by a ``Drain``."""
 
     def __init__(self, contract: Contract, drain: Drain) -> None:
         self._contract = contract
@@ -86,7 +86,7 @@ class DrainLimit:
     def end(
         self, region: Region, next_: Position, records: Records, decoded: Decoded, belongs: Partitions
     ) -> End | None:
-        """Where the records below ``next_``, whose rows belong so by the contract, go too far; None: nowhere."""
+        """Return where the records below ``next_``, whose rows belong so by the contract, go too far; None: nowhere."""
         partition = region.partition
         to = Position(self._drain.to[partition])
         moved = np.flatnonzero((belongs != partition) & (self._new.partitions(records, decoded) == partition))

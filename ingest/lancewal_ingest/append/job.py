@@ -48,7 +48,7 @@ _NONE = Records([], [], [], [], [])
 
 
 class DeadLetters(Protocol):
-    """Where bad records go."""
+    """Destination of bad records."""
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
         """Return once every one is acknowledged; ``KafkaUnavailable`` otherwise (sending again is right).
@@ -62,7 +62,7 @@ class _Prepared:
     letters: tuple[Rejected, ...]
     stop: Stop | None
     records: Records
-    """Those of the letters; the others are rows by now, or ignored."""
+    """Records of the letters; the others are rows by now, or ignored."""
     shared: SharedPart | None
     """See ``Together``; None where there are letters."""
 
@@ -73,7 +73,7 @@ class _Prepared:
         return cls(consumed.region, entry, letters, stop, records, shared)
 
     def before(self, offset: Position, error: LancewalError) -> _Prepared:
-        """What is left where the partition stops at ``offset``, that of a letter."""
+        """Return what is left where the partition stops at ``offset``, that of a letter."""
         letters = tuple(r for r in self.letters if r.offset < offset)
         entry = None if self.entry is None else _cut(self.entry, offset)
         records = _at(self.records, [r.offset for r in letters])
@@ -81,7 +81,7 @@ class _Prepared:
 
 
 def _at(records: Records, offsets: Sequence[int]) -> Records:
-    """Those at the given offsets."""
+    """Return the records at the given offsets."""
     places = [bisect_left(records.offsets, offset) for offset in offsets]
     columns = (records.offsets, records.timestamps, records.keys, records.values, records.headers)
     return Records(*([column[place] for place in places] for column in columns))  # type: ignore[arg-type] # in order
@@ -113,7 +113,7 @@ class AppendJob:
     ) -> None:
         self.entries: tuple[Entry, ...] = ()
         self.shared: tuple[SharedPart | None, ...] = ()
-        """Of each entry, see ``Together``."""
+        """Shared rows of each entry, see ``Together``."""
         self.stops: tuple[Stop, ...] = ()
         self.letters = 0
         """How many dead letters were acknowledged."""
@@ -135,7 +135,7 @@ class AppendJob:
         return {p.region.partition: p.entry.next for p in prepared if p.entry is not None}
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
-        """Of what one of its entries lists, what is passed over and is no dead letter."""
+        """Return what one of its entries lists that is passed over and is no dead letter."""
         return self._preparer.ignored(entry)
 
     def run(self) -> PutResult | None:
@@ -169,7 +169,7 @@ class AppendJob:
         return self._writer.put(self.entries) if self.entries else None
 
     def _sent(self, prepared: _Prepared) -> _Prepared:
-        """Its letters are acknowledged, up to one that is refused."""
+        """Wait until its letters are acknowledged, up to one that is refused."""
         with point("dlq.produce", region=prepared.region.name):
             try:
                 self._dead_letters.send(prepared.region, prepared.records, prepared.letters)
@@ -182,7 +182,7 @@ class AppendJob:
         return prepared
 
     def _prepared(self) -> list[_Prepared]:
-        """What became of each region's records, in no order."""
+        """Records of each region as they were prepared, in no order."""
 
         def prepare(group: Sequence[Consumed]) -> list[_Prepared]:
             return list(map(_Prepared.of, group, self._preparer.prepare_all(group)))

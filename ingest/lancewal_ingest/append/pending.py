@@ -32,8 +32,8 @@ class Pending:
 
 
 def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> tuple[dict[int, int], bool]:
-    """What the records of each partition weigh together, of which none is without, at the cost of one; and whether large ones
-    are most of it, be they few."""
+    """Return what the records of each partition weigh together, of which none is without, at the cost of one.  Also
+    whether large ones are most of it, be they few."""
     if not polled:
         return {}, False
     each = weights.each(Records.joined(list(polled.values())))

@@ -40,9 +40,10 @@ from lancewal_kafka.records import Records
 R = TypeVar("R", Rejected, RejectedOffset)
 
 TOGETHER_BYTES = 8 << 20
-"""What is decoded together weighs no more, or is of one region: whoever keeps rows of it keeps all of it for a while."""
+"""Weight that is decoded together at most, unless it is of one region: whoever keeps rows of it keeps all of it for a
+while."""
 _RECORD_BYTES = 1 << 10
-"""As much as a record counts for that at least: from some thousand on nothing is gained."""
+"""Weight that a record counts for that at least: from some thousand on nothing is gained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Consumed:
     next: Position
     records: Records
     nbytes: int = 0
-    """What the records weigh; for ``Preparer.prepare_all``."""
+    """Weight of the records; for ``Preparer.prepare_all``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +65,25 @@ class Stop:
     partition: int
     error: LancewalError
     new_from: Position | None = None
-    """Where a record lies that belongs here by the topic's number of partitions only."""
+    """Offset of a record that belongs here by the topic's number of partitions only."""
 
 
 class PrepareOutcome(NamedTuple):
-    """What consumed records of a region come to."""
+    """Result for consumed records of a region."""
 
     entry: Entry | None
     """None if the very first record stops the partition."""
     letters: tuple[Rejected, ...]
-    """Those of the records listed in it that are to become dead letters."""
+    """Records listed in it that are to become dead letters."""
     stop: Stop | None
 
 
 class Together(NamedTuple):
-    """What those of one region come to among several."""
+    """Result for one region among several."""
 
     outcome: PrepareOutcome
     shared: SharedPart | None
-    """What the entry's rows are a part of, where other entries have parts of it too."""
+    """Batch that the entry's rows are a part of, where other entries have parts of it too."""
 
 
 def lenient(contract: Contract) -> Contract:
@@ -189,7 +190,7 @@ class Preparer:
         return PrepareOutcome(entry, to_send, stop)
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
-        """Of what it lists, what is passed over and is no dead letter."""
+        """Return what it lists that is passed over and is no dead letter."""
         return [r for r in entry.rejected if self._contract.policy_of(r.kind) == "ignore"]
 
     def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
@@ -202,7 +203,7 @@ class Preparer:
     def _first_stop(
         self, consumed: Consumed, rows: pa.RecordBatch, belongs: npt.NDArray[np.int32], rejected: Sequence[Rejected]
     ) -> tuple[Position, LancewalError | None]:
-        """Where the partition must stop, as the position of the record that stops it, and why."""
+        """Return where the partition must stop, as the position of the record that stops it, and why."""
         region, records = consumed.region, consumed.records
         bad = next((r for r in rejected if self._contract.policy_of(r.kind) == "stop"), None)
         wrong = np.flatnonzero(belongs != region.partition)
@@ -230,7 +231,7 @@ class Preparer:
 
 
 def below(cut: Position, rows: pa.RecordBatch, rejected: Sequence[R]) -> tuple[pa.RecordBatch, tuple[R, ...]]:
-    """What lies before ``cut``."""
+    """Return what lies before ``cut``."""
     count = int(np.searchsorted(rows.column(OFFSET).to_numpy(), cut))
     return rows.slice(0, count), tuple(r for r in rejected if r.offset < cut)
 

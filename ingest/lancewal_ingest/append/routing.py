@@ -29,7 +29,7 @@ class Routing(Protocol):
     subject: str
 
     def partitions(self, records: Records, decoded: Decoded) -> Partitions:
-        """Where each row belongs of what ``records`` came to; -1: in no partition."""
+        """Return where each row belongs of what ``records`` came to; -1: in no partition."""
 
     def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
         """Say why a record with this key, which came to this one row, is misrouted."""

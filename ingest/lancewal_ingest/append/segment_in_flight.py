@@ -21,7 +21,7 @@ from lancewal_ingest.append.job import AppendJob
 
 @dataclass(frozen=True, slots=True)
 class SegmentOutcome:
-    """What became of a segment."""
+    """Result of storing a segment."""
 
     job: AppendJob
     result: Durable | FencedOut | Occupied | None
@@ -30,7 +30,7 @@ class SegmentOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Cargo:
-    """What is known of the records in a segment."""
+    """Facts about the records in a segment."""
 
     nbytes: int = 0
     """In memory."""
@@ -62,7 +62,7 @@ class SegmentInFlight:
 
     @property
     def late(self) -> bool:
-        """It could not be stored at its last try."""
+        """True where it could not be stored at its last try."""
         return self._again_at is not None
 
     @property
@@ -72,7 +72,7 @@ class SegmentInFlight:
 
     @property
     def cargo(self) -> Cargo:
-        """Of the segment in flight; empty if there is none."""
+        """Cargo of the segment in flight; empty if there is none."""
         return self._cargo if self.busy else Cargo()
 
     def start(self, job: AppendJob, cargo: Cargo) -> None:

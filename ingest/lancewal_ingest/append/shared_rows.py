@@ -21,7 +21,7 @@ class SharedPart(NamedTuple):
 
     range: RowRange
     nbytes: int
-    """Its share of the batch, in memory."""
+    """Share of the batch, in memory."""
 
 
 def own_rows_of(parts: Sequence[SharedPart]) -> pa.RecordBatch:

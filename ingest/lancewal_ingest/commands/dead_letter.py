@@ -87,7 +87,7 @@ def moment_ms(option: str, text: str, now_ms: int) -> int | None:
 
 
 def letters_json(topic: str, found: LetterGroups, read: LettersRead) -> dict[str, object]:
-    """What was found, for programs."""
+    """Return what was found, for programs."""
     return {
         "topic": topic,
         "letters": found.letters,
@@ -114,7 +114,7 @@ def _group_json(group: LetterGroup) -> dict[str, object]:
 
 
 def letters_text(topic: str, found: LetterGroups, read: LettersRead) -> str:
-    """The same for people."""
+    """Return the same for people."""
     groups = found.groups()
     rows = [
         (str(one.letters), one.kind, one_line(one.column or "-"), _time(one.first_ms) or "-", _time(one.last_ms) or "-",

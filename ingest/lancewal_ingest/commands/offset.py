@@ -74,7 +74,7 @@ def accept_loss(
 
 
 def loss_json(partition: int, accepted: Accepted, *, dry_run: bool) -> dict[str, object]:
-    """What was recorded, or would be."""
+    """Return what was recorded, or would be."""
     losses = [loss.model_dump(mode="json", include={"kind", "first", "next"}) for loss in accepted.losses]
     return {"partition": partition, "losses": losses, "goes_on": accepted.goes_on, "dry_run": dry_run}
 
@@ -152,7 +152,7 @@ def reject(
 
 
 def passed_json(passed: Passed) -> dict[str, object]:
-    """What became of the records."""
+    """Return what became of the records."""
     return {
         "first": {"kind": passed.first.kind, "message": passed.first.message},
         "rejected": dict(sorted(passed.rejected.items())),
@@ -187,7 +187,7 @@ def passed_text(name: str, offset: int, through: int | None, passed: Passed, let
 
 
 def _say_done(text: str, *, dry_run: bool) -> None:
-    """What was done; of a dry run, that it would be."""
+    """Say what was done; of a dry run, that it would be."""
     say(f"without --dry-run: {text}\n{NOTHING_CHANGED}" if dry_run else text)
 
 
@@ -196,7 +196,7 @@ class _Place:
     context: IngestContext
     region: Region
     offsets: Callable[[], Offsets]
-    """What Kafka has of the partition, asked anew at each call."""
+    """Return what Kafka has of the partition, asked anew at each call."""
     check_topic: Callable[[], None]
     """Raises where the topic is not the table's any more."""
 

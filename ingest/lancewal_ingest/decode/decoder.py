@@ -34,7 +34,7 @@ KeyDecoder = Callable[[bytes], tuple[object, ...] | None]
 """Kafka key -> the primary key's values in ``RowSchema.primary_key`` order, None when it is no key."""
 
 PIECE_BYTES = 32 << 20
-"""As much as a segment takes: what is in one is decoded in one piece."""
+"""Bytes that are decoded in one piece: as much as a segment takes."""
 ROW_BYTES_MAX = SEGMENT_ROWS_BYTES_MAX
 """A larger row fits into no segment."""
 
@@ -134,7 +134,7 @@ class Decoder:
         return keys + value + _PLAIN_HEADER_BYTES > self._record_bytes_max
 
     def _op_or_key(self, records: Records, index: int) -> Op | tuple[object, ...]:
-        """What the record does with its value, or the primary key that it deletes by having none.  ``Refusal``."""
+        """Return what the record does with its value, or the primary key that it deletes by having none.  ``Refusal``."""
         key, value, headers = records.keys[index], records.values[index], records.headers[index]
         if record_bytes(key, value, headers) > self._record_bytes_max:
             raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")
@@ -181,7 +181,7 @@ def _placed(part: DecodedPart, indexes: npt.NDArray[np.int64]) -> DecodedPart:
 
 
 def _fitting(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which rows are no larger than ``ROW_BYTES_MAX``."""
+    """Return which rows are no larger than ``ROW_BYTES_MAX``."""
     sizes = [pa.ipc.get_record_batch_size(rows.slice(place, 1)) for place in range(rows.num_rows)]
     return np.array(sizes) <= ROW_BYTES_MAX
 

@@ -20,7 +20,7 @@ SOURCE_HEADER = "lancewal.source"
 KIND_HEADER = "lancewal.kind"
 CUT_HEADERS = ("lancewal.key.bytes", "lancewal.value.bytes", "lancewal.headers.bytes")
 LETTER_HEADERS = frozenset([SOURCE_HEADER, KIND_HEADER, *CUT_HEADERS])
-"""What a dead letter carries beside Connect's (``kafka.dead_letters``)."""
+"""Headers of a dead letter beside Connect's (``kafka.dead_letters``)."""
 ORIGINAL = "original."
 """Before the name of a header that the record of a dead letter had itself, where it is one of ours."""
 _RESERVED = "lancewal."

@@ -1,4 +1,4 @@
-"""What comes out of a decoder: a batch of rows, and the records that are none, each with its reason."""
+"""Results of a decoder: a batch of rows, and the records that are none, each with its reason."""
 
 from __future__ import annotations
 
@@ -47,17 +47,18 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What some records come to: each is a row or rejected."""
+    """Result for some records: each is a row or rejected."""
 
     rows: pa.RecordBatch
     """``RowSchema.wal``, in the order of the records."""
     is_row: npt.NDArray[np.bool_]
-    """Of each record."""
+    """True for each record that is a row."""
     rejected: tuple[Rejected, ...]
-    """Those of all others, in their order."""
+    """Rejections of all others, in their order."""
 
     def part(self, begin: int, end: int, first_row: int) -> Decoded:
-        """Of the records from ``begin`` on, before ``end``; the rows, of which ``first_row`` is the first one, are a copy."""
+        """Return the result for the records from ``begin`` on, before ``end``; the rows, of which ``first_row`` is the
+        first one, are a copy."""
         is_row, first_rejected = self.is_row[begin:end], begin - first_row
         rows = own_rows(self.rows.slice(first_row, int(np.count_nonzero(is_row))))
         return Decoded(rows, is_row, self.rejected[first_rejected : first_rejected + len(is_row) - rows.num_rows])

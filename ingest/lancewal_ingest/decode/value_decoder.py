@@ -39,11 +39,11 @@ class RefusedValue:
     """A value that is no row."""
 
     place: int
-    """Which of the values."""
+    """Place among the values."""
     kind: str
     message: str
     found: str = ""
-    """As ``Rejected.found``."""
+    """See ``Rejected.found``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,11 @@ class DecodedValues:
 
 
 class Growth(Protocol):
-    """What a row may take in Arrow beyond that which every row does: its slots of fixed size (``weight``)."""
+    """Bytes that a row may take in Arrow beyond those which every row does: its slots of fixed size (``weight``)."""
 
     def each(self, values: Sequence[bytes | None]) -> Weights:
-        """Of each value; 0 where there is none.  At little cost: every record is asked for, before it is decoded."""
+        """Return the bytes of each value; 0 where there is none.  At little cost: every record is asked for, before it
+        is decoded."""
 
     def largest(self, nbytes: int) -> int:
         """The most that a value of so many bytes, or fewer, can come to."""

@@ -35,9 +35,10 @@ from lancewal_kafka.records import Records
 RECORD_OVERHEAD = 200
 """Bytes that a consumed record costs beside what is in it: Python objects for value, key, headers and list places."""
 _HEADER_OVERHEAD = 200
-"""The same for each header of a record: a tuple, a text and bytes."""
+"""Overhead for each header of a record: a tuple, a text and bytes."""
 _FIELD_BYTES = 128
-"""What a column, nested ones too, takes in each entry of a segment beside its values: places of its buffers, and padding."""
+"""Bytes that a column, nested ones too, takes in each entry of a segment beside its values: places of its buffers, and
+padding."""
 
 
 class RecordWeights:
@@ -46,10 +47,10 @@ class RecordWeights:
     def __init__(self, rows: RowSchema, growth: Growth) -> None:
         bits = sum(slot_bits(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
         self._row_bytes = -(-bits // 8) + rows.present_bytes
-        """What every row takes, whatever its record holds."""
+        """Bytes that every row takes, whatever its record holds."""
         self._growth = growth
         self.entry_bytes = _FIELD_BYTES * sum(_fields(field.type) for field in [*rows.columns, *SYSTEM_FIELDS])
-        """What an entry of a segment takes beside its rows."""
+        """Bytes that an entry of a segment takes beside its rows."""
 
     def each(self, records: Records) -> Weights:
         """The weight of each record, in bytes."""
@@ -69,7 +70,7 @@ class RecordWeights:
 
 
 def pieces(weights: Weights, nbytes: int) -> list[int]:
-    """Where pieces of at most ``nbytes`` end, each as long as it can be, and of one record at least."""
+    """Return where pieces of at most ``nbytes`` end, each as long as it can be, and of one record at least."""
     sums, ends, begin = np.cumsum(weights), [], 0
     while begin < len(weights):
         before = int(sums[begin - 1]) if begin else 0
@@ -79,7 +80,7 @@ def pieces(weights: Weights, nbytes: int) -> list[int]:
 
 
 def lengths(texts: Sequence[bytes | None]) -> Weights:
-    """Of each text; 0 where there is none."""
+    """Return the length of each text; 0 where there is none."""
     present = [text or b"" for text in texts] if None in texts else texts
     return np.fromiter(map(len, present), np.int64, len(texts))  # type: ignore[arg-type] # None is replaced
 

@@ -119,7 +119,7 @@ class ConfluentSource:
         self._unreadable: dict[int, str] = {}
         """Partitions at whose next position lies what cannot be read, and why; nothing of them is taken."""
         self._read_again: dict[int, Position] = {}
-        """Where that was once, and was asked for again."""
+        """Position where that was once, and was asked for again."""
         self._properties: dict[str, Any] = {
             **bounded_consumer_properties(client, group, queue_bytes, partitions),
             "error_cb": self._on_error,
@@ -225,8 +225,9 @@ class ConfluentSource:
         return self._inspector.identify(self._topic)
 
     def check_rights(self) -> None:
-        """``KafkaForbidden`` if this user may not read the topic or not be a member of the group: the client itself says so
-        only behind a subscription, and by errors that pass for any other."""
+        """Raise ``KafkaForbidden`` if this user may not read the topic or not be a member of the group.
+
+        The client itself says so only behind a subscription, and by errors that pass for any other."""
         self._inspector.check_right(self._topic, AclOperation.READ)
         self._inspector.check_right_on_group(self._topic, self._group, AclOperation.READ)
 
@@ -252,7 +253,7 @@ class ConfluentSource:
         return self._inspector.ends(self._topic, partitions, committed=False)
 
     def highs(self) -> dict[int, Position]:
-        """As ``high_watermarks``, of started partitions, by what the last fetches told: a paused one's stays as it was."""
+        """Return ``high_watermarks`` of started partitions, by what the last fetches told: a paused one's stays as it was."""
         found: dict[int, Position] = {}
         for partition in self._next:
             limits = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
@@ -319,8 +320,10 @@ class ConfluentSource:
         self._consumer.close()
 
     def _known_position(self) -> dict[int, Position]:
-        """A position that the group has already, of a partition that is ours: committing it changes nothing, but only a
-        member of the current generation may.  0, below everything, where the group has none."""
+        """Return a position that the group has already, of a partition that is ours.
+
+        Committing it changes nothing, but only a member of the current generation may.  0, below everything, where
+        the group has none."""
         if not self._assigned:
             return {}
         partition = min(self._assigned)

@@ -50,7 +50,7 @@ class LetterGroup:
     example: tuple[str, int, int]
     """Topic, partition and offset of the record of the newest letter."""
     message: str
-    """What the newest letter says was expected."""
+    """Expectation that the newest letter names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _text(headers: Mapping[str, bytes | None], name: str) -> str:
 
 
 def _column_of(message: str) -> str:
-    """What a message is about: our own messages begin with the column, and end with the name that was not expected."""
+    """Return what a message is about: our own messages begin with the column, and end with the name that was not expected."""
     column, found = _COLUMN.match(message), _FOUND.search(message)
     names = [one[1] for one in (column, found) if one is not None]
     return ".".join(name.removesuffix("...")[1:].removesuffix(name[0]) for name in names)[:_NAME_MAX]

@@ -27,7 +27,7 @@ _TRIES = 20
 
 @dataclass(slots=True)
 class LettersRead:
-    """What was read."""
+    """Letters that were read."""
 
     records: int = 0
     unread: dict[int, str] = field(default_factory=dict)

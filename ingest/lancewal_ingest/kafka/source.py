@@ -17,7 +17,7 @@ from lancewal_kafka.topic import TopicFacts
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """What one poll delivered.
+    """Records that one poll delivered.
 
     ``next`` has, for every started partition, the consumer's position right after that poll: behind the last record
     delivered and behind any transaction markers that followed it.
@@ -64,14 +64,14 @@ class PollListener(Protocol):
     """Called from within ``KafkaSource.poll``, in the polling thread."""
 
     def assigned(self, partitions: Sequence[int]) -> None:
-        """These partitions are ours, beside those that are; each delivers records once ``KafkaSource.start`` was called for
-        it.  None: the group has dealt its partitions out, and has no further one for us."""
+        """Hear that these partitions are ours, beside those that are; each delivers records once ``KafkaSource.start``
+        was called for it.  None: the group has dealt its partitions out, and has no further one for us."""
 
     def revoked(self, partitions: Sequence[int]) -> None:
-        """These partitions are ours until this call returns."""
+        """Hear that these partitions are ours until this call returns."""
 
     def lost(self, partitions: Sequence[int]) -> None:
-        """These partitions have not been ours for some time."""
+        """Hear that these partitions have not been ours for some time."""
 
 
 class DescribedTopic(Protocol):
@@ -103,14 +103,14 @@ class KafkaSource(DescribedTopic, Protocol):
     def offsets(self, partition: int) -> Offsets: ...
 
     def offsets_of_each(self, partitions: Collection[int]) -> Mapping[int, Offsets | LancewalError]:
-        """Of many at once; where one has no answer, that is why."""
+        """Return the offsets of many at once; where one has no answer, that is why."""
 
     def commit(self, positions: Mapping[int, Position]) -> bool:
         """Commit positions to the group, synchronously: True if the coordinator took them, which also confirms that
         this member is one.  Does not wait long for a coordinator that says nothing."""
 
     def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
-        """The same without waiting, one at a time: ``done`` hears the answer, from within this call or a later ``poll``."""
+        """Commit without waiting, one at a time: ``done`` hears the answer, from within this call or a later ``poll``."""
 
     def close(self) -> None:
         """Leave the group.  A joining that is under way ends first, if that does not take long."""

@@ -1,7 +1,7 @@
-"""What Kafka's client tells of itself: figures from librdkafka's statistics (its STATISTICS.md says what each means).
+"""Figures that Kafka's client tells of itself: from librdkafka's statistics (its STATISTICS.md says what each means).
 
-Only what a person looks at when records do not come: whether brokers are reached and how fast they answer, what is fetched
-and waits, and how often the group was divided anew.
+Only what a person looks at when records do not come: whether brokers are reached and how fast they answer, what is
+fetched and waits, and how often the group was divided anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ClientFigures:
 
     connected_brokers: int
     round_trip_s: float
-    """Of a request to the slowest broker, 99th percentile of the last interval; 0 where none was made."""
+    """Round trip of a request to the slowest broker, 99th percentile of the last interval; 0 where none was made."""
     throttle_s: float
     """Longest that a broker has throttled us in it."""
     request_failures_total: int

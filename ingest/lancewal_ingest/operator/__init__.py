@@ -1,4 +1,4 @@
-"""What a person decides about offsets: one entry in the place of records.
+"""Decisions of a person about offsets: one entry in the place of records.
 
 ``accept_loss`` goes on behind what Kafka deleted, ``reject`` passes bad records; both write an ``entry``.
 

@@ -33,14 +33,14 @@ from lancewal_ingest.retention.tombstones import accepted_up_to, lost_tombstones
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What was recorded, and where the partition goes on."""
+    """Loss that was recorded, and where the partition goes on."""
 
     losses: tuple[LossRecord, ...]
     goes_on: Position
 
 
 def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
-    """What would be accepted now; nothing is written.  ``InvalidInput`` where nothing is lost."""
+    """Return what would be accepted now; nothing is written.  ``InvalidInput`` where nothing is lost."""
     # Step 1
     position = durable_position(context, region)
     kafka = offsets()

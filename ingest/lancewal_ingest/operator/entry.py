@@ -58,7 +58,7 @@ def write_entry(
 
 
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
-    """Of an entry that only moves the position."""
+    """Return the rows of an entry that only moves the position."""
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 

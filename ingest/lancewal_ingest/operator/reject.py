@@ -49,7 +49,7 @@ ReadRecords = Callable[[Region, Position, Position], tuple[Records, Position]]
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What became of the records that the partition was led past."""
+    """Counts of the records that the partition was led past."""
 
     first: Rejected
     """The one that had stopped it."""
@@ -61,12 +61,12 @@ class Passed:
     """Good records among them: they are in the table's log as any other."""
     goes_on: Position
     unreadable_to: Position | None = None
-    """Where the partition goes on among offsets that cannot be read either: the position behind them."""
+    """Position behind offsets that cannot be read either, where the partition goes on among such."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Of the topic, as Kafka has it, and where its rejected records go."""
+    """Partition of the topic, as Kafka has it, and where its rejected records go."""
 
     offsets: Callable[[], Offsets]
     """Asked anew at each call."""

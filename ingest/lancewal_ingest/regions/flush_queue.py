@@ -47,7 +47,7 @@ _FLUSH_COPIES = 2
 _TOGETHER = 256
 """Generations that are flushed together."""
 _LITTLE_S = 0.01
-"""Of several flushes and pages any may be the next to answer."""
+"""Seconds to wait for one of several flushes and pages: any may be the next to answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +73,7 @@ class _Flight:
     """A flush under way."""
 
     items: dict[Region, _Waiting]
-    """Those without an answer."""
+    """Generations without an answer."""
     in_memory: bool
     began: float
     task: Task[Flushing] | None = None
@@ -81,7 +81,7 @@ class _Flight:
     swaps: list[Task[dict[Region, Answer]]] | None = None
     """Once it is written, those without an answer."""
     share_s: float = 0.0
-    """Of each of its generations of what reading and writing them took."""
+    """Share of each of its generations in what reading and writing them took."""
 
 
 class FlushQueue:
@@ -155,7 +155,7 @@ class FlushQueue:
         flight.task = self._context.tasks.start(partial(self._flush, items))
 
     def _next(self, in_memory: bool) -> Sequence[_Waiting]:
-        """What is flushed at a time: the oldest that may be, and what may go beside it."""
+        """Return what is flushed at a time: the oldest that may be, and what may go beside it."""
         now = self._now()
         chosen: list[_Waiting] = []
         held = {region for flight in self._flights for region in flight.items}

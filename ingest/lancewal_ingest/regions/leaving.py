@@ -34,7 +34,7 @@ _LITTLE_S = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _HandOver:
-    """That of a page, under way."""
+    """Hand-over of a page, under way."""
 
     memtables: list[MemTable]
     task: Task[dict[Region, Answer]]

@@ -27,7 +27,7 @@ class MemTable:
     opened_at: float
     """Monotonic seconds."""
     first_length: float
-    """What its log's length was when the generation began in it."""
+    """Length of its log when the generation began in it."""
     first: Position | None = None
     """First position of its oldest entry.  None while it has no entry."""
     entries: int = 0
@@ -71,7 +71,7 @@ class MemTable:
 
 
 def own(memtables: Iterable[MemTable]) -> None:
-    """These keep no rows of others in memory from now on, and have all of theirs in ``batches``."""
+    """Keep no rows of others in memory from now on: these MemTables have all of theirs in ``batches``."""
     for memtable in memtables:
         parts = memtable._shared
         if parts:

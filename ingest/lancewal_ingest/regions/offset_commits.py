@@ -29,7 +29,7 @@ class OffsetCommits:
         self._reached: dict[int, Position] = {}
         """Durable positions that the group has not been told."""
         self._told: dict[int, Position] | None = None
-        """Those of the commit under way."""
+        """Positions of the commit under way."""
 
     def reached(self, partition: int, position: Position) -> None:
         """In place of whatever was noted of the partition before."""
@@ -55,7 +55,7 @@ class OffsetCommits:
                 self._source.commit_soon(positions, self._answered)
 
     def commit(self, partitions: Iterable[int]) -> None:
-        """Of these partitions, at once; waits for the coordinator."""
+        """Commit the offsets of these partitions, at once; waits for the coordinator."""
         known = {**(self._told or {}), **self._reached}
         positions = {p: known[p] for p in partitions if p in known}
         if positions:

@@ -88,13 +88,13 @@ AskOffsets = Callable[[Collection[int]], Mapping[int, Offsets | LancewalError]]
 
 @dataclass(slots=True)
 class _Opening:
-    """What is known so far of a region that is being opened."""
+    """Facts known so far of a region that is being opened."""
 
     region: Region
     index: RegionState | None
     ended: Ended | None = None
     start: Position | None = None
-    """Where it begins, if nobody has claimed it yet."""
+    """Position where it begins, if nobody has claimed it yet."""
 
     @property
     def newest(self) -> GenerationRecord | None:
@@ -102,7 +102,7 @@ class _Opening:
 
     @property
     def position(self) -> Position | None:
-        """Where it continues."""
+        """Position where it continues."""
         if self.ended is not None:
             return self.ended.next
         return self.start if self.newest is None else self.newest.next
@@ -122,7 +122,7 @@ def open_regions(
     answers: dict[Region, Opened | LancewalError] = {}
 
     def go_on(found: Mapping[Region, T | LancewalError]) -> dict[Region, T]:
-        """Those that have no error, which would be their answer."""
+        """Go on with those that have no error, which would be their answer."""
         answers.update({region: error for region, error in found.items() if isinstance(error, LancewalError)})
         return {region: value for region, value in found.items() if not isinstance(value, LancewalError)}
 
@@ -308,7 +308,7 @@ def _start(context: IngestContext, region: Region, kafka: Offsets) -> Position:
 
 
 def _in_force(context: IngestContext) -> InForce | None:
-    """What the table has merged; None while that is for a person to decide."""
+    """Return what the table has merged; None while that is for a person to decide."""
     try:
         _, in_force = context.watermarks.newest()
     except (TableRestored, MergedPositionUnknown):

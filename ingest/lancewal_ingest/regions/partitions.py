@@ -54,11 +54,12 @@ class OpenRegion:
     """Position behind everything consumed so far."""
     pending: Pending | None = None
     sealing: MemTable | None = None
-    """That of the generation before, while its seal has no verdict: the index does not know the one of ``memtable`` yet."""
+    """MemTable of the generation before, while its seal has no verdict: the state does not know the one of ``memtable``
+    yet."""
 
     @property
     def unsealed_bytes(self) -> int:
-        """What the index still has as one OPEN generation."""
+        """Bytes that the state still has as one OPEN generation."""
         return self.memtable.nbytes + (0 if self.sealing is None else self.sealing.nbytes)
 
 
@@ -86,7 +87,7 @@ class Partitions:
         self.stopped: dict[int, LancewalError] = {}
         """Why they stopped."""
         self.ends: dict[int, Position] = {}
-        """Where Kafka ended when each was opened last."""
+        """End of each partition in Kafka when it was opened last."""
         self._wait_since: dict[int, float] = {}
         self._refused: dict[int, LancewalError] = {}
         self._context = context
@@ -101,12 +102,12 @@ class Partitions:
 
     @property
     def refused(self) -> dict[int, LancewalError]:
-        """Of those that wait, why the last try failed."""
+        """Reasons why the last try failed, of those that wait."""
         return {p: error for p, error in self._refused.items() if p in self.to_open}
 
     @property
     def consuming(self) -> list[int]:
-        """Those that are open and have not stopped."""
+        """Partitions that are open and have not stopped."""
         return [p for p in sorted(self.open) if p not in self.stopped]
 
     # -- waiting and opening -------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class Partitions:
             self._observer.failed("open", error)
 
     def _not_open(self, region: Region, error: LancewalError) -> None:
-        """It could not be opened now."""
+        """Note that it could not be opened now."""
         self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
         # What is lost or damaged is put back or repaired by a person: other partitions do not wait for that.
         later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
@@ -192,7 +193,7 @@ class Partitions:
         self._observer.opened(region, record, now - self._wait_since.pop(partition, now))
 
     def _waits(self, partition: int, again_at: float) -> None:
-        """It is ours, and opened no sooner than that."""
+        """Note that it is ours, and opened no sooner than that."""
         self.to_open[partition] = again_at
         self._wait_since.setdefault(partition, self._now())
 
@@ -204,8 +205,10 @@ class Partitions:
     # -- stopping ------------------------------------------------------------------------------------------------
 
     def stop(self, partition: int, error: LancewalError) -> None:
-        """It goes no further until it is assigned again.  What has stopped it already stays the reason: only who read on may
-        have known of that, and a record that lies before it is met again."""
+        """Stop a partition: it goes no further until it is assigned again.
+
+        What has stopped it already stays the reason: only who read on may have known of that, and a record that lies
+        before it is met again."""
         if partition in self.stopped:
             return
         self.stopped[partition] = error
@@ -214,7 +217,8 @@ class Partitions:
         self._observer.stopped(self.regions[partition], error)
 
     def go_on(self, stopped_by: tuple[type[LancewalError], ...], but: Collection[int] = ()) -> None:
-        """Those that stopped so are opened again, from what is durable: Kafka may have lost what comes next meanwhile.
+        """Open those that stopped so again, from what is durable: Kafka may have lost what comes next meanwhile.
+
         Nothing may be in flight, or it would stop them once more."""
         for partition in [p for p, error in self.stopped.items() if isinstance(error, stopped_by) and p not in but]:
             del self.stopped[partition]
@@ -231,8 +235,10 @@ class Partitions:
             self._waits(partition, self._now() + self._retry_s)
 
     def put_off(self, partition: int, error: Corrupt) -> None:
-        """Its index takes no further generation now, or is damaged: nothing of it is read until it does, or is repaired.  What
-        is durable stays so, and what the MemTable held is read from our log then."""
+        """Put a partition off: its state takes no further generation now, or is damaged.
+
+        Nothing of it is read until it does, or is repaired.  What is durable stays so, and what the MemTable held is
+        read from our log then."""
         self.open.pop(partition)
         self._source.stop(partition)
         self._observer.failed("seal", error)
@@ -256,7 +262,7 @@ class Partitions:
                 region.pending = None
 
     def handed_over(self, memtables: Iterable[MemTable], answers: Mapping[Region, Answer]) -> bool:
-        """What became of regions that are open no more; False if some are left as they are: the next owner fences."""
+        """Take what became of regions that are open no more; False if some are left as they are: the next owner fences."""
         failed: list[LancewalError] = []
         for memtable in memtables:
             match answers[memtable.region]:

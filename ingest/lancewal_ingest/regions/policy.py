@@ -26,12 +26,12 @@ class GenerationStats(NamedTuple):
 
     @property
     def log_distance(self) -> float:
-        """What the log has become longer since the generation began."""
+        """Growth of the log since the generation began."""
         return self.now - self.first
 
 
 class SealDecision(Enum):
-    """What to do with an OPEN generation now."""
+    """Decision about an OPEN generation now."""
 
     KEEP = "keep"
     SEAL = "seal"

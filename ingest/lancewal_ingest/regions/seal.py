@@ -48,7 +48,7 @@ class Fixed:
     """A generation that ends, or moves, as it was at step 1."""
 
     memtable: MemTable
-    """Where it ends: it takes no further entries."""
+    """MemTable where it ends: it takes no further entries."""
     claimant: Claimant
     length: float
     """The log's, so far."""
@@ -90,8 +90,8 @@ def to_move(context: IngestContext, writer: LogWriter, memtables: Collection[Mem
 def seal_and_reanchor(
     context: IngestContext, full: Collection[Fixed], empty: Collection[Fixed] = ()
 ) -> dict[Region, Answer]:
-    """Step 2: seal the generations of ``full`` and open the following ones; move the first segments of ``empty`` forward, so
-    that they pin no old segments."""
+    """Do step 2: seal the generations of ``full`` and open the following ones.  Move the first segments of ``empty``
+    forward, so that they pin no old segments."""
     return _swap(context, full, empty, hand_over=False)
 
 

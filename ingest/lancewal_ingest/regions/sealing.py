@@ -36,7 +36,7 @@ _SEALING_MAX_S = 5.0
 """Longer than any seal that is merely slow."""
 _AGAIN_S = 0.1
 _LITTLE_S = 0.01
-"""Of several pages any may be the next to have a verdict."""
+"""Seconds to wait for one of several pages: any may be the next to have a verdict."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +55,7 @@ class _Ending:
 
 @dataclass(slots=True, eq=False)
 class _OfPage:
-    """What is under way of one page."""
+    """Swaps of one page that are under way."""
 
     endings: list[_Ending] = field(default_factory=list)
     """Sent, or to be tried again."""
@@ -91,7 +91,7 @@ class Sealing:
         self._policy = policy
         self._memory = memory
         self._pages: dict[Page, _OfPage] = {}
-        """Those that something was under way of."""
+        """Pages that something was under way of."""
         self._since: float | None = None
         """The earliest among theirs."""
 
@@ -118,7 +118,7 @@ class Sealing:
 
     @property
     def nbytes(self) -> int:
-        """Of MemTables that are put aside."""
+        """Bytes of MemTables that are put aside."""
         endings = (ending for page in self._pages.values() for ending in page.endings)
         return sum(ending.fixed.memtable.nbytes for ending in endings if ending.sealed)
 
@@ -231,7 +231,7 @@ class Sealing:
         self._since = min((page.since for page in self._pages.values() if page.since is not None), default=None)
 
     def _take(self, ending: _Ending, answer: Answer) -> LancewalError | None:
-        """What is left to say of it."""
+        """Take what is left to say of it."""
         partition = ending.region.partition
         match answer:
             case GenerationRecord() as record if ending.sealed:

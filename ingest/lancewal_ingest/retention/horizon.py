@@ -43,7 +43,7 @@ class Oldest:
 
 @dataclass(frozen=True, slots=True)
 class RetentionFacts:
-    """What was known at one look."""
+    """Facts known at one look."""
 
     retention_s: float = math.nan
     """Seconds that the topic keeps records; infinite, or NaN while unknown."""

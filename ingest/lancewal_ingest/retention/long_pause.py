@@ -47,7 +47,7 @@ class LongPause:
         self._safe -= anew
 
     def lost(self, reached: Mapping[Region, Position]) -> dict[int, RetentionLost] | None:
-        """Of the partitions that are to go on where they were, those that must not; None: call again, not all are asked.
+        """Return which of the partitions that are to go on where they were must not; None: call again, not all are asked.
 
         ``KafkaUnavailable``, ``StoreUnavailable``: try again later.
         """

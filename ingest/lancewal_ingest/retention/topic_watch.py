@@ -41,7 +41,7 @@ class WatchedTopic(DescribedTopic, Protocol):
         """Position behind the last record, also of transactions that are open.  Safe from any thread."""
 
     def highs(self) -> dict[int, Position]:
-        """The same, as far as the last fetches told."""
+        """Return the same, as far as the last fetches told."""
 
 
 class Retention(Protocol):
@@ -133,7 +133,7 @@ class TopicWatch:
 
     @property
     def retention(self) -> RetentionFacts:
-        """What the last look found."""
+        """Findings of the last look."""
         return self._answers.retention
 
     def _ask(self, durable: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> _Answers:

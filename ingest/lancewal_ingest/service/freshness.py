@@ -52,7 +52,7 @@ class IngestProgress:
 
 
 class _Look(NamedTuple):
-    """Where a partition ended."""
+    """End of a partition at one look."""
 
     end: Position
     at: float
@@ -64,9 +64,9 @@ class Freshness:
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[Position | None, float]] = {}
-        """Where each stands of which something waits, None before it is open, and monotonic seconds."""
+        """Position of each partition of which something waits, None before it is open, and monotonic seconds."""
         self._looks: dict[int, list[_Look]] = {}
-        """Of each open partition, oldest first; of those at or below its durable position the last one."""
+        """Looks at each open partition, oldest first; of those at or below its durable position the last one."""
 
     def look(self, now: float, now_ms: int, at: IngestProgress) -> dict[int, float]:
         """Seconds of each partition."""

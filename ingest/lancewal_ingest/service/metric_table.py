@@ -13,11 +13,11 @@ OPERATIONS = (
     *("append", "open", "seal", "flush", "hand-over"),
     *("offset-commit", "kafka", "retention", "compaction", "contract", "resume", "leave-group"),
 )
-"""What may fail and is tried again."""
+"""Operations that may fail and are tried again."""
 
 
 class KafkaMetricTable(MetricTable, prefix="lancewal_kafka"):
-    """What ingest's consumer tells of itself, every 5 s (``statistics.interval.ms``)."""
+    """Figures that ingest's consumer tells of itself, every 5 s (``statistics.interval.ms``)."""
 
     connected_brokers = gauge("Brokers to which there is a connection.")
     round_trip_seconds = gauge("What the slowest broker took to answer, 99th percentile of the last interval.")

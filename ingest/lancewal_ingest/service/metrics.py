@@ -1,4 +1,4 @@
-"""What ingest shows to people: JSON log lines and Prometheus metrics, from the worker's reports.
+"""Logs and metrics of ingest for people: JSON log lines and Prometheus metrics, from the worker's reports.
 
 Guarantees
  1. Those of ``ServiceMetrics``.
@@ -57,7 +57,7 @@ class IngestMetrics(ServiceMetrics):
         self.records = RecentRecords()
         self.append_failed: Failure | None = None
         self.freshness_s: Mapping[int, float] = {}
-        """As last told."""
+        """Freshness as last told."""
         """What the newest append met that could not be stored at once."""
 
     def observed(self, store: ObjectStore) -> ObjectStore:
@@ -183,7 +183,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.lag_records.labels(partition).set(max(0, high - position))
 
     def freshness(self, seconds: Mapping[int, float], ends: Mapping[int, Position]) -> None:
-        """Of each partition that is ours, open or not, and where those that are open end in Kafka."""
+        """Take the freshness of each partition that is ours, open or not, and where those that are open end in Kafka."""
         self.freshness_s = dict(seconds)
         self._shown.assigned_partitions.set(len(seconds))
         show_only(self._shown.freshness_seconds, {(str(p),): s for p, s in seconds.items()})
@@ -191,7 +191,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.end_position.labels(str(partition)).set(end)
 
     def kafka(self, told: ClientFigures) -> None:
-        """What the consumer's client says of itself."""
+        """Take what the consumer's client says of itself."""
         shown, before = self._shown, self._told
         self._told = told
         shown.connected_brokers.set(told.connected_brokers)

@@ -25,7 +25,7 @@ from lancewal_ingest.service.worker import IngestWorker
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a service that has begun is asked for."""
+    """Facts that a service that has begun is asked for."""
 
     worker: IngestWorker
     control: ControlWatch
@@ -35,7 +35,7 @@ class Shown:
     silences: Sequence[SilenceWatch]
     drain: Drain | None
     partitions: int
-    """Of the contract."""
+    """Partitions of the contract."""
 
 
 class IngestProbes:
@@ -60,7 +60,7 @@ class IngestProbes:
         return self._shown is None or any(silence.problem is not None for silence in self._shown.silences)
 
     def remark(self) -> str:
-        """Of one that is ready."""
+        """Return the remark of a service that is ready."""
         idle = self._shown is not None and not self._shown.worker.has_partitions
         return "no partition is assigned to this process" if idle else ""
 

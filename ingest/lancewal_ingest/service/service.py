@@ -81,9 +81,9 @@ from lancewal_kafka.retention import KafkaRetention
 
 REFRESH_S = 1.0
 DRAIN_SHARE = 0.75
-"""Of the time that ending may take; leaving the group takes about a second."""
+"""Share of the time that ending may take; leaving the group takes about a second."""
 SEGMENTS_IN_BUDGET = 8
-"""So many segments of the largest size are the budget: one waits, one is in flight, decoding holds that one twice; the rest is
+"""Segments of the largest size that the budget is: one waits, one is in flight, decoding holds that one twice; the rest is
 for MemTables and flushes."""
 LINGER_PUTS = 3.0
 """Segments follow one another no sooner than so many times what their PUTs take."""
@@ -95,7 +95,7 @@ the swap of a flush, of each: a silent one holds up no other.  Threads begin as 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a service shows while it runs; for tests."""
+    """Parts of a service that it shows while it runs; for tests."""
 
     worker: IngestWorker
     port: int
@@ -312,7 +312,7 @@ class _Leaving:
         self._first: Callable[[], None] = lambda: None
 
     def begin(self, first: Callable[[], None], timeout_s: float) -> None:
-        """What comes before the leaving, and how long both may take."""
+        """Begin the leaving: say what comes before it, and how long both may take."""
         self._first, self._timeout_s = first, timeout_s
 
     def leave(self) -> None:
@@ -356,7 +356,8 @@ def _prepare(
     metrics: IngestMetrics,
     newer: Contract,
 ) -> Callable[[], None]:
-    """What takes the newer version up.  Its topics are allowed, and Kafka has been asked for the one of dead letters."""
+    """Return what takes the newer version up.  Its topics are allowed, and Kafka has been asked for the one of dead
+    letters."""
     check_topics(settings, newer)
     preparer, dead_letters = Preparer(newer, context.drain), _dead_letters(settings, newer, group, metrics)
 

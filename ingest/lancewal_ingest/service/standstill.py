@@ -1,8 +1,8 @@
-"""Which partitions stand still: records wait in Kafka, and the durable position does not move.
+"""Partitions that stand still: records wait in Kafka, and the durable position does not move.
 
-What waits is told by the high watermark, so records behind an open transaction count, though nobody can read them yet.
-Whatever the reason is, known or not, it shows here: the partition has stopped, the store takes nothing, the broker delivers
-nothing, a transaction is never ended.  Pure.
+What waits is told by the high watermark, so records behind an open transaction count, though nobody can read them
+yet.  Whatever the reason is, known or not, it shows here: the partition has stopped, the store takes nothing, the
+broker delivers nothing, a transaction is never ended.  Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Still:
     """A partition of which records wait."""
 
     position: Position
-    """Its durable position."""
+    """Durable position of the partition."""
     since: float
     """Monotonic seconds at which it was first seen there while something waited."""
     high: Position

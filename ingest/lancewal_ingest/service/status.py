@@ -1,4 +1,4 @@
-"""What ingest knows of where its records stand: facts of its partitions, taken from the worker between two turns.
+"""Facts of ingest about where its records stand: of its partitions, taken from the worker between two turns.
 
 Asks nobody: what Kafka has is what the last look at the topic found (``topic_watch``), so a view of the page costs the
 broker and the store nothing.
@@ -36,7 +36,7 @@ UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Which table, and who works on it."""
+    """The table, and who works on it."""
 
     contract: Contract
     uri: str
@@ -47,7 +47,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Of all partitions, asked for once: each answer goes over all of them."""
+    """Facts of all partitions, asked for once: each answer goes over all of them."""
 
     memtables: Mapping[int, MemTable]
     refused: Mapping[int, LancewalError]
@@ -81,7 +81,7 @@ class IngestStatus:
         self._clock = clock
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
-        """As of now; ``not_ready`` is what the service's readiness says."""
+        """Take the status as of now; ``not_ready`` is what the service's readiness says."""
         named, contract, now_ms = self._named, self._named.contract, self._clock.now_ms()
         table = TableFacts(
             now_ms,

@@ -80,7 +80,7 @@ class WorkerLimits:
     segment_rows: int = 60_000
     """Most consumed records that go into a segment; so many, or ``segment_bytes``, start it before ``linger_s``."""
     segment_bytes: int = SEGMENT_BYTES
-    """The same for what the records weigh (``decode.weight``).  A poll may bring more: the rest goes into the next one."""
+    """Limit of what the records weigh (``decode.weight``).  A poll may bring more: the rest goes into the next one."""
     linger_s: float = 0.05
     """The least time between two segments."""
     linger_puts: float = 0.0
@@ -100,7 +100,7 @@ class WorkerLimits:
     join_s: float = 5.0
     """A new member is told first that nothing is its own, until those that have it have given it up."""
     bundle_segments: int = BUNDLE_SEGMENTS
-    """As many a bundle copies at most; 0: no bundles."""
+    """Segments that a bundle copies at most; 0: no bundles."""
     hold_s: float = 1.0
     """How long the loop only waits while nothing more may be consumed; then it pauses the consumer, which throws away
     what it fetched ahead, and polls it again."""
@@ -153,7 +153,7 @@ class IngestWorker:
         self._sent_at = float("-inf")
         self._weights = preparer.weights
         self._expected = float(self._weights.largest(context.contract.record_bytes_max))
-        """What the next records may weigh each."""
+        """Weight that each of the next records may have."""
         self._shared_nbytes = 0
         """Applied since MemTables had only rows of their own (``memtable.own``)."""
         self._cut = 0
@@ -178,7 +178,7 @@ class IngestWorker:
         self._altered = False
         """Policies were, and what they had stopped was not opened again yet."""
         self._seen: tuple[dict[int, Position], int] | None = None
-        """What the observer was told last: durable positions, and how many generations wait to be flushed."""
+        """State that the observer was told last: durable positions, and how many generations wait to be flushed."""
 
     # -- what a service shows ------------------------------------------------------------------------------------
 
@@ -189,18 +189,18 @@ class IngestWorker:
 
     @property
     def consumed(self) -> dict[int, Position]:
-        """Of each open partition, the position up to which its records were taken from Kafka."""
+        """Position of each open partition up to which its records were taken from Kafka."""
         return {p: r.fetched for p, r in self._partitions.open.items()}
 
     @property
     def decoded(self) -> dict[int, Position]:
-        """Of each open partition, the position up to which they are rows or rejected, stored or not."""
+        """Position of each open partition up to which its records are rows or rejected, stored or not."""
         in_flight = self._flight.decoded
         return {p: max(at, in_flight.get(p, at)) for p, at in self.durable.items()}
 
     @property
     def memtables(self) -> dict[int, MemTable]:
-        """Of the open partitions."""
+        """MemTables of the open partitions."""
         return {p: r.memtable for p, r in self._partitions.open.items()}
 
     @property
@@ -219,7 +219,7 @@ class IngestWorker:
 
     @property
     def ends_at_opening(self) -> dict[int, Position]:
-        """Where Kafka ended when each open partition was opened."""
+        """End in Kafka when each open partition was opened."""
         return {p: end for p, end in self._partitions.ends.items() if p in self._partitions.open}
 
     @property
@@ -234,7 +234,7 @@ class IngestWorker:
 
     @property
     def refused(self) -> dict[int, LancewalError]:
-        """Of these, those that could not be opened at the last try, and why."""
+        """Partitions that could not be opened at the last try, and why."""
         return self._partitions.refused
 
     @property
@@ -292,8 +292,9 @@ class IngestWorker:
         self._altered = True
 
     def stop_conflicting(self, conflicting: Mapping[int, RegionConflict]) -> None:
-        """Of these partitions nothing more is consumed, until they are no more among those told.  What was consumed before
-        becomes durable, and is sealed and flushed as ever."""
+        """Consume nothing more of these partitions, until they are no more among those told.
+
+        What was consumed before becomes durable, and is sealed and flushed as ever."""
         self._conflicting = conflicting
 
     def admit(self, admitting: bool) -> None:

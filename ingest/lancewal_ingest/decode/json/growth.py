@@ -27,7 +27,7 @@ class JsonGrowth:
         self._unpacked = max(_unpacked(field.type) for field in rows.columns)
         """How many bytes of a row a byte of its value can become, beside items that are nested."""
         self._item_bytes = max(_item_bytes(field.type) for field in rows.columns)
-        """What a list, struct or vector takes that is an item of a list; 0 where there are no such lists."""
+        """Bytes of a list, struct or vector that is an item of a list; 0 where there are no such lists."""
 
     def each(self, values: Sequence[bytes | None]) -> Weights:
         grown = self._unpacked * lengths(values)

@@ -26,7 +26,7 @@ _LOOKS_MAX = 32
 """Exponents of a value that are looked at: one with more of them, so far below zero, counts as hazardous."""
 _EXPONENT = re.compile(rb"[eE]-0*(?:39|[4-9][0-9]|[1-9][0-9][0-9])")
 _NUMBER = re.compile(rb"(?:\A|[\s:,\[\"])[-+]?[0-9]*\.?[0-9]*\Z")
-"""What stands before the exponent of a number that begins a JSON value or string."""
+"""Text before the exponent of a number that begins a JSON value or string."""
 _ESCAPED = re.compile(rb"\\u00(?:3[0-9]|[46]5|2[bBdDeE])")
 _FRACTION = b"." + b"0" * 39
 _DIGITS_TO_0 = bytes(ord("0") if chr(code).isdigit() and code < 128 else code for code in range(256))

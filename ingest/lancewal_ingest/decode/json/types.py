@@ -1,4 +1,4 @@
-"""Which column types have a JSON form.  What each form is: ``cells`` (the rules) and docs/reference/json-types.md."""
+"""Column types that have a JSON form.  What each form is: ``cells`` (the rules) and docs/reference/json-types.md."""
 
 from __future__ import annotations
 
