@@ -40,7 +40,11 @@ def plain(arguments: list[str]) -> int:
             print(*found, f"{len(found)} texts", sep="\n")
             return 0
         case [base] | [base, "--docstrings"] if not base.startswith("-"):
-            told, code = compared.report(base, "words" if "--docstrings" in arguments else "messages")
+            try:
+                told, code = compared.report(base, "words" if "--docstrings" in arguments else "messages")
+            except LookupError as error:
+                print(error, file=sys.stderr)
+                return 2
             print(*told, sep="\n", end="\n" if told else "")
             return code
         case _:

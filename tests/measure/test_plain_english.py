@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.measure import compared, texts
-from tests.measure.__main__ import breaches
+from tests.measure.__main__ import breaches, main
 from tests.measure.compared import Changed
 from tests.measure.tree import part_of, product, read_tree
 
@@ -53,6 +55,60 @@ def f(a):
 )
 def test_how_far_a_change_goes(now: str, expected: str) -> None:
     assert compared.level(Changed("a.py", MODULE, now)) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ('key = f"{table}/wal/{name}.json"', 'key = f"{table}/log/{name}.json"'),
+        ('key = f"{table}/{name}"', 'key = f"{name}/{table}"'),
+        ('query = "select a from t"', 'query = "select b from t"'),
+        ('query = f"SELECT a FROM {t}"', 'query = f"SELECT b FROM {t}"'),
+        ('pattern = re.compile("not found|is gone")', 'pattern = re.compile("not found|was gone")'),
+        ('gone = "not found" in str(error)', 'gone = "was not found" in str(error)'),
+        ('gone = text.startswith("not found")', 'gone = text.startswith("was not found")'),
+        ('warn("merge_failed", "The merge failed.")', 'warn("merge_lost", "The merge failed.")'),
+    ],
+)
+def test_texts_that_decide_something_are_code(before: str, now: str) -> None:
+    assert compared.level(Changed("core/a.py", before, now)) == "code"
+
+
+@pytest.mark.parametrize("line", ['assert "{} here" in told', 'pytest.raises(E, match="{} here")'])
+def test_a_test_that_matches_on_a_message_may_change_with_it(line: str) -> None:
+    assert compared.level(Changed("tests/test_a.py", line.format("was"), line.format("is"))) == "messages"
+
+
+def test_facts_are_found_however_a_text_is_wrapped() -> None:
+    page = "See ``a\nb``, <https://x.y/z> and:\n\n```\nf `g`\n```\n"
+    assert (
+        list(compared.came_and_went(Changed("p.md", page, page.replace("a\nb", "a b").replace("See", "Look at")))) == []
+    )
+    now = page.replace("``a\nb``", "``a\nc``").replace("y/z", "y/w").replace("f `g`", "f `h`")
+    assert list(compared.came_and_went(Changed("p.md", page, now))) == [
+        "p.md: - ``` f `g` ```  - ``a b``  - https://x.y/z  + ``` f `h` ```  + ``a c``  + https://x.y/w"
+    ]
+
+
+def test_a_getter_and_its_setter_are_both_read() -> None:
+    both = 'class A:\n @property\n def x(self):\n  """Get 1."""\n @x.setter\n def x(self, v):\n  """Set 2."""\n'
+    for old, new in (("1", "3"), ("2", "3")):
+        told = list(compared.came_and_went(Changed("a.py", both, both.replace(old, new))))
+        assert told == [f"a.py.A.x: - {old}  + {new}"]
+
+
+def test_a_commit_that_is_not_there_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prose", "no-such-commit"]) == 2
+    assert "no-such-commit" in capsys.readouterr().err
+
+
+def test_a_file_that_git_does_not_know_yet_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
+    for command in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "a"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    (tmp_path / "new.py").write_text("X = 1\n")
+    monkeypatch.setattr(compared, "ROOT", tmp_path)
+    assert compared.report("HEAD", "messages") == (["new.py: code changed"], 1)
 
 
 def test_what_came_and_went() -> None:
