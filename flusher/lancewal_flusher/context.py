@@ -1,4 +1,4 @@
-"""What the flusher's protocols work on: an open table, and what merging needs besides."""
+"""Context of the flusher's protocols: an open table, and what merging needs besides."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def check_making(context: FlusherContext) -> None:
 
 
 def check_contract(context: FlusherContext) -> None:
-    """``ContractMismatch`` if the contract is not the newest: regions that only a newer one knows would seem to need nothing,
-    and keys that may come through other regions since would seem to conflict.
-    What becomes of records that are no rows, and who takes them, is not its business."""
+    """Raise ``ContractMismatch`` if the contract is not the newest.
+
+    Regions that only a newer one knows would seem to need nothing, and keys that may come through other regions since
+    would seem to conflict.  Changes that only concern records that are no rows, and who takes them, are ignored."""
     ours = context.contract
     newer = ours.version + 1
     while (data := context.store.get(key := paths.contract_version(newer, ours.making))) is not None:

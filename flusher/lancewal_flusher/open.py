@@ -31,7 +31,7 @@ temporary folder twice that."""
 
 _KEYS_FOLDER = "lancewal-keys-"
 _in_use: set[Path] = set()
-"""Those of this process, which may have several tables open."""
+"""Folders in use by this process, which may have several tables open."""
 
 
 def open_context(
@@ -63,7 +63,8 @@ def open_context(
 
 
 def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
-    """What runs tasks that wait for the store; at a local folder nothing waits, and more threads than cores are slower."""
+    """Return what runs tasks that wait for the store.  At a local folder nothing waits, and more threads than cores are
+    slower."""
     return tasks if local_folder(uri) is None else computing
 
 

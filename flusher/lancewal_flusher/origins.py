@@ -47,11 +47,11 @@ class Origins:
 
     def __init__(self, context: FlusherContext) -> None:
         self.regions = RegionList(counting(context.contract))
-        """What ``find`` gives places of."""
+        """Regions that ``find`` gives places of."""
         self._context = context
 
     def properties(self, files: Callable[[], Mapping[str, Spans]]) -> dict[str, str]:
-        """What a commit says of its new files; ``files`` are asked for only where that is anything."""
+        """Return what a commit says of its new files; ``files`` are asked for only where that is anything."""
         return {}
 
     def only_in_commits(self, pinned: PinnedTable) -> frozenset[int]:

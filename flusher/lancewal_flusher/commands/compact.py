@@ -65,7 +65,7 @@ def _show(output: Output, content: Mapping[str, object], text: str) -> None:
 
 
 def _look(settings: Settings, everything: bool) -> CompactionSummary | str:
-    """What it would do, or why nothing can be done now."""
+    """Return what it would do, or why nothing can be done now."""
     from lancewal_flusher.commit.send import Refused
     from lancewal_flusher.open import open_context
     from lancewal_flusher.service.limits import compaction_limits

@@ -17,7 +17,7 @@ app = CommandApp(help="Merge what is durable, and keep the table fast.")
 
 
 class SubmitTurn(StrEnum):
-    """What there is a script for, beside the service."""
+    """Turns that there is a script for, beside the service."""
 
     MERGE = "merge"
     COMPACT = "compact"

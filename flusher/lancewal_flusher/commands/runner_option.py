@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class RunnerName(StrEnum):
-    """Where tasks run."""
+    """Places where tasks run."""
 
     THREADS = "threads"
     SPARK = "spark"

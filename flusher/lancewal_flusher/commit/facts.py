@@ -69,14 +69,14 @@ class MergeFacts:
     fragments_below: int
     files: frozenset[str]
     adopted: Mapping[Region, frozenset[str]]
-    """Of one generation each: what lies in the index may name a flush that was rebuilt since."""
+    """Files that were adopted of one generation each: what lies in the state may name a flush that was rebuilt since."""
     generations: Mapping[Region, tuple[Generation, Generation]]
     rows_adopted: int
     rows_replaced: int
     settled: KeyDecision | None = None
 
     def properties(self) -> dict[str, str]:
-        """As transaction properties."""
+        """Return the facts as transaction properties."""
         return {
             PROPERTY_READ_VERSION: str(self.read_version),
             _FRAGMENTS_BELOW: str(self.fragments_below),

@@ -31,7 +31,8 @@ def send_follow_up(
     new: Sequence[str],
     origins: Mapping[str, str],
 ) -> TableVersion | Refused:
-    """Of the merge in force; ``origins``: properties that say through which regions the rows of ``new`` came."""
+    """Send the follow-up of the merge in force; ``origins``: properties that say through which regions the rows of
+    ``new`` came."""
     properties = {
         PROPERTY_FOLLOWUP: in_force.merge or "",
         _FOLLOWUP_ID: context.new_id(),

@@ -34,7 +34,7 @@ from lancewal_flusher.context import FlusherContext
 
 PROPERTY_KEY_REGIONS = "lancewal.key_regions"
 VERSIONS_MAX = 1_000
-"""So many transactions are read, at most, to find what brought a file."""
+"""Transactions that are read, at most, to find what brought a file."""
 
 Span = tuple[MergedFrom, int]
 """A region, and how many rows."""
@@ -109,7 +109,7 @@ def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str
 
 
 def read_spans(info: TransactionInfo, version: int) -> Mapping[str, Spans]:
-    """What one transaction says; ``ObjectCorrupt`` if it cannot be read."""
+    """Read what one transaction says; ``ObjectCorrupt`` if it cannot be read."""
     text = info.properties.get(PROPERTY_KEY_REGIONS)
     if text is None:
         return {}

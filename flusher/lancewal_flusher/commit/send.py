@@ -49,12 +49,12 @@ from lancewal_flusher.context import FlusherContext
 
 
 class Why(StrEnum):
-    """What kind of thing refused a commit, or the look before it."""
+    """Kinds of things that refuse a commit, or the look before it."""
 
     CONFLICT = "conflict"
     """Another commit came first."""
     LOST = "lost"
-    """Its reply was lost, and it is in no version."""
+    """The commit's reply was lost, and it is in no version."""
     CLEANED_UP = "cleaned-up"
     """A version or files went meanwhile."""
     UNFINISHED = "unfinished"
@@ -68,7 +68,8 @@ class Refused:
     reason: str
     why: Why = Why.CONFLICT
     perhaps_landed: bool = False
-    """Its fate went with the version read: what it has brought shows in the newest version, where it has landed."""
+    """True where its fate went with the version read: what it has brought shows in the newest version, where it has
+    landed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,10 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> La
 
 
 def checkpoint(context: FlusherContext, version: TableVersion) -> None:
-    """Record what is in force at a version that a commit of ours comes upon: of two such commits in a row, a clean-up may
-    leave the upper one alone, which says nothing of watermarks.  ``StoreUnavailable`` while that is not sure to be stored."""
+    """Record what is in force at a version that a commit of ours comes upon.
+
+    Of two such commits in a row, a clean-up may leave the upper one alone, which says nothing of watermarks.
+    ``StoreUnavailable`` while that is not sure to be stored."""
     in_force = context.watermarks.at(version)
     if in_force.version != version:
         context.watermarks.recorded(in_force, version, "checkpoint")
@@ -236,7 +239,7 @@ def hide(pinned: PinnedTable, rows: Mapping[int, RowNumbers]) -> Hidden:
 
 
 def missing_files(context: FlusherContext, names: Collection[str]) -> set[str]:
-    """Those of the data files that are not there, each asked for by itself."""
+    """Return the data files that are not there, each asked for by itself."""
     asked = sorted(names)
     looks = context.tasks.map(lambda name: context.table.files_missing([name]), asked) if asked else []
     return {name for found in looks for name in found}

@@ -67,7 +67,7 @@ from lancewal_flusher.garbage.table_versions import VersionsSeen, expire_version
 
 @dataclass(slots=True)
 class GarbageState:
-    """What one flusher remembers between rounds: since when (monotonic seconds) an object is free, and history pages."""
+    """Memory of one flusher between rounds: since when (monotonic seconds) an object is free, and history pages."""
 
     free_since: dict[str, float] = field(default_factory=dict)
     pages: KnownPages = field(default_factory=KnownPages)
@@ -87,7 +87,7 @@ class GarbageReport:
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
     """Regions of which nothing was deleted, since nobody knows what they need."""
     expired_versions: tuple[TableVersion, ...] = ()
-    """Of the table, removed."""
+    """Versions of the table that were removed."""
     dropped_snapshots: tuple[str, ...] = ()
     names_fault: Corrupt | None = None
     """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read."""

@@ -46,11 +46,11 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class GarbageSummary:
-    """What a run did, or would do."""
+    """Counts of what a run did, or would do."""
 
     rounds: int
     deleted: tuple[CountedObjects, ...]
-    """Of a run that only looks: what goes at once."""
+    """Objects deleted; of a run that only looks: what goes at once."""
     waiting: tuple[CountedObjects, ...]
     """Free, and deleted once it was free for ``grace_s``."""
     grace_s: int
@@ -60,9 +60,9 @@ class GarbageSummary:
     loose_data: UnnamedFiles | None
     """Counted, never deleted."""
     expired_rows: int | None = None
-    """Of a run that only looks: rows that have expired; None where rows never do."""
+    """Rows that have expired, of a run that only looks; None where rows never do."""
     expired_versions: int = 0
-    """Of the table, older than its version window."""
+    """Versions of the table, older than its version window."""
     dropped_snapshots: tuple[str, ...] = ()
     """Whose time is over."""
     damaged: Mapping[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class GarbageSummary:
 
 
 def look(context: FlusherContext) -> GarbageSummary:
-    """What a collector that starts now would do.  Reads only."""
+    """Return what a collector that starts now would do.  Reads only."""
     now = context.clock.now_ms()
     listed = context.store.list(paths.ROOT)
     candidates = list_candidates(context)

@@ -36,9 +36,10 @@ FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
 PAGES_KEPT_MS = 3600 * 1000
 """A version of a page stays until one that is so much younger lies there, by the store's own times: see ``page_chain``."""
 PAGES_KEPT_AT_REST_MS = FENCE_KEPT_MS
-"""Where nothing younger comes."""
+"""Time that a page version is kept where nothing younger comes."""
 CATALOGS_KEPT_MS = 3600 * 1000
-"""Who goes on from an older catalog than that looks at a listing first; and a catalog is only a hint."""
+"""Time that older catalogs are kept.  Who goes on from an older one than that looks at a listing first; and a catalog is
+only a hint."""
 VERSIONS_KEPT = 100
 PARCEL_KEPT_MS = 24 * 3600 * 1000
 """Far longer than any merge takes; only a crash leaves a parcel behind."""
@@ -167,9 +168,10 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
 
 
 def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, tuple[bool, bool]]:
-    """What step 3 makes of a history that nobody else changes, and whether it is in the first and in the second swap.
+    """Return what step 3 makes of a history that nobody else changes, and whether it is in the first and in the second
+    swap.
 
-    A history page that it would write is left out: its generations count the same while they stand in the index.
+    A history page that it would write is left out: its generations count the same while they stand in the state.
     """
     reached = boundary(history, watermark, now, window_ms)
     trimmed = None if reached is None else trim(history.index, reached, history.index.write_id, history.generations)

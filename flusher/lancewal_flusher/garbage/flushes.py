@@ -29,7 +29,7 @@ from lancewal_core.store.object_store import ObjectInfo
 from lancewal_flusher.context import FlusherContext
 
 UNFINISHED_KEPT_MS = 7 * 24 * 3600 * 1000
-"""As long as Lance leaves data files alone that no version names."""
+"""Time that unfinished flushes are kept: as long as Lance leaves data files alone that no version names."""
 
 Parts = Seq[tuple[Region, Generation]]
 
@@ -43,7 +43,7 @@ class NoParts(Enum):
 
 @dataclass(slots=True)
 class KnownFlushes:
-    """What the manifests of flushes say that no generation names."""
+    """Manifests of flushes that no generation names, and what they say."""
 
     parts: dict[str, Parts | NoParts] = field(default_factory=dict)
 

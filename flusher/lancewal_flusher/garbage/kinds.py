@@ -69,7 +69,7 @@ def _order() -> Iterator[str]:
 
 
 def orphans(listed: Iterable[ObjectInfo], contract: Contract, now_ms: int, flushes: KnownFlushes) -> tuple[Orphan, ...]:
-    """Which of the objects below ``_lancewal/`` nothing accounts for.  ``flushes``: those that no generation names."""
+    """Return the objects below ``_lancewal/`` that nothing accounts for.  ``flushes``: those that no generation names."""
     regions, pages = frozenset(contract.regions), frozenset(contract.pages)
     found = []
     for info in listed:

@@ -43,7 +43,7 @@ WAITING_MAX_MS = 3 * 24 * 3600 * 1000
 
 @dataclass(slots=True)
 class VersionsSeen:
-    """What one flusher remembers: when it looked last (monotonic seconds), and what Lance has kept of what was due.
+    """Memory of one flusher: when it looked last (monotonic seconds), and what Lance has kept of what was due.
 
     Bounds are here for simulations, in which an hour is long.
     """
@@ -86,7 +86,7 @@ def due(
 def find_due(
     context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int, least: int = WINDOW_MIN_MS
 ) -> VersionsDue:
-    """What ``expire_versions`` would remove now.  Reads only."""
+    """Return what ``expire_versions`` would remove now.  Reads only."""
     if context.contract.keyed_by_bytes:
         return VersionsDue((), "the partition of a row is told by the versions")
     stored = context.table.stored_versions()
@@ -112,7 +112,8 @@ def _why_kept(context: FlusherContext, in_force: InForce, kept: SoundHistories, 
 
 
 def _is_long_ago(context: FlusherContext, now_ms: int) -> bool:
-    """Who slept since the round began must not take the files of a merge that was being made then: a week may have passed."""
+    """Return whether the round began long ago.  Who slept since must not take the files of a merge that was being made
+    then: a week may have passed."""
     return context.clock.now_ms() - now_ms > WINDOW_MIN_MS
 
 

@@ -1,4 +1,4 @@
-"""What a merge changes in the table: deletion vectors and columns, by a task a fragment, and new rows (step 3 of ``merge``).
+"""Changes of a merge in the table: deletion vectors and columns, by a task a fragment, and new rows (step 3 of ``merge``).
 
 All of it is written here, and none of it effective before the commit.
 """
@@ -31,7 +31,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What was written of a merge."""
+    """Changes of a merge that were written."""
 
     results: Sequence[FragmentResult]
     new: tuple[str, ...]
@@ -39,7 +39,7 @@ class Changes:
     in_place: Mapping[int, PatchesInPlace]
     """By fragment the patches of which only columns were written."""
     as_rows: _Mask
-    """Which of all patches became new rows."""
+    """Mask of all patches: those that became new rows."""
 
     @property
     def rows_in_place(self) -> int:
@@ -52,7 +52,7 @@ class Changes:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """That were written in place."""
+        """Columns that were written in place."""
         return tuple(sorted({name for patches in self.in_place.values() for name in patches.columns}))
 
     def column_files(self, pinned: PinnedTable) -> frozenset[str]:
@@ -87,7 +87,7 @@ class Changes:
 
 
 def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut, limits: MergeLimits) -> Changes:
-    """Of all that ``found`` leaves to the merge."""
+    """Write the changes of all that ``found`` leaves to the merge."""
     keys, lookup = found.keys, found.lookup
     whole = [taken.rows for taken in found.inputs.region_inputs]
     partials = found.inputs.partials(context)
@@ -144,7 +144,7 @@ def _candidates(pinned: PinnedTable, found: KeyRows, keys: int) -> dict[int, Key
 
 
 def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) -> _Mask:
-    """Which patches become new rows."""
+    """Return which patches become new rows."""
     left = np.ones(partials.num_rows, np.bool_)
     for patches in in_place.values():
         left[patches.places] = False

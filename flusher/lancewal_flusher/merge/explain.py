@@ -135,7 +135,7 @@ def _explained(change: FragmentChange, limits: MergeLimits, choice: InPlace) -> 
 
 
 def _entry_bytes(inputs: MergeInputs) -> float:
-    """Of one row in the key index: keys that are not one integer are there beside their numbers."""
+    """Return the bytes of one row in the key index: keys that are not one integer are there beside their numbers."""
     keys = inputs.keys() if inputs.region_inputs else None
     if keys is None or (keys.num_columns == 1 and pa.types.is_integer(keys.schema.field(0).type)):
         return KEY_ENTRY_BYTES

@@ -85,7 +85,7 @@ _TRIES = 10
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What finishing a merge found: rows of others hidden, adopted fragments rebuilt."""
+    """Findings of finishing a merge: rows of others hidden, adopted fragments rebuilt."""
 
     version: TableVersion
     rows_hidden: int

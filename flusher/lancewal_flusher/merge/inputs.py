@@ -39,7 +39,7 @@ from lancewal_flusher.merge.region_input import RegionInput, read_region_inputs
 
 @dataclass(frozen=True, slots=True)
 class MergeInputs:
-    """What waits, and what the next merge takes of it."""
+    """Generations that wait, and what the next merge takes of them."""
 
     in_force: InForce
     indexes: Mapping[Region, RegionState]
@@ -106,7 +106,7 @@ def _take(
     flushes: Mapping[Region, Sequence[FlushedGeneration]],
     damaged: dict[Region, Corrupt],
 ) -> tuple[Sequence[RegionInput], float] | ObjectMissing:
-    """What a merge takes of these, and how long that waits; what is missing of one of them, if anything is."""
+    """Return what a merge takes of these, and how long that waits; what is missing of one of them, if anything is."""
     share = limits.share(len(flushes))
     merges = [choose(region, found, share) for region, found in sorted(flushes.items())]
     region_inputs: list[RegionInput] = []
@@ -207,7 +207,7 @@ def _content(flushed: FlushedGeneration) -> frozenset[str]:
 
 
 def _missing(context: FlusherContext, flushes: Sequence[FlushedGeneration]) -> frozenset[str]:
-    """What of it is not there."""
+    """Return what of a flush is not there."""
     sides = sorted({side.key for s in flushes for side in (s.deletes, s.patches) if side is not None})
     there = context.tasks.map(lambda key: context.store.get_range(key, 0, 1) is not None, sides) if sides else []
     lost = {key for key, is_there in zip(sides, there, strict=True) if not is_there}

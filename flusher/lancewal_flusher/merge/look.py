@@ -35,7 +35,7 @@ class Look:
 
     @property
     def indexes(self) -> Mapping[Region, RegionState]:
-        """Those that are not ``damaged``."""
+        """States of the regions that are not ``damaged``."""
         return or_raised(self.found).indexes
 
     @property

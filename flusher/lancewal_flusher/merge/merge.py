@@ -65,16 +65,16 @@ from lancewal_flusher.upkeep.adopted_keys import AdoptedKeys
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What this process knows of a merge that it has made: proven and recorded, not yet finished."""
+    """Knowledge of this process about a merge that it has made: proven and recorded, not yet finished."""
 
     pinned: PinnedTable
-    """Its version."""
+    """Version of the merge."""
     in_force: InForce
     facts: MergeFacts
     indexes: Mapping[Region, RegionState]
-    """Those that it went on: what it took is in them."""
+    """States that it went on: what it took is in them."""
     missing: frozenset[str]
-    """Of the files that it has added, those that were not there behind the commit, though the newest version needs them."""
+    """Files, of those that it has added, that were not there behind the commit, though the newest version needs them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +91,13 @@ class Merged:
     fragments_scanned: int
     """Fragments that the key index does not cover."""
     index_faults: tuple[str, ...]
-    """What of the key index could not be read."""
+    """Parts of the key index that could not be read."""
     rows_in_place: int = 0
-    """Of the rows replaced, those of which only columns were written."""
+    """Rows, of those replaced, of which only columns were written."""
     bytes_adopted: int = 0
-    """Of the data files of flushes that became the table's as they are."""
+    """Bytes of the data files of flushes that became the table's as they are."""
     bytes_written: int = 0
-    """Of data files that the merge wrote; deletion vectors are not counted."""
+    """Bytes of data files that the merge wrote; deletion vectors are not counted."""
     worn: tuple[int, ...] = ()
     """Fragments that hide so many rows now that compaction is to write them anew at once (``cost``)."""
     regions_not_known: int = 0
@@ -122,7 +122,7 @@ class NothingToMerge:
     indexes: Mapping[Region, RegionState]
     deferred: bool = False
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
-    """As of ``Merged``."""
+    """See ``Merged``."""
 
 
 MergeResult = Merged | Refused | NothingToMerge
@@ -314,7 +314,7 @@ def next_fragment_id(fragments: Sequence[Fragment]) -> int:
 def merge_commit(
     pinned: PinnedTable, new: Sequence[str], results: Sequence[FragmentResult], properties: Mapping[str, str]
 ) -> TableCommit:
-    """What the tasks have changed and new fragments, in one commit; the sentinel is in it whether it changed or not."""
+    """Return one commit of what the tasks have changed and new fragments; the sentinel is in it whether it changed or not."""
     updated = [r.updated for r in results if r.hits and r.updated is not None]
     return TableCommit(
         read_version=pinned.version,

@@ -31,7 +31,7 @@ from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.region_input import RegionInput, adopted_files
 
 ADDRESSES_SHOWN = 20
-"""So many rows a message names."""
+"""Rows that a message names at most."""
 Strays = npt.NDArray[np.int64]
 """Rows of the table whose keys wait through another region: address, its partition, and the place of its key."""
 MET = -2
@@ -70,7 +70,7 @@ def _not_known(rows: RowsOfKeys) -> int:
 
 
 def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions: Partitions) -> Strays:
-    """Those rows that live and that another region brought."""
+    """Return the rows that live and that another region brought."""
     nothing = np.zeros((0, 3), np.int64)
     if rows.partitions is None:
         return nothing

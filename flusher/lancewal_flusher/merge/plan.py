@@ -29,7 +29,8 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.tasks.cost import vector_bytes
 
 _KEY_BYTES = 100
-"""Of a changed key while it is looked up and hidden: the key itself, a short one, its code, its order, its row's place."""
+"""Bytes of a changed key while it is looked up and hidden: the key itself, a short one, its code, its order, its row's
+place."""
 _DECODED = 3
 """Bytes of rows in memory for each byte as stored."""
 
@@ -64,7 +65,7 @@ class MergeLimits:
     conflict_keys_max: int = KEYS_MAX
     """Keys of two regions that wait for a person's decision; merges leave regions that would bring more (``set_aside``)."""
     deleted_share: float = 0.2
-    """Of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_ratio``)."""
+    """Share of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_ratio``)."""
 
     def share(self, regions: int) -> MergeLimits:
         """The limits of one of so many regions."""
@@ -104,7 +105,7 @@ def waiting(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
 
 
 def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLimits) -> RegionMerge:
-    """What to merge of the flushes that wait: at least one, oldest first."""
+    """Return what to merge of the flushes that wait: at least one, oldest first."""
     if flushes[0].rows >= limits.adopt_rows:
         return RegionMerge(region, (flushes[0],))
     taken = [flushes[0]]
@@ -130,7 +131,7 @@ def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
 def within_memory(
     merges: Sequence[RegionMerge], waited_s: Callable[[RegionMerge], float], limits: MergeLimits
 ) -> list[RegionMerge]:
-    """Those that one merge may hold at a time, longest waiting first, in the order given; one of each region.
+    """Return those that one merge may hold at a time, longest waiting first, in the order given; one of each region.
 
     ``InvalidSettings`` where all that is left are such that need more by themselves: they would never be merged.
     """
@@ -156,7 +157,7 @@ def within_memory(
 
 
 def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
-    """What may be adopted: those together that take the files of one flush, all of them."""
+    """Return what may be adopted: those together that take the files of one flush, all of them."""
     flushes: dict[str, list[RegionMerge]] = {}
     for merge in merges:
         if len(merge.flushes) == 1:

@@ -41,7 +41,7 @@ class RegionInput:
 
     @property
     def row_keys(self) -> pa.Table:
-        """Of the rows adopted, or to be written, in their order."""
+        """Keys of the rows adopted, or to be written, in their order."""
         return self.keys.slice(self.partials.num_rows + self.gone)
 
     @property
@@ -60,12 +60,12 @@ class AdoptedFiles:
 
     @property
     def row_keys(self) -> pa.Table:
-        """Of all rows, in their order."""
+        """Keys of all rows, in their order."""
         return pa.concat_tables([taken.row_keys for taken in self.parts])
 
 
 def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
-    """What the merge takes as it is, each file once."""
+    """Return what the merge takes as it is, each file once."""
     found: dict[str, list[RegionInput]] = {}
     for taken in region_inputs:
         if taken.adopted:
@@ -79,20 +79,20 @@ def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
 def read_region_inputs(
     context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]
 ) -> list[RegionInput | Corrupt]:
-    """Of each in its order; the error where something is missing or damaged.  ``together``: regions whose rows are written
-    anew."""
+    """Read the inputs of each in its order; the error where something is missing or damaged.  ``together``: regions
+    whose rows are written anew."""
     read = _shared(context, merges, together)
     return context.tasks.map(partial(_prepared, context, together, read), merges)
 
 
 def to_be_written(context: FlusherContext, adopted: Sequence[RegionInput]) -> list[RegionInput | Corrupt]:
-    """The same with their rows, which are written anew: what they took of their files, others may have no more."""
+    """Return the same with their rows, which are written anew: what they took of their files, others may have no more."""
     return read_region_inputs(context, [t.merge for t in adopted], frozenset(t.merge.region for t in adopted))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What was read of a part of a flush that has others."""
+    """Content of a part of a flush that has others."""
 
     content: Folded | Corrupt
     adopted: bool
@@ -107,7 +107,7 @@ def _name(flushed: FlushedGeneration) -> tuple[str, Region, Generation]:
 
 
 def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]) -> _Parts:
-    """What is to be merged of flushes with several parts: their objects are read once."""
+    """Read what is to be merged of flushes with several parts: their objects are read once."""
     flushes = by_flush([s for merge in merges for s in merge.flushes if s.shared])
     rows = context.contract.rows
 
@@ -140,7 +140,7 @@ def _prepared(
 
 
 def _content(read: _Parts, flushed: FlushedGeneration) -> Folded | None:
-    """What was read of it; None where it has a flush of its own."""
+    """Return what was read of it; None where it has a flush of its own."""
     found = read.get(_name(flushed))
     content = None if found is None else found.content
     if isinstance(content, Corrupt):

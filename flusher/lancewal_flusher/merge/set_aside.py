@@ -62,15 +62,15 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class SortedOut:
-    """What a merge has to go on with."""
+    """Inputs that a merge goes on with."""
 
     inputs: MergeInputs
     """Without what is set aside."""
     keys: pa.Table
-    """Of the regions that are left (``MergeInputs.keys``)."""
+    """Keys of the regions that are left (``MergeInputs.keys``)."""
     lookup: KeyRows
     conflicts: Conflicts | None = None
-    """What the next object says; None where it is the one in force."""
+    """Content of the next object; None where it is the one in force."""
     set_aside: int = 0
     """Keys of which something was set aside."""
     set_aside_of: tuple[int, ...] = ()
@@ -150,14 +150,14 @@ class _Decision:
     held: Conflicts
     masks: Sequence[Mask]
     keys: pa.Table
-    """Those that were looked up."""
+    """Keys that were looked up."""
     lookup: KeyRows
     owners: Mapping[int, pa.Table]
     """Keys that are newly in conflict and have an owner, by its partition."""
     met: Meeting | None
     strays: Strays
     partitions: npt.NDArray[np.int32]
-    """Of ``keys``."""
+    """Partitions of ``keys``."""
     not_known: int
 
     @property
@@ -228,7 +228,7 @@ def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimit
 
 
 def _held_back(context: FlusherContext, found: _Decision, many: RegionConflict) -> MergeInputs:
-    """What is left without the region of which most keys would be set aside.  ``ObjectMissing``."""
+    """Return what is left without the region of which most keys would be set aside.  ``ObjectMissing``."""
     counts = [int(mask.sum()) for mask in found.masks]
     taken = found.inputs.region_inputs[counts.index(max(counts))]
     inputs = _without(found.inputs, {taken.merge.region: many})
@@ -281,7 +281,7 @@ def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> froz
 
 
 def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Collection[str]) -> MergeInputs:
-    """The same, but that the rows of these flushes are written anew.  ``ObjectMissing``."""
+    """Return the same, but that the rows of these flushes are written anew.  ``ObjectMissing``."""
     adopting = [taken for taken in inputs.region_inputs if taken.shared in flushes]
     read = {t.merge.region: found for t, found in zip(adopting, to_be_written(context, adopting), strict=True)}
     region_inputs: list[RegionInput] = []

@@ -51,19 +51,19 @@ Choice = Callable[[Conflicts], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class SettlePlan:
-    """What is decided."""
+    """Plan of a decision."""
 
     pinned: PinnedTable
     in_force: InForce
     held: Conflicts
     next: Conflicts
-    """What the object of the decision says."""
+    """Content of the decision's object."""
     region: Region
     position: Position
     """Up to where the region is merged."""
     keys: pa.Table
     applied: int
-    """Of the keys, those of which something of the region waits: their rows change."""
+    """Number of the keys of which something of the region waits: their rows change."""
     dropped: Mapping[Region, int]
     """By region of how many keys what waits is dropped."""
 

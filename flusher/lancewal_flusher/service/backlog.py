@@ -1,4 +1,4 @@
-"""What is merged and what waits to be: for metrics and readiness."""
+"""Rows that are merged and that wait to be: for metrics and readiness."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Backlog:
     waiting: Mapping[Region, tuple[GenerationRecord, ...]]
     rows: Mapping[Region, int]
     waits_since_ms: Mapping[Region, int] = field(default_factory=dict)
-    """Of the oldest that waits: when it was flushed, else sealed, by its state, which survives a restart."""
+    """Time when the oldest that waits was flushed, else sealed, by its state, which survives a restart."""
     merged_ms: Mapping[Region, int] = field(default_factory=dict)
     """When the newest that is merged was sealed: what was durable then is in the table.  Unknown once its record has gone."""
     fell: Mapping[Region, Position] = field(default_factory=dict)
-    """Where the merged position is less than it was, which must never be."""
+    """Partitions where the merged position is less than it was, which must never be."""
     indexes: Mapping[Region, RegionState] = field(default_factory=dict)
 
 
@@ -82,7 +82,7 @@ class BacklogReader:
         )
 
     def _read(self, named: Collection[str]) -> Mapping[str, Flush | Corrupt]:
-        """Those that are not known yet are asked for; others than these are forgotten."""
+        """Read those that are not known yet; others than these are forgotten."""
         known = {key: self._flushes[key] for key in named if key in self._flushes}
         read = read_flushes(self._context.store, self._context.tasks, [key for key in named if key not in known])
         self._flushes = known | {key: flush for key, flush in read.items() if isinstance(flush, Flush)}

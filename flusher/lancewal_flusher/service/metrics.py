@@ -1,4 +1,4 @@
-"""What the flusher shows to people: JSON log lines and Prometheus metrics, from the reports of rounds.
+"""Logs and metrics of the flusher for people: JSON log lines and Prometheus metrics, from the reports of rounds.
 
 Guarantees
  1. Those of ``ServiceMetrics``.
@@ -84,7 +84,7 @@ class FlusherMetrics(ServiceMetrics):
             self._shown.key_entries_written.labels("merged").inc(upkeep.merged)
 
     def backlog(self, backlog: Backlog) -> None:
-        """What is merged and what waits."""
+        """Take what is merged and what waits."""
         now = self._clock.monotonic()
         self._shown.table_version.set(backlog.version)
         conflicts = backlog.in_force.conflicts
@@ -218,7 +218,7 @@ class FlusherMetrics(ServiceMetrics):
         self._shown.gc_running_seconds.set_function(lambda: dict(beside()).get("gc", 0.0))
 
     def stands(self, turn: str, seconds: float) -> None:
-        """What is done beside the merges takes long."""
+        """Take that what is done beside the merges takes long."""
         if self._to_be_logged(("stands", turn)):
             self.events.turn_stands(operation=turn, duration_s=seconds)
 

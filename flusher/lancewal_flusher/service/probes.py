@@ -33,7 +33,7 @@ class FlusherProbes:
         return self._begun is None or self._begun[2].problem is not None
 
     def beside(self) -> Sequence[tuple[str, float]]:
-        """What is under way beside the loop, and for how many seconds."""
+        """Return what is under way beside the loop, and for how many seconds."""
         return () if self._begun is None else self._begun[0].beside()
 
     def problems(self) -> Sequence[Problem]:

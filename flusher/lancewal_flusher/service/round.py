@@ -52,7 +52,7 @@ REFUSALS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """What a round did."""
+    """Report of a round."""
 
     merges: tuple[Merged, ...]
     refused: tuple[Refused, ...]
@@ -60,9 +60,9 @@ class RoundReport:
     flushed: int
     finished: tuple[Finished, ...]
     upkeep: tuple[UpkeepReport, ...]
-    """Of the key index."""
+    """Report of the key index's upkeep."""
     left: NothingToMerge | None
-    """What the last look found where nothing more was to be merged now; None if the round ended before that."""
+    """Findings of the last look where nothing more was to be merged now; None if the round ended before that."""
     held: Mapping[Region, Corrupt | RegionConflict]
     """Regions that wait for a person: their state, or what their generations need, is damaged or lost, or too many of their
     keys are in conflict."""
@@ -75,7 +75,7 @@ class RoundReport:
 
 @dataclass(slots=True)
 class RoundState:
-    """What a flusher remembers from one round to the next; what it forgets costs time, never rows."""
+    """Memory of a flusher from one round to the next; what it forgets costs time, never rows."""
 
     sealed: FirstSeen = field(default_factory=FirstSeen)
     waiting: FirstSeen = field(default_factory=FirstSeen)

@@ -99,14 +99,14 @@ MERGE = "merge"
 GARBAGE = "gc"
 """The one beside them."""
 PAUSE_WAITS_S = 60.0
-"""What a pause waits for is named once it has been under way for so long."""
+"""Seconds after which the work that a pause waits for is named."""
 _ONCE_ROUNDS = 5
 """Rounds without a merge, though something waits, after which ``once`` gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnceSummary:
-    """What one turn of merging has done.  Not ``finished``: told to stop before the end."""
+    """Counts of one turn of merging.  Not ``finished``: told to stop before the end."""
 
     merges: int
     generations: int
@@ -116,7 +116,7 @@ class OnceSummary:
 
 @dataclass(slots=True)
 class _Loop:
-    """What turns need from one to the next."""
+    """State that turns need from one to the next."""
 
     context: FlusherContext
     backlogs: BacklogReader
@@ -128,7 +128,7 @@ class _Loop:
     oldest: OldestTimes = field(default_factory=OldestTimes)
     limits: MergeLimits = field(default_factory=MergeLimits)
     status: FlusherStatus | None = None
-    """Where there is a page to show it."""
+    """Status, where there is a page to show it."""
     end_beside: Callable[[Callable[[], object]], None] = lambda look: None
     """``Turns.end_beside``."""
     beside: Callable[[], Sequence[tuple[str, float]]] = lambda: ()

@@ -1,7 +1,7 @@
-"""What the flusher knows of where records stand: facts from the indexes that its rounds read anyway.
+"""Facts of the flusher about where records stand: from the states that its rounds read anyway.
 
-Asks nobody: a status is put together from the last round, so a view of the page costs the store nothing.  What waits is as
-old as stored state says, else since this process knew of it.
+Asks nobody: a status is put together from the last round, so a view of the page costs the store nothing.  What waits
+is as old as stored state says, else since this process knew of it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class FlusherStatus:
             self._merges.appendleft(MergeDone(now_ms, merge.version, len(merge.generations), generations, rows))
 
     def looked(self, backlog: Backlog) -> None:
-        """What waits, with or without a round."""
+        """Take what waits, with or without a round."""
         now_ms = self._clock.now_ms()
         waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
         self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}
@@ -73,7 +73,7 @@ class FlusherStatus:
         self._failed = _failure(error)
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
-        """As of now; ``not_ready`` is what the service's readiness says."""
+        """Take the status as of now; ``not_ready`` is what the service's readiness says."""
         contract, now_ms, backlog = self._contract, self._clock.now_ms(), self._backlog
         indexes = {} if backlog is None else backlog.indexes
         merged_at = [

@@ -60,12 +60,12 @@ class Turn(Generic[Result]):
     retry_s: float
     retry_max_s: float = RETRY_MAX_S
     problems_of: Callable[[Result], Sequence[Problem] | None] = no_problems
-    """Of one that did not fail; None: it says nothing, what an earlier one met stands."""
+    """Problems of a turn that did not fail; None: it says nothing, what an earlier one met stands."""
     faults_are_problems: bool = False
     """Also those that may pass."""
     problems: Sequence[Problem] = ()
     tasks: Tasks | None = None
-    """Of one that is done beside the others."""
+    """Tasks of a turn that is done beside the others."""
     _failures: int = 0
     _beside: Task[Result] | None = None
     _begun_at: float = 0.0
@@ -155,7 +155,8 @@ class Turns:
                 self._take(turn)
 
     def beside(self) -> Sequence[tuple[str, float]]:
-        """What has not ended beside the others, and how many seconds it has been under way; may be asked from any thread."""
+        """Return what has not ended beside the others, and how many seconds it has been under way; may be asked from any
+        thread."""
         found = ((turn.name, turn.under_way_s) for turn in self.others)
         return [(name, seconds) for name, seconds in found if seconds is not None]
 

@@ -24,7 +24,7 @@ from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a turn of compaction did, and what it left."""
+    """Report of a turn of compaction: what it did, and what it left."""
 
     compaction: CompactionResult
     indexes: tuple[IndexExtended | IndexRefused, ...]
@@ -42,11 +42,11 @@ class TableFigures:
     """Live ones."""
     hidden_rows: int
     nbytes: int
-    """Of data files, as far as recorded."""
+    """Bytes of data files, as far as recorded."""
     hidden_fragments: int
     """Fragments that hide rows."""
     hidden_nbytes: int
-    """Of their data files."""
+    """Bytes of their data files."""
 
     @staticmethod
     def of(fragments: Sequence[Fragment]) -> TableFigures:
@@ -64,7 +64,7 @@ class TableFigures:
 
 @dataclass(frozen=True, slots=True)
 class IndexTurnReport:
-    """What a turn of the indexes alone did, and what it left."""
+    """Report of a turn of the indexes alone: what it did, and what it left."""
 
     indexes: tuple[IndexExtended | IndexRefused, ...]
     unindexed_rows: dict[str, int]

@@ -39,13 +39,13 @@ class VisibilityObserver(Protocol):
         """A partition's end of then is seen by a strong read after so long."""
 
     def not_visible(self, region: Region, position: Position, end: Position) -> None:
-        """It was not, within ``TIMEOUT_S``."""
+        """Hear that it was not visible within ``TIMEOUT_S``."""
 
     def unanswered(self, reason: Failure, error: LancewalError) -> None:
         """The measurement ended without a result."""
 
     def measured(self, behind: Mapping[Region, int]) -> None:
-        """It ended; offsets of each partition that are not reached, 0 where all are."""
+        """Hear that it ended; offsets of each partition that are not reached, 0 where all are."""
 
 
 class Positions(Protocol):
@@ -64,7 +64,7 @@ class Visibility:
     seen: VisibilityObserver
     pause: Callable[[float], bool]
     _ends: Mapping[Region, Position] = field(default_factory=dict)
-    """Of the measurement before."""
+    """Ends of the measurement before."""
     _missed: dict[Region, Position] = field(default_factory=dict)
     """Ends that were not reached in time, and are not yet."""
 

@@ -33,7 +33,7 @@ class VisiblePositions:
     _tails: dict[LogId, LogTail] = field(default_factory=dict)
 
     def look(self, wanted: Collection[Region]) -> dict[Region, Position]:
-        """Of each region that anybody has claimed."""
+        """Return the visible position of each region that anybody has claimed."""
         if not wanted:
             return {}
         now = self.clock.monotonic()

@@ -37,12 +37,12 @@ from enum import StrEnum
 from typing import assert_never
 
 READ_WEIGHT = 0.4
-"""Of a byte read, where one written is 1: the CPU time of a scan of all columns over that of writing the same rows
+"""Weight of a byte read, where one written is 1: the CPU time of a scan of all columns over that of writing the same rows
 (``benchmarks.calibrate``)."""
 KEY_ENTRY_BYTES = 16
-"""Of one row in the key index; keys that are not one integer take their own bytes more, which decides nothing."""
+"""Bytes of one row in the key index; keys that are not one integer take their own bytes more, which decides nothing."""
 _VECTOR_BYTES = 1_000
-"""Of an almost empty deletion vector."""
+"""Bytes of an almost empty deletion vector."""
 _CONTAINER_ROWS = 65_536
 _CONTAINER_BYTES = 8_192
 
@@ -93,19 +93,19 @@ class FragmentChange:
     rows: int
     """Physical rows."""
     deleted_rows: int
-    """Of them, hidden before the merge."""
+    """Rows, of them, hidden before the merge."""
     nbytes: int
-    """Of its data files."""
+    """Bytes of its data files."""
     replaced: int
     """Live rows whose key the merge has."""
     patched: int = 0
-    """Of ``replaced``, those that patches complete."""
+    """Rows, of ``replaced``, that patches complete."""
     patched_bytes: int | None = None
     """Bytes that the columns which patches set take in the whole fragment; None: they cannot be written anew alone."""
     rewritable: bool = True
     """Whether compaction may take the fragment."""
     index_row_bytes: float = 0.0
-    """Of a new row in all secondary indexes."""
+    """Bytes of a new row in all secondary indexes."""
     indexed_by: tuple[str, ...] = ()
     """Indexes over columns that patches set: these are not written in place."""
 
@@ -120,27 +120,27 @@ class FragmentChange:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one strategy for one fragment."""
+    """Cost of one strategy for one fragment."""
 
     strategy: Strategy
     bytes_written: int
     """By the merge, and by the compaction behind it where that belongs to the strategy."""
     bytes_owed: int
     seconds: float
-    """Of the merge alone.  Tasks run side by side; this is what one of them takes."""
+    """Seconds of the merge alone.  Tasks run side by side; this is what one of them takes."""
     seconds_behind: float = 0.0
-    """Of the compaction right behind it."""
+    """Seconds of the compaction right behind it."""
 
     @property
     def weight(self) -> int:
-        """What is compared."""
+        """Figure that is compared."""
         return self.bytes_written + self.bytes_owed
 
 
 def vector_bytes(rows: int, hidden: int) -> int:
-    """Of a deletion vector that hides so many of so many rows; they are cumulative.
+    """Return the bytes of a deletion vector that hides so many of so many rows; they are cumulative.
 
-    As a roaring bitmap takes them: a row two bytes, up to 8 KiB for each 65,536 rows of the fragment.
+    By the size of a roaring bitmap: a row two bytes, up to 8 KiB for each 65,536 rows of the fragment.
     """
     return _VECTOR_BYTES + min(2 * hidden, _CONTAINER_BYTES * (1 + rows // _CONTAINER_ROWS))
 
@@ -151,7 +151,7 @@ def is_worn(rows: int, hidden: int, deleted_share: float) -> bool:
 
 
 def costs(change: FragmentChange, deleted_share: float) -> tuple[Cost, ...]:
-    """Of *hide* or *rewrite*, and of *columns* where they can be written."""
+    """Return the costs of *hide* or *rewrite*, and of *columns* where they can be written."""
     worn = change.rewritable and is_worn(change.rows, change.hidden_after(Strategy.HIDE), deleted_share)
     possible = [Strategy.REWRITE if worn else Strategy.HIDE]
     if change.patched and change.patched_bytes is not None and not change.indexed_by:
@@ -205,7 +205,7 @@ def _with_patches(change: FragmentChange, cost: Cost) -> Cost:
 
 
 def _debt(change: FragmentChange, hidden: int, deleted_share: float) -> float:
-    """What the hidden rows owe of the compaction that they bring about."""
+    """Return what the hidden rows owe of the compaction that they bring about."""
     if not change.rewritable:
         return READ_WEIGHT * hidden * change.row_bytes
     left = (1 - deleted_share) * change.rows

@@ -47,7 +47,7 @@ class PatchesInPlace:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What is written."""
+        """Columns that are written."""
         return tuple(columns_set(self.partials, self.schema))
 
     def split(self, found: RowsOfKeys) -> tuple[RowsOfKeys, RowsOfKeys]:
@@ -74,7 +74,7 @@ class PatchesInPlace:
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """What is decided of the fragments with enough patched rows."""
+    """Decision about the fragments with enough patched rows."""
 
     chosen: Mapping[int, PatchesInPlace]
     barred: Mapping[int, tuple[str, ...]]
@@ -141,7 +141,7 @@ def change_of(
     *,
     rewritable: bool = True,
 ) -> FragmentChange:
-    """What the merge does to a fragment: ``replaced`` live rows of it, some of which may be patched in place."""
+    """Return what the merge does to a fragment: ``replaced`` live rows of it, some of which may be patched in place."""
     (fragment,) = (f for f in pinned.fragments() if f.fragment_id == fragment_id)
     written = frozenset[str]() if patches is None else frozenset(patches.columns)
     indexed_by = tuple(index.name for index in indexes if not index.columns.isdisjoint(written))
@@ -169,8 +169,8 @@ def _bytes_anew(pinned: PinnedTable, fragment: Fragment, patches: PatchesInPlace
 
 
 def _value_bytes(column: pa.ChunkedArray, now: float) -> float:
-    """Of one value.  Lance packs integers to the bits of the largest one near by; where all values were equal, a column
-    took nothing so far."""
+    """Return the bytes of one value.  Lance packs integers to the bits of the largest one near by.  Where all values
+    were equal, a column took nothing so far."""
     if pa.types.is_integer(column.type):
         found = pc.min_max(column).as_py()
         if found["max"] is None:

@@ -42,7 +42,7 @@ class Candidates:
 
     found: RowsOfKeys
     live_rows: int
-    """Of the fragment as it is."""
+    """Live rows of the fragment as it is."""
     doubtful: bool
 
 

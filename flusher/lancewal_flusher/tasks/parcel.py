@@ -36,7 +36,7 @@ PART_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Where packed tasks lie: task i is bytes ``ends[i]`` to ``ends[i + 1]``, what they share the bytes before."""
+    """Place of packed tasks: task i is bytes ``ends[i]`` to ``ends[i + 1]``, what they share the bytes before."""
 
     name: str
     ends: tuple[int, ...]
@@ -87,7 +87,7 @@ class OpenParcel:
         return _Unpickler(self._read(place + 1), self._shared).load()
 
     def _read(self, piece: int) -> bytes:
-        """What the tasks share (0), or a task (from 1): as it was packed."""
+        """Read what the tasks share (0), or a task (from 1): as it was packed."""
         parcel = self._parcel
         first, end = (parcel.ends[piece - 1] if piece else 0), parcel.ends[piece]
         if parcel.inline is not None:

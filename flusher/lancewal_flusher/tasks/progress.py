@@ -15,7 +15,7 @@ PROGRESS_S = 5.0
 
 
 class Work(StrEnum):
-    """What tasks are part of."""
+    """Work that tasks are part of."""
 
     MERGE = "merge"
     COMPACTION = "compaction"

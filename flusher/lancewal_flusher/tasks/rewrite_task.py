@@ -25,7 +25,7 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What a task has written: fragments as JSON, none where no row was left."""
+    """Fragments that a task has written, as JSON; none where no row was left."""
 
     fragments: tuple[str, ...]
 

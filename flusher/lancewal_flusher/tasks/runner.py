@@ -1,4 +1,4 @@
-"""Where tasks run: those of a merge on one fragment each, those of a compaction on one group of fragments each."""
+"""Runners of tasks: those of a merge on one fragment each, those of a compaction on one group of fragments each."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def _as_rows(task: Task) -> float:
 
 
 def _failed(session: SparkSession, work: Work, error: Exception) -> LancewalError:
-    """What a failed job means for the caller."""
+    """Return what a failed job means for the caller."""
     reason = _reason(error)
     if is_remote(session):
         session.stop()  # the server may have forgotten it: the next job takes a new one

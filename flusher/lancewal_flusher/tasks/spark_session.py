@@ -27,8 +27,10 @@ _EXTRA = "install lancewal[flusher,spark] where the flusher runs and in the Pyth
 
 @contextmanager
 def spark_session() -> Iterator[None]:
-    """A session for the time of a command.  Where it has ended by itself, stopping it says nothing more: what the command
-    met of that has been raised, and hidden it must not be."""
+    """Hold a session for the time of a command.
+
+    Where it has ended by itself, stopping it says nothing more: what the command met of that has been raised, and
+    hidden it must not be."""
     session = the_session()
     try:
         yield
@@ -68,7 +70,7 @@ def the_session() -> SparkSession:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What PySpark raises: its own errors, those of the bridge to Java, a connection to it that has ended."""
+    """Return what PySpark raises: its own errors, those of the bridge to Java, a connection to it that has ended."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -94,7 +96,7 @@ def _java_has_died(error: Exception) -> bool:
 
 
 def _exit_code(error: BaseException) -> int | None:
-    """Of the process that PySpark has started in vain: it tells nobody, but for its frame."""
+    """Return the exit code of the process that PySpark has started in vain: it tells nobody, but for its frame."""
     trace = error.__traceback__
     while trace is not None:
         process = trace.tb_frame.f_locals.get("proc")

@@ -70,7 +70,7 @@ def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def outcome_of(data: bytes) -> Outcome:
-    """What a row's ``outcome`` says."""
+    """Return what a row's ``outcome`` says."""
     found: Outcome = pickle.loads(data)
     return found
 

@@ -31,16 +31,16 @@ _ROUND_BYTES_MIN = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class CompactionSummary:
-    """What a run did, or would do."""
+    """Counts of what a run did, or would do."""
 
     rounds: int
     fragments_before: int
     fragments_after: int
-    """Of the whole table."""
+    """Fragments of the whole table."""
     rows_dropped: int
     bytes_read: int
     bytes_written: int
-    """Of a run that only looks: about."""
+    """Bytes written; of a run that only looks: about."""
     indexes_extended: tuple[str, ...] = ()
     indexes_refused: tuple[str, ...] = ()
     """Each with the reason."""
@@ -105,7 +105,8 @@ def compact_to_the_end(
 
 
 def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary | Refused:
-    """What ``compact_to_the_end`` would do if nobody else did anything; changes nothing.  ``Refused``: nothing, for now."""
+    """Return what ``compact_to_the_end`` would do if nobody else did anything; changes nothing.  ``Refused``: nothing,
+    for now."""
     pinned = may_compact(context)
     if isinstance(pinned, Refused):
         return pinned

@@ -39,7 +39,7 @@ class StoredFragment:
 
     @property
     def live_bytes(self) -> int:
-        """What is left of it, about."""
+        """Bytes that are left of it, about."""
         return self.nbytes * self.live_rows // max(self.rows, 1)
 
     @property
@@ -56,7 +56,7 @@ class CompactionLimits:
     """A fragment is small below half of either."""
     deleted_share: float = 0.2
     round_bytes: int = 256 << 20
-    """Of one group."""
+    """Bytes of one group."""
     groups_max: int = 1
     fragments_min: int = 4
     """Fewest small ones worth a group: each is two requests and a table version."""
@@ -66,7 +66,7 @@ class CompactionLimits:
     oversize: bool = False
 
     def to_the_end(self) -> CompactionLimits:
-        """As long as two small fragments fit into one, and no fragment too large."""
+        """Return limits that go on as long as two small fragments fit into one, and no fragment is too large."""
         return replace(self, fragments_min=2, growth=1.0, oversize=True)
 
     def halved(self, times: int, bytes_min: int) -> CompactionLimits:
@@ -132,12 +132,12 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a round chooses from."""
+    """Fragments that a round chooses from."""
 
     fragments: tuple[StoredFragment, ...]
     """All of one version."""
     left_alone: frozenset[int]
-    """Those that no round may take, whatever its limits."""
+    """Fragments that no round may take, whatever its limits."""
     with_sentinel: bool
     """Whether a round may take the sentinel, if it is no larger than a round."""
 
@@ -149,11 +149,12 @@ class Choice:
         return self.left_alone | {guard.fragment_id}
 
     def next_round(self, limits: CompactionLimits) -> Round | None:
-        """What to write anew now, None if nothing is worth it."""
+        """Return what to write anew now, None if nothing is worth it."""
         return next_round(self.fragments, limits, self.excluded(limits))
 
     def after(self, done: Round, limits: CompactionLimits) -> Choice:
-        """What the next round would choose from if nobody else did anything; sizes are those of the rows left, about."""
+        """Return what the next round would choose from if nobody else did anything; sizes are those of the rows left,
+        about."""
         taken = {f.fragment_id for f in done.fragments}
         sizes = [size for group in done.groups for size in _written(group, limits)]
         first = max(f.fragment_id for f in self.fragments) + 1
@@ -164,7 +165,7 @@ class Choice:
 def next_round(
     fragments: Sequence[StoredFragment], limits: CompactionLimits, excluded: Collection[int]
 ) -> Round | None:
-    """What to write anew now, None if nothing is worth it; ``excluded`` ids are left alone."""
+    """Return what to write anew now, None if nothing is worth it; ``excluded`` ids are left alone."""
     free = [f for f in fragments if f.fragment_id not in excluded]
     for reason, choose in ((Reason.SMALL, _small), (Reason.DELETED, _deleted)):
         groups = tuple(islice(_groups(free, limits, choose), limits.groups_max))

@@ -75,7 +75,7 @@ class Known:
     version: TableVersion
     fragment_id: int
     hidden_by: object
-    """Its deletion file, as Lance describes it; None if no row is hidden."""
+    """Deletion file of the fragment, as Lance describes it; None if no row is hidden."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class OldestTimes:
         return True
 
     def learn(self, fragment: Fragment, pinned: PinnedTable, time: int) -> None:
-        """Of the fragment as it is."""
+        """Learn the oldest time of the fragment as it is."""
         hidden = hidden_by(pinned.fragment_json(fragment.fragment_id))
         self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden)
 

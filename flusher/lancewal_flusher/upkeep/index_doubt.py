@@ -34,7 +34,7 @@ from lancewal_core.table.protocol import Fragment, PinnedTable, TableIndex, fiel
 
 FULL_TEXT = "Inverted"
 FieldIds = Mapping[str, Sequence[int]]
-"""Of each column, as ``PinnedTable`` says."""
+"""Field ids of each column, as ``PinnedTable`` says."""
 
 
 def fragments_in_doubt(index: TableIndex, fragments: Sequence[Fragment], field_ids: FieldIds) -> frozenset[int]:

@@ -25,10 +25,10 @@ class IndexLimits:
     """Rows that queries may have to scan because an index does not cover them; what is reached first."""
 
     unindexed_share: float = 0.1
-    """Of the table's rows."""
+    """Share of the table's rows."""
     unindexed_rows: int = 10_000
     round_bytes: int = 256 << 20
-    """Of index entries written, and of fragments written anew for an index, in one round."""
+    """Bytes of index entries written, and of fragments written anew for an index, in one round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class IndexWork:
     merged_segments: int
     unindexed_rows: int
     nbytes: int = 0
-    """Of the new segment, about; 0 where Lance does not say."""
+    """Bytes of the new segment, about; 0 where Lance does not say."""
     table_bytes: int = 0
-    """Of an index of all rows, about."""
+    """Bytes of an index of all rows, about."""
 
 
 def unindexed(index: TableIndex, fragments: Iterable[Fragment]) -> int:
@@ -90,7 +90,7 @@ def _taken_in(missing: int, segments: Sequence[int]) -> int:
 
 
 def fitting(sizes: Sequence[int], most: int) -> int:
-    """So many of the first ones, at least one."""
+    """Return how many of the first ones fit, at least one."""
     total, count = 0, 0
     for size in sizes:
         total += size

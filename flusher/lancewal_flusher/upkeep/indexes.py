@@ -62,7 +62,7 @@ class IndexExtended:
     rows: int
     merged_segments: int
     rebuilt: bool = False
-    """It was built anew, from all rows."""
+    """True where it was built anew, from all rows."""
     far: FarRows | None = None
     """Rows that it could not take."""
 

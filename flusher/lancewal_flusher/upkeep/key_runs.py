@@ -59,13 +59,13 @@ UPKEEP_ROWS = 8_000_000
 
 @dataclass(slots=True)
 class UpkeepState:
-    """What one flusher remembers between calls."""
+    """Memory of one flusher between calls."""
 
     done_for: TableVersion | None = None
     unfit: set[str] = field(default_factory=set)
     """Files that cannot be indexed: rows whose key is null, too much of them, or a name that is no word."""
     adopted: AdoptedKeys = field(default_factory=AdoptedKeys)
-    """Of the merges since the last call, which forgets them."""
+    """Keys of the merges since the last call, which forgets them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which key runs are merged into one, and how: a pure decision and a merge in bounded memory.
+"""Choice of the key runs that are merged into one, and how: a pure decision and a merge in bounded memory.
 
 A lookup asks every run, and merging runs writes their entries again.  Runs are merged when ``FAN_IN`` of about the same
 size are there, so an entry is written again once for each time that the index has grown by that factor.
@@ -88,7 +88,7 @@ def merge_runs(
 
 
 def run_regions(regions: RegionList) -> tuple[RunRegion, ...]:
-    """As a run lists them."""
+    """Return the regions as a run lists them."""
     return tuple(RunRegion(name=found.region.name, position=found.position) for found in regions.regions)
 
 
@@ -119,5 +119,5 @@ def _ascending(
 
 
 def in_use(run: KeyRun, rows_of_files: Mapping[str, int]) -> RunInUse:
-    """What of a run is in use; ``rows_of_files``: physical rows of each data file in use."""
+    """Return what of a run is in use; ``rows_of_files``: physical rows of each data file in use."""
     return RunInUse(run, tuple(f for f in run.files if rows_of_files.get(f.name) == f.rows))
