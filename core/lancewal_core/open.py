@@ -34,7 +34,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a table lies, and what leads there."""
+    """Address of a table, and what leads there."""
 
     uri: str
     options: Mapping[str, str] | None = None
@@ -52,7 +52,7 @@ class Address:
         return self.uri.rstrip("/").rpartition("/")[2]
 
     def way(self) -> StoreWay:
-        """What this process sees of the store."""
+        """The store as this process sees it."""
         return StoreWay.of(self.uri, self.options, os.environ)
 
     def store(self) -> TableStore:

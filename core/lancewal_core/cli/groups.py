@@ -58,7 +58,7 @@ class CommandGroup(TyperGroup):
     """A group of commands."""
 
     def names(self, ctx: Any) -> Sequence[str]:
-        """Of the commands that there are."""
+        """Return the names of the commands that there are."""
         return self.list_commands(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -111,5 +111,5 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _words(ctx: Any) -> str:
-    """Those of the command behind the program's name."""
+    """Return the words of the command behind the program's name."""
     return str(ctx.command_path).partition(" ")[2]

@@ -86,7 +86,8 @@ def _of_tracebacks(_: object, __: str, line: MutableMapping[str, Any]) -> Mappin
 
 
 def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Of libraries the text is the ``message``, and there is no ``event``; what our own log by ``logging`` is declared."""
+    """Put the text of a library's line into ``message``: it has no ``event``.  What our own log by ``logging`` is
+    declared."""
     line["message"] = without_secrets(line.pop("event"))
     return {**line, **getattr(line["_record"], "lancewal", {})}
 

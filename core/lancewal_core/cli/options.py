@@ -44,7 +44,7 @@ DryRunOption: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
 ]
 NOTHING_CHANGED = "nothing was changed (--dry-run)"
-"""What ends the text of a report of what would be done."""
+"""End of the text of a report of what would be done."""
 YesOption: TypeAlias = Annotated[
     bool, typer.Option("--yes", help="Do not ask: what is given up, is given up for good.")
 ]
@@ -63,10 +63,10 @@ OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help=
 def read_settings(
     config: Path | None, table: str = "", storage_option: Sequence[str] | None = None, *, defining: bool = False
 ) -> Settings:
-    """The settings of this process: the only place of a command that reads the environment.
+    """Read the settings of this process: the only place of a command that reads the environment.
 
-    ``table`` stands in for ``table.uri``.  Where it is another table, what the settings say of theirs is left out; but not
-    when ``defining`` one, which is made by these terms at another address.
+    ``table`` stands in for ``table.uri``.  Where it is another table, what the settings say of theirs is left out;
+    but not when ``defining`` one, which is made by these terms at another address.
     """
     from lancewal_core.settings.load import load_settings
 

@@ -88,7 +88,7 @@ class ProgressLine:
         self._terminal.flush()
 
     def _text(self, now: float) -> str:
-        """Of the step that began last, of those that have taken long enough."""
+        """Return the text of the step that began last, of those that have taken long enough."""
         for one in reversed(self._open):
             if one.step.done != one.done or not one.step.asked:
                 one.done, one.moved_at = one.step.done, now
@@ -121,7 +121,7 @@ class ProgressLine:
 
 
 def _figures(step: Step, took_s: float) -> str:
-    """What a step says of itself, such as ``reading orders-3: 1,200 of 5,000 offsets (24 %), 600/s, 2 s``."""
+    """Return what a step says of itself, such as ``reading orders-3: 1,200 of 5,000 offsets (24 %), 600/s, 2 s``."""
     said = []
     if step.unit:
         total = "" if step.total is None else f" of {step.total:,}"

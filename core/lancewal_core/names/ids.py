@@ -46,14 +46,15 @@ class Region:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Page:
-    """The regions of one topic whose states lie in the same objects: its partitions n * number to n * (number + 1) - 1, with
-    n the contract's ``regions_per_page``."""
+    """The regions of one topic whose states lie in the same objects.
+
+    A page has the partitions n * number to n * (number + 1) - 1, with n the contract's ``regions_per_page``."""
 
     topic: str
     topic_id: TopicId
     number: int
     making: Making | None = None
-    """Of the table; None for one that was made before tables had makings."""
+    """Making of the table; None for one that was made before tables had makings."""
 
     @staticmethod
     def of(region: Region, regions_per_page: int, making: Making | None = None) -> Page:

@@ -95,7 +95,7 @@ def data_file(name: str) -> str:
 
 
 def branch_folder(name: str) -> str:
-    """Where Lance keeps what is a branch's own; without a slash at its end."""
+    """Return the folder where Lance keeps what is a branch's own; without a slash at its end."""
     return f"{TREE}{name}"
 
 
@@ -128,7 +128,7 @@ def control_prefix(making: Making | None = None) -> str:
 
 
 def control_version(version: int, making: Making | None = None) -> str:
-    """What operators have told the services."""
+    """Return the key of a version of what operators have told the services."""
     return f"{control_prefix(making)}{inverted_version(version)}.json"
 
 
@@ -183,7 +183,7 @@ def is_conflicts_name(merge: str) -> bool:
 
 
 def conflicts_object(merge: str) -> str:
-    """What was in conflict behind a merge; ``merge`` is its uuid."""
+    """Return the key of what was in conflict behind a merge; ``merge`` is its uuid."""
     if not is_conflicts_name(merge):
         raise InvalidInput(f"{merge[:200]!r} is not the uuid of a merge: 8 to 64 lower-case hex digits")
     return f"{conflicts_prefix()}{merge}.arrow"
@@ -195,12 +195,12 @@ def parse_conflicts_object(key: str) -> str | None:
 
 
 def loads_prefix(making: Making | None = None) -> str:
-    """Where loads began."""
+    """Return the prefix of the records of where loads began."""
     return f"{made_folder(making)}loads/"
 
 
 def load_record(name: str, making: Making | None = None) -> str:
-    """Where the load of this name began."""
+    """Return the key of the record that says where the load of this name began."""
     return f"{loads_prefix(making)}{_word('load', name)}.json"
 
 
@@ -255,7 +255,7 @@ def key_catalog_prefix(making: Making | None = None) -> str:
 
 
 def key_catalog_version(version: int, making: Making | None = None) -> str:
-    """Which key runs there are."""
+    """Return the key of a version of the catalog of key runs."""
     return f"{key_catalog_prefix(making)}{inverted_version(version)}.json"
 
 
@@ -313,8 +313,10 @@ def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
 
 
 def wal_bundle(log: LogId, first: Sequence, last: Sequence) -> str:
-    """Copies of the segments from ``first`` to ``last``.  In key order it lies right behind the last of them, so a listing
-    behind any segment shows all bundles with later ones, and its next object is the next segment where there is one."""
+    """Return the key of copies of the segments from ``first`` to ``last``.
+
+    In key order it lies right behind the last of them.  So a listing behind any segment shows all bundles with later
+    ones, and its next object is the next segment where there is one."""
     if first > last:
         raise InvalidInput(f"a bundle of log {log} cannot go from {first} to {last}")
     return f"{log_prefix(log)}{_digits_20('sequence', last)}.bundle-{_digits_20('sequence', first)}.arrow"

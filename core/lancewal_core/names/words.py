@@ -13,10 +13,10 @@ import re
 from functools import lru_cache
 
 WORD_MAX = 255
-"""What a file may be named."""
+"""Longest name of a file."""
 FORM = rf"1 to {WORD_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 TOPIC_MAX = 249
-"""What Kafka allows."""
+"""Longest name that Kafka allows."""
 TOPIC_FORM = rf"1 to {TOPIC_MAX} characters of [a-zA-Z0-9._-], neither '.' nor '..'"
 _WORD = re.compile(rf"[a-zA-Z0-9._-]{{1,{WORD_MAX}}}")
 _OTHER = re.compile(r"[^a-zA-Z0-9._-]")

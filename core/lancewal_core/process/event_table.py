@@ -56,7 +56,7 @@ class EventTable:
 
     @classmethod
     def declared(cls) -> Sequence[Event]:
-        """Those of this class alone, in the order in which they are written."""
+        """Return the events of this class alone, in the order in which they are written."""
         return [member for member in vars(cls).values() if isinstance(member, Event)]
 
     def write(self, event: Event, fields: Mapping[str, object]) -> None:
@@ -69,7 +69,7 @@ def _log(table: EventTable, event: Event, **fields: object) -> None:
 
 
 def debug(message: str, *fields: str) -> Event:
-    """Of use to who looks for a fault."""
+    """Declare an event of use to who looks for a fault."""
     return Event("debug", message, fields)
 
 
@@ -79,7 +79,7 @@ def info(message: str, *fields: str) -> Event:
 
 
 def warning(message: str, *fields: str) -> Event:
-    """It goes on, and somebody should know."""
+    """Declare an event after which work goes on, and that somebody should know."""
     return Event("warning", message, fields)
 
 

@@ -69,7 +69,7 @@ class FailpointError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failpoint:
-    """What to do at the ``passing``-th time (from 1) that a point is passed."""
+    """Act at the ``passing``-th time (from 1) that a point is passed."""
 
     point: str
     when: When
@@ -89,7 +89,7 @@ def parse_failpoint(text: str) -> Failpoint:
 
 
 class Failpoints:
-    """What to do when points are passed, in one process."""
+    """Acts at points that are passed, in one process."""
 
     def __init__(self, failpoints: Sequence[Failpoint], event_log: str | None) -> None:
         self._failpoints = tuple(failpoints)

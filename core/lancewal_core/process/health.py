@@ -49,7 +49,7 @@ LOOP_LIMIT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a request gets."""
+    """Answer to a request."""
 
     status: int
     content_type: str
@@ -79,7 +79,7 @@ class Problem:
 
 
 class Health:
-    """What the loop says about itself; read by other threads."""
+    """State of the loop as it says it; read by other threads."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Health:
         self._turned_at = self.clock.monotonic()
 
     def live(self) -> tuple[Problem, ...]:
-        """What is wrong so that only a restart helps; empty if nothing."""
+        """Return what is wrong so that only a restart helps; empty if nothing."""
         now = self.clock.monotonic()
         if self._waits():  # once the silence is over, the loop has its time again, and so has what is beside it
             self.beat()
@@ -124,7 +124,7 @@ class Health:
         )
 
     def ready(self) -> tuple[Problem, ...]:
-        """What is wrong; empty if nothing."""
+        """Return what is wrong; empty if nothing."""
         return (*self.live(), *self._problems())
 
 
@@ -181,7 +181,7 @@ class _Server(ThreadingHTTPServer):
             events.request_failed(client=client_address[0], error=text)
 
     def _end(self, count: int) -> None:
-        """Of the oldest connections; their threads wake up, and close them."""
+        """End the oldest connections; their threads wake up, and close them."""
         with self._lock:
             for request in list(self._open)[:count]:
                 with contextlib.suppress(OSError):  # its thread was faster, or the client
@@ -189,7 +189,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def address_family(host: str) -> socket.AddressFamily:
-    """Of an address; names are looked up for IPv4."""
+    """Return the family of an address; names are looked up for IPv4."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 

@@ -1,11 +1,11 @@
-"""What a library's error says, in one line for a message of ours."""
+"""Texts of libraries' errors, in one line for a message of ours."""
 
 from __future__ import annotations
 
 import re
 
 _SOURCE_PLACE = re.compile(r"(,( location:)? \S+\.rs:\d+:\d+)(?=$|[\s,)])")
-"""Where in a Rust library's own source an error arose, and went through."""
+"""Place in a Rust library's own source where an error arose, and went through."""
 _CAUSE = re.compile(r'InvalidCertificate\(\s*(?P<certificate>\w+)|(?:message|error): "(?P<text>[^"]*)"')
 """In what obstore shows behind the first line (Rust's debug form), the innermost of which says why nothing was sent."""
 _NOT_TRUSTED = (
@@ -24,7 +24,7 @@ _UNTOLD = " (it does not say why: look at the address and, for https, at the aut
 """Lance ends its line there."""
 _LENGTH_MAX = 400
 _READ_MAX = 20_000
-"""Of a text.  What follows is no longer about the error, but a value that it shows."""
+"""Characters of a text that are read.  What follows is no longer about the error, but a value that it shows."""
 _NO_SPACE = re.compile(
     r"no space left|quota|storage ?full|insufficient ?storage|file too large|\b507\b|os error (27|28|122)\b",
     re.IGNORECASE,
@@ -62,5 +62,5 @@ def _s3_answer(found: re.Match[str]) -> str:
 
 
 def way_on(text: str, otherwise: str) -> str:
-    """What a person does about a store that, in its own words, takes no object: makes room, or ``otherwise``."""
+    """Return what a person does about a store that, in its own words, takes no object: makes room, or ``otherwise``."""
     return "The store is full: make room, or a larger one" if _NO_SPACE.search(text) else otherwise

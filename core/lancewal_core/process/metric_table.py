@@ -116,7 +116,7 @@ class MetricTable(Collector):
 
     @classmethod
     def declared(cls) -> Sequence[Declaration]:
-        """Those of this class alone, in the order in which they are written."""
+        """Return the metrics of this class alone, in the order in which they are written."""
         return [member.declaration(cls.prefix) for _, member in cls._members()]
 
     @classmethod
@@ -137,7 +137,7 @@ def counter(meaning: str, *labels: str, known: Sequence[tuple[str, ...] | str] =
 
 
 def gauge(meaning: str, *labels: str) -> Declared[Gauge]:
-    """What it is now."""
+    """Declare a metric of what is so now."""
     return Declared("gauge", meaning, labels, Gauge)
 
 

@@ -1,4 +1,4 @@
-"""What every service says of itself alike; its own metrics and log lines come on top.
+"""Logs and metrics that every service has alike; its own come on top.
 
 Guarantees
  1. No payload and no secret: only names, numbers and the messages of our own errors.

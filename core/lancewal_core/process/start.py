@@ -50,7 +50,7 @@ class Start:
         self._failed = failed
 
     def run(self, begin: Callable[[ExitStack], T], stack: ExitStack) -> T | None:
-        """What ``begin`` gives, with what it opened on ``stack``; None if told to stop before."""
+        """Return what ``begin`` gives, with what it opened on ``stack``; None if told to stop before."""
         pause_s = PAUSE_S
         while True:
             try:

@@ -70,7 +70,7 @@ class Tasks(Protocol):
 
 
 def together(tasks: Tasks, first: Callable[[], T], second: Callable[[], A]) -> tuple[T, A]:
-    """What both return; where both raise, the error of ``first``.  Neither may need what the other does."""
+    """Return what both return; where both raise, the error of ``first``.  Neither may need what the other does."""
     results: dict[int, Any] = {}
 
     def call(at: int) -> None:

@@ -33,7 +33,7 @@ _PLAIN: dict[str, pa.DataType] = {
 }
 _NAMES = {type_: name for name, type_ in _PLAIN.items()}
 VECTOR_ITEMS = (pa.float32(), pa.float64(), pa.uint8())
-"""What a vector may be of, as far as Lance has distances of it."""
+"""Types of a vector's items, as far as Lance has distances of it."""
 _WORD = r"[A-Za-z_][A-Za-z0-9_/+\-]*"
 _TOKEN = re.compile(rf"\s*({_WORD}|[0-9]+|[<>\[\](),:])")
 _DEPTH_MAX = 64

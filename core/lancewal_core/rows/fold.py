@@ -64,7 +64,8 @@ def partial_schema(schema: RowSchema) -> pa.Schema:
 
 
 def operation_schema(schema: RowSchema) -> pa.Schema:
-    """What ``fold`` reads: the table's columns, ``_op`` and ``_present``.  A WAL batch has more; the rest is ignored."""
+    """Return the columns that ``fold`` reads: the table's, ``_op`` and ``_present``.  A WAL batch has more; the rest is
+    ignored."""
     return pa.schema([*schema.table, schema.wal.field(OP), schema.wal.field(PRESENT)])
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a record that cannot be a row of its partition: one vocabulary for all settings ``on_...``."""
+"""Policies for a record that cannot be a row of its partition: one vocabulary for all settings ``on_...``."""
 
 from __future__ import annotations
 

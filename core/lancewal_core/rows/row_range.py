@@ -30,7 +30,7 @@ class RowRange(NamedTuple):
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """As a slice, if they are not all."""
+        """Rows of the range, as a slice, if they are not all."""
         if self.row_count == self.batch.num_rows:
             return self.batch
         return self.batch.slice(self.begin, self.row_count)

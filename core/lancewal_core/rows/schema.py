@@ -36,7 +36,7 @@ COLUMNS_MAX = 4096
 Signature = tuple[tuple[str, pa.DataType], ...]
 """Names and types of columns, in their order."""
 KeyFormat = Literal["canonical", "bytes"]
-"""What decides a record's partition: the canonical encoding of its row's region key, or whatever bytes its key has."""
+"""Choice of a record's partition: by the canonical encoding of its row's region key, or by whatever bytes its key has."""
 
 SYSTEM_FIELDS: tuple[pa.Field, ...] = (
     pa.field(OFFSET, pa.int64(), nullable=False),
@@ -47,7 +47,7 @@ SYSTEM_FIELDS: tuple[pa.Field, ...] = (
 
 
 class Op(IntEnum):
-    """What a record does to its key."""
+    """Operation of a record on its key."""
 
     UPSERT = 0
     DELETE = 1

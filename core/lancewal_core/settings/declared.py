@@ -1,4 +1,5 @@
-"""What the settings declare of a table's rows: columns, keys, expiry; and what is wrong with them whatever Kafka says."""
+"""Declarations of the settings about a table's rows: columns, keys, expiry; and what is wrong with them whatever Kafka
+says."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Settings(BaseSettings):
 
     @property
     def looked_for(self) -> str:
-        """Where no file was named, that: for messages."""
+        """File that was looked for, where none was named: for messages."""
         return "The settings file is empty" if self._file_named else _NO_FILE
 
     _file_named: bool = PrivateAttr(False)

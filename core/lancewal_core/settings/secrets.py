@@ -1,7 +1,7 @@
-"""Which settings are shown, and how the others are: as ``***``.
+"""Choice of the settings that are shown, and how the others are: as ``***``.
 
-Only the options passed through to others hold secrets.  An option is shown where its name is known to hold none: one that
-is misspelt, or that a library gains later, is masked.
+Only the options passed through to others hold secrets.  An option is shown where its name is known to hold none: one
+that is misspelt, or that a library gains later, is masked.
 """
 
 from __future__ import annotations

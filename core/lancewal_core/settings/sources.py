@@ -44,7 +44,7 @@ class Source:
     problems: tuple[SettingProblem, ...] = ()
 
     def place(self, path: tuple[str, ...]) -> str | None:
-        """Where the value at ``path`` was set by this source, or the nearest mapping around it."""
+        """Return where the value at ``path`` was set by this source, or the nearest mapping around it."""
         at: Any = self.values
         for part in path:
             # Options may be spelt differently: compare without case, dots and underscores.
@@ -69,11 +69,11 @@ ELSEWHERE = {
     "table.schema": "table.columns",
     "storage_options": "storage.options",
 }
-"""What other programs call the same."""
+"""Names that other programs have for the same."""
 
 
 def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Where each setting stands below ``at``, in the tree's order."""
+    """Yield the path of each setting below ``at``, in the tree's order."""
     for name, info in model.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             yield from key_paths(info.annotation, (*at, name))

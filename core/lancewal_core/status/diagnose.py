@@ -45,13 +45,13 @@ Rule = Callable[[TableFacts, PartitionFacts], Diagnosis | None]
 
 
 def diagnose(table: TableFacts, partition: PartitionFacts) -> Diagnosis:
-    """Of one partition."""
+    """Diagnose one partition."""
     found = [diagnosis for rule in _RULES if (diagnosis := rule(table, partition)) is not None]
     return first(found) or _end(table, partition)
 
 
 def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: bool = True) -> Diagnosis:
-    """Of the whole table, or of some partitions and what concerns all of them."""
+    """Diagnose the whole table, or some partitions and what concerns all of them."""
     if table.kafka is not None:
         return _said(causes.KAFKA_NOT_ASKED, Urgency.PROBLEM, table.kafka)
     silent = bool(partitions) and all(found.kind == causes.NOTHING_PRODUCED.kind for found in partitions)

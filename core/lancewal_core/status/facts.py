@@ -1,4 +1,4 @@
-"""What was seen of a table and of its partitions, from wherever one looks.
+"""Facts seen of a table and of its partitions, from wherever one looks.
 
 ``None`` is always "not known from here", never "nothing": a rule that needs what is not known says nothing.  Times are
 milliseconds since 1970, positions are Kafka's: the next offset, a boundary.
@@ -32,7 +32,7 @@ class Rejections:
     """Records that became no rows, among those that one could see of the newest."""
 
     records: int = 0
-    """So many were rejected."""
+    """Number of records that were rejected."""
     rows: int = 0
     """Records among the same ones that did become rows."""
     kind: str = ""
@@ -51,12 +51,12 @@ class WaitingGeneration:
     rows: int = 0
     nbytes: int = 0
     due_ms: int | None = None
-    """Of an OPEN one: when it is sealed at the latest, by the settings that this process has."""
+    """Time when an OPEN one is sealed at the latest, by the settings that this process has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What somebody met: ``kind`` of the error, and its text, which says where and what to do."""
+    """Failure that somebody met: ``kind`` of the error, and its text, which says where and what to do."""
 
     kind: str
     text: str
@@ -64,17 +64,17 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """Of one partition."""
+    """Facts of one partition."""
 
     topic: str
     partition: int
     kafka: KafkaSpan | None = None
     start: int | None = None
-    """Where the contract begins; None: with the first offset that Kafka has."""
+    """Position where the contract begins; None: with the first offset that Kafka has."""
     claimed: bool | None = None
     """Whether an ingest has ever opened it."""
     begun: int | None = None
-    """Where its first generation began."""
+    """Position where its first generation began."""
     owner: str | None = None
     consumed: int | None = None
     """Taken from Kafka by its owner; only the owner knows."""
@@ -84,14 +84,14 @@ class PartitionFacts:
     flushed: int | None = None
     merged: int | None = None
     read: int | None = None
-    """What the version holds that a reader opens."""
+    """Position of the version that a reader opens."""
     changed_ms: int | None = None
     """When its newest entry, or its index, was written."""
     owner_wrote_ms: int | None = None
     """When its owner's log took its newest segment, of whichever partition."""
     rejections: Rejections = Rejections()
     misrouted_to: int | None = None
-    """Where the record at the durable position belongs, if that is another partition; a mere sign without the next."""
+    """Partition that the record at the durable position belongs in, if that is another; a mere sign without the next."""
     misrouted_why: str = ""
     """Whether that record's key or its partition is wrong, as a sentence; empty where its row could not be told."""
     open: WaitingGeneration | None = None
@@ -110,14 +110,14 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """Of the whole table, at one moment."""
+    """Facts of the whole table, at one moment."""
 
     now_ms: int
     topic: str
     kafka: Failure | None = None
     """Why the topic cannot be asked, or is not the contract's."""
     members: int | None = None
-    """Of ingest's consumer group."""
+    """Members of ingest's consumer group."""
     paused: Mapping[str, str] = field(default_factory=dict)
     """Services that an operator pauses, and until when, as text."""
     table_rows: int | None = None

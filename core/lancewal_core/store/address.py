@@ -23,14 +23,15 @@ NO_USER_INFORMATION = (
 )
 
 _NO_CHARACTER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-"""What Lance refuses in paths, and what S3's listings cannot show: they are XML."""
+"""Characters that Lance refuses in paths, and that S3's listings cannot show: they are XML."""
 _DECODED = re.compile("%[0-9A-Fa-f]{2}")
 
 
 def split_address(uri: str) -> SplitResult:
-    """The parts of ``uri``; ``InvalidSettings`` for one with user information, or that is none at all.
+    """Return the parts of ``uri``; ``InvalidSettings`` for one with user information, or that is none at all.
 
-    A secret may have a slash in it, so that what is left of the bucket's name is behind it: no bucket has a colon in its name.
+    A secret may have a slash in it, so that what is left of the bucket's name is behind it: no bucket has a colon in
+    its name.
     """
     try:
         parts = urlsplit(uri)
@@ -80,7 +81,7 @@ def _wrong_of_files(uri: str, parts: SplitResult) -> str:
 
 
 def _wrong_of_table(uri: str, parts: SplitResult) -> str:
-    """What Lance refuses with other words, or takes for another folder than lancewal does."""
+    """Return what Lance refuses with other words, or takes for another folder than lancewal does."""
     if found := _NO_CHARACTER.search(uri):
         return f"the character {found[0]!a} cannot stand in the address of a table"
     if parts.scheme and uri.endswith(" "):

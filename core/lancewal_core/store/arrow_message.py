@@ -27,7 +27,7 @@ _DICTIONARIES, _RECORD_BATCHES = 2, 3
 """Slots of ``Footer`` (``File.fbs``): vectors of ``Block``."""
 _PAIR = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
-"""Where a message lies, and how long its metadata and its body are."""
+"""Place of a message, and how long its metadata and its body are."""
 LZ4_RATIO_MAX = 256
 """An lz4 block cannot expand by more: one byte of a length field adds at most 255."""
 _NOT_COMPRESSED = -1
@@ -36,7 +36,7 @@ _NOT_COMPRESSED = -1
 
 @dataclass(frozen=True, slots=True)
 class DeclaredBatch:
-    """What a record batch message declares."""
+    """Declarations of a record batch message."""
 
     rows: int
     raw_bytes: int
@@ -185,7 +185,7 @@ class _Table:
         self._slots_end = self._slots_at + struct.unpack_from("<H", data, self._slots_at)[0]
 
     def _field(self, slot: int) -> int | None:
-        """Where the field's value lies; ``None`` when it has its default."""
+        """Return where the field's value lies; ``None`` when it has its default."""
         entry = self._slots_at + 4 + 2 * slot
         if entry + 2 > self._slots_end:
             return None

@@ -97,7 +97,7 @@ class FolderStore:
                 os.unlink(name, dir_fd=parent)
 
     def _listed(self, folder: str, after: str, folders: MutableSequence[str]) -> Iterator[ObjectInfo]:
-        """What lies in ``folder`` itself; adds to ``folders`` those in it."""
+        """List what lies in ``folder`` itself; adds to ``folders`` those in it."""
         parts = _parts(folder) if folder else []
         with opened_folder(self._folder, parts) as opened, os.scandir(opened) as entries:
             for entry in entries:
@@ -269,7 +269,7 @@ def _read(file: int, start: int, end: int) -> bytes:
 
 
 def _etag(about: os.stat_result) -> str:
-    """As obstore makes it."""
+    """Return the etag as obstore makes it."""
     return f'"{about.st_ino:x}-{about.st_mtime_ns // 1000:x}-{about.st_size:x}"'
 
 

@@ -15,7 +15,7 @@ Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]
 """An identifier (``words``)."""
 _SHOWN = 300
 _FAULTS_MAX = 1000
-"""Of more faults none is looked at: each takes pydantic 10 us and some hundred bytes, and an object may have millions."""
+"""Faults that are looked at: each takes pydantic 10 us and some hundred bytes, and an object may have millions."""
 
 
 def _integer(value: object) -> object:

@@ -86,7 +86,7 @@ class JsonObject:
         raise self._wrong(name, f"an integer from {low} to {high}")
 
     def whole_or_null(self, name: str) -> int | None:
-        """As ``whole``, or None for null; the member has to be there."""
+        """Take a whole number, as ``whole`` does, or None for null; the member has to be there."""
         return None if self._member(name) is None else self.whole(name)
 
     def wholes(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> list[int]:

@@ -24,25 +24,25 @@ SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
 SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
 """The section table of a segment: that of half a million rejected records."""
 BUNDLE_BYTES_MAX = 64 * _MIB
-"""What ingest bundles has 2 MiB at most."""
+"""Bytes of a bundle; ingest's have 2 MiB at most."""
 BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
-"""The same, unpacked."""
+"""Bytes of a bundle, unpacked."""
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
 """Rows of a side file of a flush, unpacked: twice what ``ingest.seal_bytes`` allows."""
 CONFLICTS_BYTES_MAX = 512 * _MIB
 """Keys in conflict: a million that wait with short rows through two partitions take 47 MiB (measured)."""
 CONFLICTS_ROWS_BYTES_MAX = 1024 * _MIB
-"""The same, unpacked: a million take 167 MiB."""
+"""Keys in conflict, unpacked: a million take 167 MiB."""
 SMALL_BYTES_MAX = _MIB
-"""What a person or one process has to say."""
+"""Bytes for what a person or one process has to say."""
 HISTORY_BYTES_MAX = 64 * _MIB
 PAGE_BYTES_MAX = 128 * _MIB
-"""Of a state page, packed or not: some 400,000 generations, of which all but the newest of each region wait for their
-merge."""
+"""Bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but the newest of each
+region wait for their merge."""
 
 
 class Collected(Enum):
-    """What garbage collection does with the objects of a kind."""
+    """Policy of garbage collection for the objects of a kind."""
 
     WHEN_FREE = "deleted a grace period after nothing needs it any more"
     WHEN_OLD = "deleted when a newer one has long taken its place, or what it was for is over"
@@ -55,17 +55,17 @@ class ObjectKind:
     """One kind."""
 
     name: str
-    """Of one object, as ``lancewal inspect`` says."""
+    """Name of one object, as ``lancewal inspect`` says."""
     counted_as: str
-    """Of many, as ``lancewal gc`` says."""
+    """Name of many, as ``lancewal gc`` says."""
     parse: Callable[[str], object | None]
-    """What its key says; None for every other key."""
+    """Reads what a key says; None for every other key."""
     bytes_max: int
     unpacked_bytes_max: int | None
-    """What an object may unpack to; None: nothing in it is compressed."""
+    """Bytes that an object may unpack to; None: nothing in it is compressed."""
     collected: Collected
     outgrown: str = "nothing was written"
-    """What is so where one would have to be larger, and what a person does."""
+    """Text for one that would have to be larger: what is so then, and what a person does."""
 
     def region(self, key: str) -> Region | None:
         """The region that the object belongs to, where it belongs to one."""

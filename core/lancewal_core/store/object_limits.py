@@ -15,7 +15,7 @@ OTHER_BYTES_MAX = 64 << 20
 
 
 def bytes_max(key: str) -> int:
-    """Of the object with this key."""
+    """Return the largest size of the object with this key."""
     kind = kind_of(key)
     return OTHER_BYTES_MAX if kind is None else kind.bytes_max
 

@@ -27,7 +27,7 @@ from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
 from lancewal_core.store.refusal import refusal
 
 ANSWER_OBJECTS = 1000
-"""That one answer of an S3 listing names: a longer listing is several requests, one behind the other."""
+"""Objects that one answer of an S3 listing names: a longer listing is several requests, one behind the other."""
 _SHOWN = 300
 
 
@@ -118,7 +118,7 @@ PutOnce = Done | Lost | Unknown
 def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
     """Put ``data`` at ``key`` unless something is there; tell a lost reply from a lost race by reading back.
 
-    ``data`` must differ from what any other process would put there (it carries a writer or a write id), or equal
+    ``data`` must differ from what any other process would put there (it carries a writer or a write id).  Or equal
     content must mean the same thing.
     """
     cause = "the store reports a conflict and shows no object"

@@ -182,12 +182,12 @@ class ObstoreStore:
         )
 
     def _told(self, error: BaseException) -> str:
-        """What the store or its client says, and what a person sets."""
+        """Return what the store or its client says, and what a person sets."""
         return f"{first_line(error)}{what_to_set(str(error))}"
 
 
 TableStore: TypeAlias = ObstoreStore | FolderStore
-"""What ``open_store`` opens."""
+"""Store that ``open_store`` opens."""
 
 
 def local_folder(uri: str) -> Path | None:

@@ -77,7 +77,7 @@ def refusal(text: str) -> type[StoreUnavailable]:
 
 
 def refusal_of_puts(text: str) -> type[LancewalError]:
-    """As ``refusal``, for a store that took no object."""
+    """Return the refusal, as ``refusal`` does, of a store that took no object."""
     found = refusal(text)
     return StoreNotWritable if found is StoreUnavailable and _IN_THE_WAY.search(text) else found
 

@@ -15,7 +15,7 @@ OBJECTS = (*(kind.name.replace(" ", "-") for kind in KINDS), OTHER)
 
 
 def object_of(key: str) -> str:
-    """What label ``object`` says of an object with this key."""
+    """Return what label ``object`` says of an object with this key."""
     kind = kind_of(key)
     return OTHER if kind is None else kind.name.replace(" ", "-")
 

@@ -42,7 +42,7 @@ _UNKNOWN_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Where the versions of one thing lie."""
+    """Place of the versions of one thing."""
 
     prefix: str
     key: Callable[[int], str]
@@ -107,8 +107,10 @@ def _with_next(
 
 
 def newest_behind(store: ObjectStore, family: Family, known: Version | None) -> Version | None:
-    """The newest version of a family of which none is ever deleted, by who has read ``known``, or that there is none: asked
-    again and again, one GET as long as it stays so."""
+    """Return the newest version of a family of which none is ever deleted, by who has read ``known``, or that there is
+    none.
+
+    Asked again and again, this is one GET as long as it stays so."""
     if known is None:
         first = store.get(family.key(FIRST_VERSION))
         if first is None:
@@ -124,7 +126,8 @@ def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:
 
 
 def decided_if(decide: Callable[[K], V | None], known: K) -> V | None:
-    """What is decided on a version that may be outdated; None also where that raises: it is decided again on the newest."""
+    """Return what is decided on a version that may be outdated; None also where that raises: it is decided again on the
+    newest."""
     try:
         return decide(known)
     except Exception:

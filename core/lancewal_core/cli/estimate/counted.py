@@ -17,7 +17,7 @@ COUNTED = Path(__file__).with_name("counted.json")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What an act is about."""
+    """Size that an act is about."""
 
     partitions: float
     pages: float
@@ -63,7 +63,7 @@ class RequestCounts:
 
 
 def asked(act: str, size: Size) -> RequestCounts:
-    """What the act asks at this size.  One that was counted at ``SMALL`` alone asks the same at any."""
+    """Return what the act asks at this size.  One that was counted at ``SMALL`` alone asks the same at any."""
     at = counted()[act]
     small = at[SMALL.name]
     if len(at) == 1:

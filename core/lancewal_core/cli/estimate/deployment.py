@@ -1,4 +1,4 @@
-"""What is wished for: a deployment of lancewal over one table."""
+"""The deployment that is wished for: lancewal over one table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Deployment:
     rows_per_s: float
     """Records of all partitions together, the same in each."""
     row_bytes: float
-    """Of one row as Arrow; about those of its record's value."""
+    """Bytes of one row as Arrow; about those of its record's value."""
     partitions: int
     members: int
     """Ingest processes, among which the partitions are divided evenly."""

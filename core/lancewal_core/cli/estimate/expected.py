@@ -45,13 +45,13 @@ class Prices:
     """In a currency of yours."""
 
     put: float = 0.005
-    """Of a thousand PUT, POST, COPY or LIST."""
+    """Price of a thousand PUT, POST, COPY or LIST."""
     get: float = 0.0004
-    """Of a thousand GET or HEAD."""
+    """Price of a thousand GET or HEAD."""
     stored: float = 0.023
-    """Of a gigabyte (10^9 bytes) stored for a month."""
+    """Price of a gigabyte (10^9 bytes) stored for a month."""
     fetched: float = 0.0
-    """Of a gigabyte that leaves the store."""
+    """Price of a gigabyte that leaves the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Expected:
     pace: IngestPace
     by_act: Mapping[str, RequestCounts]
     page_tries: float
-    """Of a swap of a state page."""
+    """Tries of a swap of a state page."""
     log_bytes: float
     """Written, a month."""
     table_bytes: float
@@ -102,12 +102,12 @@ def expected(wished: Deployment) -> Expected:
 
 
 def tries(swaps_per_s: float, latency_s: float) -> float:
-    """Of one swap of a page: see the module docstring.  Its window is a look and the put behind it."""
+    """Return the tries of one swap of a page: see the module docstring.  Its window is a look and the put behind it."""
     return math.exp(swaps_per_s * 2 * latency_s)
 
 
 def _acts(wished: Deployment, at: IngestPace) -> Iterator[tuple[str, RequestCounts]]:
-    """Of all processes together, a second."""
+    """Return the acts of all processes together, a second."""
     segments_per_s = wished.members * at.segments_per_s
     yield "segments", RequestCounts(put=segments_per_s, delete=segments_per_s)
     if wished.member_rows_per_s / at.segments_per_s * wished.row_bytes <= BUNDLED_BYTES_MAX:
@@ -134,13 +134,13 @@ def _of_generations(wished: Deployment, at: IngestPace) -> Iterator[tuple[str, R
 
 
 def _in_a_turn(wished: Deployment, at: IngestPace) -> Size:
-    """What a member seals at once."""
+    """Return what a member seals at once."""
     partitions = wished.member_partitions / at.turns
     return Size(partitions, min(pages_of(wished.partitions), math.ceil(partitions)), 1)
 
 
 def _again(wished: Deployment, at: IngestPace) -> RequestCounts:
-    """What a swap of a page asks beside its landing put."""
+    """Return what a swap of a page asks beside its landing put."""
     more = tries(_swaps_per_s(wished, at), wished.latency_s) - 1
     if wished.members > 1:
         more += 1
@@ -148,12 +148,12 @@ def _again(wished: Deployment, at: IngestPace) -> RequestCounts:
 
 
 def seals_per_s(wished: Deployment, at: IngestPace) -> float:
-    """Of one member: turns in which it seals."""
+    """Return the seals of one member: turns in which it seals."""
     return at.turns / at.generation_s
 
 
 def _swaps_per_s(wished: Deployment, at: IngestPace) -> float:
-    """Of one page: those of seals and flushes of each of its members, and of the flusher behind a merge."""
+    """Return the swaps of one page: those of seals and flushes of each of its members, and of the flusher behind a merge."""
     members = min(wished.members, PARTITIONS_PER_PAGE, wished.partitions)
     turns_per_s = seals_per_s(wished, at)
     turns_per_s *= _in_a_turn(wished, at).pages / min(pages_of(wished.partitions), math.ceil(wished.member_partitions))

@@ -26,13 +26,13 @@ from lancewal_core.wal.writer import length_of
 BROKER_S = 0.01
 """From a record's arrival at the broker until the loop has it."""
 APPEND_S = 0.025
-"""Of each segment, beside the request: begin, encode, apply."""
+"""Seconds of each segment, beside the request: begin, encode, apply."""
 ROW_S = 1 / 300_000
-"""Of each row of it, to decode and encode it."""
+"""Seconds of each row of a segment, to decode and encode it."""
 READ_S = 0.12
-"""Of a strong read, beside its requests: plan, decode, merge; of some thousand unmerged rows."""
+"""Seconds of a strong read, beside its requests: plan, decode, merge; of some thousand unmerged rows."""
 ROUNDS_FOR_ROWS = 1
-"""Of a read, beside those that are counted."""
+"""Rounds of a read, beside those that are counted."""
 READ = "strong read of an open table behind a merge"
 SEGMENT_BYTES_MAX = 32 << 20
 """See ``WorkerLimits.segment_bytes`` of ingest."""
@@ -51,10 +51,10 @@ LINGER_PUTS, LINGER_S_MAX = 3.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class IngestPace:
-    """Of one ingest process where it does not say otherwise."""
+    """Pace of one ingest process where it does not say otherwise."""
 
     linger_ms: int
-    """What ``ingest.linger_ms`` is to be."""
+    """Value for ``ingest.linger_ms``."""
     segments_per_s: float
     generation_s: float
     """From a generation's first entry to its seal."""
@@ -93,7 +93,7 @@ def pace(wished: Deployment) -> IngestPace:
 
 
 def read_size(wished: Deployment) -> Size:
-    """What a read of all is about."""
+    """Return the size of a read of all."""
     return Size(wished.partitions, pages_of(wished.partitions), wished.members)
 
 
