@@ -54,10 +54,11 @@ def _stored(context: RepairContext, region: Region, record: GenerationRecord) ->
     if (flushed.first, flushed.next) != (record.first, record.next):
         return None, f"{record.flush} holds positions {flushed.first} to {flushed.next}"
     try:
-        return read_folded(context.store, context.table, flushed, context.contract.rows), None
+        content = read_folded(context.store, context.table, flushed, context.columns_of(flushed))
     except (LancewalError, pa.ArrowException, ValueError, OSError, RuntimeError) as error:
         # The store has just answered: what Lance cannot read now, it calls unavailable whatever is wrong with it.
         return None, first_line(error)
+    return context.rows_of_flush(flushed, content), None
 
 
 def _expected(context: RepairContext, region: Region, record: GenerationRecord) -> tuple[Folded | None, str | None]:

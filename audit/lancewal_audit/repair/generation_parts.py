@@ -23,7 +23,6 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region
 from lancewal_core.region.loss_record import read_losses, replaced_below
 from lancewal_core.region.state import GenerationRecord
-from lancewal_core.table.contract import read_contract_version
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import Segment, decode_segment
 from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
@@ -79,7 +78,7 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
     records = topic.read(region, first, part.next)
     if not len(records):
         return None
-    contract = read_contract_version(context.store, context.contract, part.contract_version)
+    contract = context.contract_of(part.contract_version)
     entry, _, _ = Preparer(lenient(contract)).prepare(Consumed(region, first, part.next, records))
     return None if entry is None else entry.rows
 

@@ -268,10 +268,23 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSche
         )
     if len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
         raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names other bytes", object=ref.key)
-    found = decode_conflicts(data, ref.key, schema)
+    written = _written(data, schema)
+    found = rows_as(decode_conflicts(data, ref.key, written), written, schema, lambda: ref.key)
     if found.waiting_keys.num_rows != ref.keys:
         raise ObjectCorrupt(f"{ref.key} is corrupt: the table's commit names {ref.keys} keys", object=ref.key)
     return found
+
+
+def _written(data: bytes, schema: RowSchema) -> RowSchema:
+    """The columns of what waits, as the object's first stream names them."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)[_LENGTH_BYTES:]) as stream:
+            fields = list(stream.schema)[: len(schema.columns) - len(_waiting_schema(schema))]
+    except (pa.ArrowException, OSError):
+        return schema  # ``decode_conflicts`` says what is wrong
+    found = RowSchema(pa.schema(fields), schema.primary_key, schema.region_key)
+    known = set(schema.primary_key).issubset(found.columns.names)
+    return schema if not known or found.table.equals(schema.table) else found
 
 
 def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:

@@ -217,11 +217,13 @@ def _from_logs(
             except LancewalError as error:
                 answers.update(dict.fromkeys(records, error))
                 break
-            flushable = [
-                Flushable(region, records[region], _content(opened, entries))
-                for region, entries in found.items()
-                if entries is not None
-            ]
+            flushable = []
+            for region, entries in found.items():
+                try:
+                    if entries is not None:
+                        flushable.append(Flushable(region, records[region], _content(opened, entries)))
+                except LancewalError as error:  # of the contract that the entries name
+                    answers[region] = error
             if flushable:
                 yield flushable
             for region in [region for region, entries in found.items() if entries is None]:

@@ -16,6 +16,7 @@ from lancewal_core.region.state import RegionState
 from lancewal_core.region.states import RegionIndexes, Sound
 from lancewal_core.rows.fold import Folded
 from lancewal_core.rows.projection import rows_as
+from lancewal_core.rows.schema import RowSchema
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.contract import Contract, WrittenContracts
 from lancewal_core.table.protocol import Table
@@ -59,6 +60,14 @@ class OpenedTable:
             self.contract,
             self.contracts,
         )
+
+    def contract_of(self, version: int) -> Contract:
+        """A version of the contract, which rows name."""
+        return self.contracts.of(self.contract, version)
+
+    def columns_of(self, flushed: FlushedGeneration) -> RowSchema:
+        """The columns that a flush was written with, to read it by; ``rows_of_flush`` takes what was read."""
+        return self.contracts.rows(self.contract, flushed.contract_version)
 
     def rows_as_wanted(self, rows: Rows, version: int, where: Callable[[], str]) -> Rows:
         """Rows written under this version of the contract, as the table's contract has them (``rows_as``)."""

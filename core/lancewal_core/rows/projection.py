@@ -1,7 +1,28 @@
 """Rows with other columns than they were written with.
 
 ``rows_as`` is the one gate between rows and the contract that they are used under.  Whoever folds or composes rows takes them
-from it: entries of logs, batches of MemTables, parts of flushes, rows set aside in conflicts.  Promises:
+from it:
+
+===========================================  ======================================  =======================================
+who folds                                    what                                    who says what it was written with
+===========================================  ======================================  =======================================
+``region.flush``, ``repair.flush_state``     entries of a generation                 each entry (``contract_version``)
+``merge.finish`` (keys; rows)                entries, where files of a flush are     each entry
+                                             gone
+``load.deletes``, ``unmerged.flushed``       the same                                each entry
+``regions.flush_queue``                      batches of a MemTable                   the entries, beside each batch
+``repair.segment``                           entries, and records read again         each entry; for a gap one beside it
+``merge.region_input``                       flushes of a region                     the manifest: one writer, one contract
+``unmerged.load``                            flushes, entries                        the manifest; each entry
+``keys.conflicts`` (``folded``;              rows set aside                          the columns of ``Conflicts.schema``, by
+``with_waiting``)                                                                    which the object was read
+===========================================  ======================================  =======================================
+
+Flushes are read with the columns that they were written with (``OpenedTable.columns_of``), and pass the gate then: other
+columns are no damage.  An object of conflicts names no contract: no release has changed columns yet.  The first that does must
+add the version to ``ConflictsRef``, and take version 1 where it is missing.
+
+Promises:
 
  1. Rows written under columns and keys equal to those wanted pass as they are: the same object, at the cost of a comparison.
     A change of the contract that leaves the columns alone is such a case.

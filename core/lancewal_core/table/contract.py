@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
@@ -132,6 +132,11 @@ class Contract(BaseModel):
         return RowSchema(pa.schema(fields), self.primary_key, self.region_key)
 
     @cached_property
+    def row_terms(self) -> str:
+        """All terms that decide which rows entries have and where these lie: equal where only others were altered."""
+        return self.model_dump_json(exclude={"version", *BESIDE_ROWS})
+
+    @cached_property
     def regions(self) -> tuple[Region, ...]:
         """All regions of the table: enumerated from here, never from a listing."""
         return tuple(Region(self.topic, TopicId(self.topic_id), p) for p in range(self.partitions))
@@ -183,6 +188,13 @@ class Contract(BaseModel):
     @property
     def uuid(self) -> TableUuid:
         return TableUuid(self.table_uuid)
+
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
+        """Copy the terms alone: what was derived from the old ones does not hold for others."""
+        copied = super().model_copy(update=dict(update or {}), deep=deep)
+        for derived in copied.__dict__.keys() - Contract.model_fields.keys():
+            del copied.__dict__[derived]
+        return copied
 
     def start_of(self, partition: int) -> Position | None:
         """The first position of a partition, or None for its low watermark; partitions added later start at 0."""
@@ -283,21 +295,29 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
 
 
 class WrittenContracts:
-    """Columns of the contracts that rows were written under.  Each older one is read once; threads may share it."""
+    """The contracts that rows were written under.  Each is read once, when rows name it; threads may share it."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._found: dict[tuple[Making | None, int], RowSchema] = {}
+        self._found: dict[tuple[Making | None, int], Contract] = {}
 
-    def rows(self, newest: Contract, version: int) -> RowSchema:
-        """The columns of this version; those of ``newest`` itself are at hand."""
+    def know(self, contract: Contract) -> None:
+        """Keep a version that was read otherwise: rows that name it wait for no store."""
+        self._found[contract.making, contract.version] = contract
+
+    def of(self, newest: Contract, version: int) -> Contract:
+        """Return the version of this number; ``newest`` itself is at hand."""
         if version == newest.version:
-            return newest.rows
+            return newest
         known = self._found.get((newest.making, version))
         if known is None:
-            known = read_contract_version(self._store, newest, version).rows
-            self._found[newest.making, version] = known
+            known = read_contract_version(self._store, newest, version)
+            self.know(known)
         return known
+
+    def rows(self, newest: Contract, version: int) -> RowSchema:
+        """The columns of this version."""
+        return self.of(newest, version).rows
 
 
 def read_contract_version(store: ObjectStore, newest: Contract, version: int) -> Contract:

@@ -109,10 +109,9 @@ def _name(flushed: FlushedGeneration) -> tuple[str, Region, Generation]:
 def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]) -> _Parts:
     """Read what is to be merged of flushes with several parts: their objects are read once."""
     flushes = by_flush([s for merge in merges for s in merge.flushes if s.shared])
-    rows = context.contract.rows
 
     def read(parts: Sequence[FlushedGeneration]) -> list[_Part]:
-        adopted = parts[0].region not in together
+        adopted, rows = parts[0].region not in together, context.columns_of(parts[0])
         columns = list(rows.primary_key) if adopted else rows.table.names
         found = read_parts(context.store, context.table, parts, columns, rows)
         if adopted and any(isinstance(content, Corrupt) for content in found):
@@ -152,11 +151,15 @@ def _adopt(context: FlusherContext, merge: RegionMerge, read: _Parts) -> RegionI
     rows = context.contract.rows
     names = list(rows.primary_key)
     (only,) = merge.flushes
-    content = _content(read, only) or Folded(
-        gone=read_gone(context.store, only, rows),
-        partials=read_partials(context.store, only, rows),
-        rows=read_rows(context.table, only, names, rows),
-    )
+    content = _content(read, only)
+    if content is None:
+        written = context.columns_of(only)
+        content = Folded(
+            gone=read_gone(context.store, only, written),
+            partials=read_partials(context.store, only, written),
+            rows=read_rows(context.table, only, names, written),
+        )
+    content = context.rows_of_flush(only, content)
     keys = pa.concat_tables([content.partials.select(names), content.gone, content.rows])
     fragments = only.fragments if only.rows else ()
     return RegionInput(merge, fragments, rows.table.empty_table(), content.partials, keys, content.gone.num_rows)
@@ -166,7 +169,9 @@ def _combine(context: FlusherContext, merge: RegionMerge, read: _Parts) -> Regio
     rows = context.contract.rows
     names = list(rows.primary_key)
     contents = [
-        context.rows_of_flush(s, _content(read, s) or read_folded(context.store, context.table, s, rows))
+        context.rows_of_flush(
+            s, _content(read, s) or read_folded(context.store, context.table, s, context.columns_of(s))
+        )
         for s in merge.flushes
     ]
     folded: Folded = compose(contents, rows)

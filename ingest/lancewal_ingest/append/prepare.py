@@ -96,7 +96,7 @@ class Preparer:
     """Turns consumed records into entries by the contract."""
 
     def __init__(self, contract: Contract, drain: Drain | None = None) -> None:
-        self._contract = contract
+        self.contract = contract
         self._drained = None if drain is None else DrainLimit(contract, drain)
         rows = contract.rows
         self._decoder = Decoder(
@@ -147,7 +147,7 @@ class Preparer:
     ) -> list[Together]:
         """Where each record is a row of its partition, and nothing is drained: no entry needs a look of its own."""
         nbytes = (weights * (rows.get_total_buffer_size() / max(int(weights.sum()), 1))).astype(np.int64).tolist()
-        version = self._contract.version
+        version = self.contract.version
         parts = map(SharedPart, map(RowRange, repeat(rows), accumulate(counts, initial=0), counts), nbytes)
         return [
             Together(PrepareOutcome(Entry(c.region, c.first, c.next, version, part.range, ()), (), None), part)
@@ -165,7 +165,7 @@ class Preparer:
                 next_ = max(end.at, consumed.first)
                 rows, rejected = below(next_, rows, rejected)
                 belongs = belongs[: rows.num_rows]
-        if self._contract.on_misrouted != "stop":
+        if self.contract.on_misrouted != "stop":
             here = belongs == region.partition
             if not here.all():
                 letters = self._misrouted_letters(rows.column(OFFSET).filter(pa.array(~here)), belongs[~here])
@@ -182,21 +182,21 @@ class Preparer:
             region,
             consumed.first,
             next_,
-            self._contract.version,
+            self.contract.version,
             rows,
             tuple(RejectedOffset(r.offset, r.kind) for r in rejected),
         )
-        to_send = tuple(r for r in rejected if self._contract.policy_of(r.kind) == "dead-letter")
+        to_send = tuple(r for r in rejected if self.contract.policy_of(r.kind) == "dead-letter")
         return PrepareOutcome(entry, to_send, stop)
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Return what it lists that is passed over and is no dead letter."""
-        return [r for r in entry.rejected if self._contract.policy_of(r.kind) == "ignore"]
+        return [r for r in entry.rejected if self.contract.policy_of(r.kind) == "ignore"]
 
     def _misrouted_letters(self, offsets: pa.Array, belongs: npt.NDArray[np.int32]) -> list[Rejected]:
         subject = self._routing.subject
         return [
-            Rejected(offset, MISROUTED, f"its {subject} belongs to partition {place} of {self._contract.partitions}")
+            Rejected(offset, MISROUTED, f"its {subject} belongs to partition {place} of {self.contract.partitions}")
             for offset, place in zip(offsets.to_pylist(), belongs.tolist(), strict=True)
         ]
 
@@ -205,7 +205,7 @@ class Preparer:
     ) -> tuple[Position, LancewalError | None]:
         """Return where the partition must stop, as the position of the record that stops it, and why."""
         region, records = consumed.region, consumed.records
-        bad = next((r for r in rejected if self._contract.policy_of(r.kind) == "stop"), None)
+        bad = next((r for r in rejected if self.contract.policy_of(r.kind) == "stop"), None)
         wrong = np.flatnonzero(belongs != region.partition)
         if len(wrong):
             offset = rows.column(OFFSET)[int(wrong[0])].as_py()
@@ -215,7 +215,7 @@ class Preparer:
                 return Position(offset), Misrouted(
                     f"topic {region.topic} partition {region.partition} offset {offset}: the record's "
                     f"{self._routing.subject} belongs to partition {int(belongs[wrong[0]])} of "
-                    f"{self._contract.partitions}. {cause}. To let such records pass, without a restart: "
+                    f"{self.contract.partitions}. {cause}. To let such records pass, without a restart: "
                     f"`lancewal table alter --on misrouted=dead-letter`; to go on without this record alone: "
                     f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
                     topic=region.topic, partition=region.partition, offset=offset,

@@ -288,6 +288,7 @@ class IngestWorker:
         """By another version of the contract from the next segment on, which has other policies only.  What is in flight is
         of the version before, its letters too, and may stop a partition by that.  Once it is settled, partitions that a record
         has stopped are opened again."""
+        self._context.contracts.know(preparer.contract)
         self._preparer, self._dead_letters = preparer, dead_letters
         self._altered = True
 

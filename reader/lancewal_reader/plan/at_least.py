@@ -36,7 +36,7 @@ from lancewal_core.region.loss_record import read_losses
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.store.place import same_place
-from lancewal_core.table.contract import Contract, read_contract_version
+from lancewal_core.table.contract import Contract
 from lancewal_core.wal.entry import Entry
 from lancewal_core.wal.segment import EntryHeader, Trailer
 from lancewal_core.wal.tail import LogTail, read_trailer
@@ -227,9 +227,7 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
 
 def _contract_of(context: PlanContext, entry: Held) -> Contract:
     """The version that the entry follows: policies change, and what became of its records was decided by that one."""
-    version = entry.contract_version
-    newest = context.contract
-    return newest if version == newest.version else read_contract_version(context.store, newest, version)
+    return context.contract_of(entry.contract_version)
 
 
 def _holder(context: PlanContext, region: Region, index: RegionState, offset: int) -> GenerationRecord | None:

@@ -310,7 +310,8 @@ class Reads:
         if kept is not None and read.max_staleness_s is not None and not attempt:
             young = began - kept.began < read.max_staleness_s
             enough = goal is None or goal.reached_by(kept.plan)
-            if young and enough and kept.contract is contexts.contract and before.reached_by(kept.plan):
+            alike = kept.contract.row_terms == contexts.contract.row_terms
+            if young and enough and alike and before.reached_by(kept.plan):
                 if goal is not None:
                     check_rejected(contexts.plan, goal)
                 return kept.plan
@@ -366,6 +367,7 @@ class Reads:
         contract = read_contract(known.plan.store, self.uri)
         with self._lock:
             if self._contexts.contract.version < contract.version:  # another thread may have been faster
+                known.plan.contracts.know(self._contexts.contract)  # unmerged rows name it
                 self._contexts = _Contexts(
                     replace(known.plan, contract=contract), replace(known.delta, contract=contract)
                 )

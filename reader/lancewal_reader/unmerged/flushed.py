@@ -22,7 +22,7 @@ from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush, r
 from lancewal_core.region.generation_entries import entries_of
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.fold import Folded, fold
-from lancewal_core.rows.projection import project_rows
+from lancewal_core.rows.projection import project, project_rows
 from lancewal_core.rows.schema import RowSchema, Signature
 from lancewal_core.table.protocol import fragment_files, fragment_rows, rows_of_fragments
 from lancewal_reader.plan.strong import FlushRef
@@ -120,7 +120,9 @@ def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[
     try:
         flush = read_flush(opened.store, refs[0][1].key)
         (parts,) = by_flush([flush.generation_of(region, ref.generation) for region, ref in refs])
-        contents = read_parts(opened.store, opened.table, parts, projected.table.names, whole)
+        written = opened.columns_of(parts[0])
+        columns = project(written, projected.columns.names).table.names
+        contents = read_parts(opened.store, opened.table, parts, columns, written)
         read = {
             (p.region, p.generation): content if isinstance(content, Corrupt) else opened.rows_of_flush(p, content)
             for p, content in zip(parts, contents, strict=True)

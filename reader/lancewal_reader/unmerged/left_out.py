@@ -88,21 +88,23 @@ def left_out_of(schema: pa.Schema) -> LeftOut:
 
 @dataclass(slots=True)
 class InForceCache:
-    """The keys in force at the version that was read last; immutable, so what was read stays true."""
+    """The keys in force at the version that was read last; immutable, so what was read stays true.
 
-    _known: tuple[ConflictsRef | None, int, ConflictKeys] | None = None
+    They follow from the object and ``Contract.row_terms``."""
+
+    _known: tuple[ConflictsRef | None, str, ConflictKeys] | None = None
     _lock: Lock = field(default_factory=Lock)
 
     def get(self, store: ObjectStore, ref: ConflictsRef | None, contract: Contract) -> ConflictKeys:
         with self._lock:
             known = self._known
-        if known is not None and known[:2] == (ref, contract.version):
+        if known is not None and known[:2] == (ref, contract.row_terms):
             return known[2]
         rows = contract.rows
         held = Conflicts.none(rows) if ref is None else read_conflicts(store, ref, rows)
         keys = ConflictKeys(held, counting(contract))
         with self._lock:
-            self._known = (ref, contract.version, keys)
+            self._known = (ref, contract.row_terms, keys)
         return keys
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lancewal_core.errors import ContractMismatch, ObjectCorrupt
+from lancewal_core.errors import ContractMismatch, ObjectCorrupt, StoreUnavailable
+from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.names import paths
+from lancewal_core.names.paths import FlushFile
 from lancewal_core.process.clock import SystemClock
+from lancewal_core.region.flush import flush_from_logs
+from lancewal_core.region.flushes.manifest import FlushedGeneration, read_flush
+from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.rows.projection import rows_as
 from lancewal_core.rows.schema import RowSchema
-from lancewal_core.table.contract import WrittenContracts, encode_contract
-from tests.support.flusher_tables import FlusherTable, upserts
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.contract import Contract, WrittenContracts, encode_contract
+from lancewal_core.table.lance.table import LanceTable
+from lancewal_flusher.merge.plan import RegionMerge
+from lancewal_flusher.merge.region_input import read_region_inputs
+from lancewal_ingest.append.prepare import Preparer
+from lancewal_reader.plan.strong import FlushRef
+from lancewal_reader.table import open_table
+from lancewal_reader.unmerged.flushed import FlushCache, read_flushed
+from lancewal_reader.unmerged.left_out import InForceCache
+from tests.support.flusher_tables import COLUMNS, FlusherTable, upsert, upserts
+from tests.support.pipeline import NoDeadLetters, Pipeline
 from tests.twins.memory_store import MemoryStore
 
 
@@ -69,6 +85,122 @@ def test_an_older_contract_is_read_once_and_the_newest_never(tmp_path: Path, mon
     made.close()
 
 
+class LosesContracts:
+    """A store that cannot read contracts."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.get_range, self.list, self.delete = store.get_range, store.list, store.delete
+        self.put_if_absent = store.put_if_absent
+
+    def get(self, key: str) -> bytes | None:
+        if paths.parse_contract_version(key) is not None:
+            raise StoreUnavailable(f"could not read {key}", object=key)
+        return self._store.get(key)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[FlusherTable]:
+    made = FlusherTable(tmp_path)
+    yield made
+    made.close()
+
+
+def altered(table: FlusherTable, **terms: Any) -> Contract:
+    """The next version of the contract, stored."""
+    new = table.contract.model_copy(update={"version": table.contract.version + 1, **terms})
+    table.store.put_if_absent(paths.contract_version(new.version), encode_contract(new))
+    return new
+
+
+def test_a_contract_that_cannot_be_read_holds_up_its_regions_alone(table: FlusherTable) -> None:
+    """A service asks again: an error is the answer of the region whose entries name it."""
+    for partition in (0, 1):
+        table.generation(partition, upserts(range(5)), flush=False)
+    newest = altered(table, grace_s=1)
+    opened = OpenedTable.over(LosesContracts(table.store), LanceTable(table.uri), newest, table.tasks, SystemClock())
+    answers = flush_from_logs(opened, table.regions, table.new_id)
+    assert [type(answer) for answer in answers.values()] == [StoreUnavailable, StoreUnavailable]
+    answers = flush_from_logs(replace(table.context(), contract=newest), table.regions, table.new_id)
+    assert [type(answer) for answer in answers.values()] == [FlushedGeneration, FlushedGeneration]
+
+
+def test_rows_of_a_contract_that_was_taken_up_are_flushed_without_another_look(tmp_path: Path) -> None:
+    """A process has read the version that it takes up: no flush from memory waits for the store, or fails by it."""
+    pipeline = Pipeline(tmp_path, partitions=1)
+    pipeline.upsert("r0", 1, a=1)
+    pipeline.ingest()
+    newer = pipeline.contract.model_copy(update={"version": 2, "on_bad_record": "ignore"})
+    pipeline._worker.take_up(Preparer(newer), NoDeadLetters())
+    pipeline.upsert("r0", 2, a=2)
+    pipeline.ingest()
+    pipeline.hand_over()  # nobody has stored version 2
+    flushes = [read_flush(pipeline.store, info.key) for info in pipeline.store.list(paths.flushes_prefix())
+               if info.key.endswith(FlushFile.MANIFEST.value)]  # fmt: skip
+    assert [part.rows for flush in flushes for part in flush.parts] == [2]
+    pipeline.close()
+
+
+@pytest.mark.parametrize("columns", ["widened", "fewer", "more"])
+@pytest.mark.parametrize("act", ["read", "merge", "merge two"])
+def test_a_flush_of_other_columns_is_refused_and_not_taken_for_damage(
+    table: FlusherTable, act: str, columns: str
+) -> None:
+    """Damage would be "mended" from the log (``repair generation``), which has the same columns."""
+    table.generation(0, upserts(range(5)))
+    if act == "merge two":
+        table.generation(0, upserts(range(3, 8)))
+    of = {c.name: c for c in table.contract.columns}
+    changed = {
+        "widened": [*list(of.values())[:2], of["a"].model_copy(update={"type": "int32"}), *list(of.values())[3:]],
+        "fewer": list(of.values())[:-1],
+        "more": [*of.values(), of["a"].model_copy(update={"name": "b", "field_ids": (99,)})],
+    }[columns]
+    newest = altered(table, columns=tuple(changed))
+    context = replace(table.context(), contract=newest)
+    merges = [
+        RegionMerge(table.regions[0], tuple(table.flushed(0, g) for g in range(1, 3 if act == "merge two" else 2)))
+    ]
+
+    def act_() -> object:
+        if act == "read":
+            ref = FlushRef.of(table.record(0, 1))
+            assert ref is not None
+            return read_flushed(context, FlushCache(0), [(table.regions[0], ref)], newest.rows)
+        return read_region_inputs(context, merges, frozenset({table.regions[0]} if act == "merge two" else ()))
+
+    with pytest.raises(
+        ContractMismatch, match=r"^_lancewal/flushes/.* has rows of another contract: column '(a|b|tags)'"
+    ):
+        act_()
+
+
+@pytest.mark.parametrize("columns", [{"a": "int32"}, {"a": None}, {"b": "string"}])
+def test_rows_set_aside_under_other_columns_are_refused_and_not_taken_for_damage(
+    tmp_path: Path, columns: dict[str, str | None]
+) -> None:
+    made = FlusherTable(tmp_path, columns=pa.schema(list(COLUMNS)[:4]), keyed_by_bytes=True)
+    for partition in (0, 1):
+        made.generation(partition, [upsert(1, partition, "s")], of=0)
+    made.round()
+    ref = made.context().watermarks.newest()[1].conflicts
+    assert ref is not None
+    assert read_conflicts(made.store, ref, made.contract.rows).waiting.num_rows == 2
+    types = {name: str(type_) for name, type_ in made.contract.rows.signature} | columns
+    wanted = schema(*((name, type_) for name, type_ in types.items() if type_), primary_key=("region", "id"))
+    with pytest.raises(ContractMismatch, match=f"^{ref.key} has rows of another contract: column"):
+        read_conflicts(made.store, ref, wanted)
+    made.close()
+
+
+def test_a_contract_that_is_copied_with_other_terms_has_none_of_the_old_values(table: FlusherTable) -> None:
+    old = table.contract
+    assert (len(old.rows.columns), len(old.regions), len(old.field_ids)) == (5, 2, 6)
+    new = old.model_copy(update={"version": 2, "partitions": 3, "columns": old.columns[:3]})
+    assert (len(new.rows.columns), len(new.regions), len(new.field_ids)) == (3, 3, 3)
+    assert new == Contract.model_validate_json(encode_contract(new))
+
+
 def test_an_altered_policy_empties_no_cache(tmp_path: Path) -> None:
     """Entries of both versions lie in one generation, and are read by what was remembered."""
     made = FlusherTable(tmp_path, 1)
@@ -80,6 +212,35 @@ def test_an_altered_policy_empties_no_cache(tmp_path: Path) -> None:
     later = replace(context, contract=other)
     assert later.rows_of(entry).equals(entry.rows)
     made.close()
+
+
+def test_an_altered_policy_leaves_the_keys_in_force(table: FlusherTable) -> None:
+    """They are read again where other regions count, and nowhere else."""
+    made = FlusherTable(Path(table.uri).parent / "bytes", keyed_by_bytes=True)
+    for partition in (0, 1):
+        made.generation(partition, upserts([1], a=partition), of=0)
+    made.round()
+    ref = made.context().watermarks.newest()[1].conflicts
+    assert ref is not None
+    cache = InForceCache()
+    known = cache.get(made.store, ref, made.contract)
+    policy = made.contract.model_copy(update={"version": 2, "on_bad_record": "ignore", "grace_s": 5})
+    assert cache.get(made.store, ref, policy) is known
+    regions = policy.model_copy(update={"version": 3, "altered_at": (9, 9)})
+    assert cache.get(made.store, ref, regions) is not known
+    made.close()
+
+
+def test_an_altered_policy_leaves_the_plan_that_is_young_enough(table: FlusherTable) -> None:
+    table.generation(0, upserts(range(5)), flush=False)
+    opened = open_table(table.uri)
+    assert opened.to_arrow().num_rows == 5
+    table.generation(0, upserts(range(5, 9)), flush=False)
+    table.contract = altered(table, on_bad_record="ignore")
+    opened._reads._take_up_contract()
+    assert opened._reads.contract.version == 2
+    assert opened.to_arrow(max_staleness_s=600).num_rows == 5
+    assert opened.to_arrow().num_rows == 9
 
 
 def _first_entry(made: FlusherTable) -> Any:
