@@ -2,6 +2,8 @@
 
 ``PLACES`` has every function outside of ``lancewal_core.rows`` that folds, and a test that fails where the gate refuses
 the rows of that function alone.  A new place gets its rows from the gate, and a line here.
+
+Within a place, whatever is folded comes from the gate too: followed through the names of the function and of those around it.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 import pytest
@@ -59,6 +61,113 @@ def folding(source: str) -> Iterator[str]:
             called = (call.func for call in ast.walk(function) if isinstance(call, ast.Call))
             if any(isinstance(name, ast.Name) and name.id in FOLDS for name in called):
                 yield function.name if isinstance(function, ast.FunctionDef) else "?"
+
+
+GATES = frozenset({"rows_as", "rows_as_wanted", "rows_of_flush", "_gated"})
+ENTRY_GATE = "rows_of"
+"""A method of ``OpenedTable``; ``repair`` has a function of this name, which is none."""
+GATED = {
+    "read_flushed": "lancewal_reader.unmerged.flushed:_of_flush",
+    "remembered": "lancewal_reader.unmerged.entries:_entries",
+    "reduced": "lancewal_reader.unmerged.entries:_entries",
+}
+"""Functions that give rows from the gate, and which one asks it."""
+GIVEN = frozenset({("with_waiting", "more")})
+"""Parameters whose rows a caller has from the gate: those that a merge has read of a region."""
+
+
+def asks_the_gate(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name in GATES | GATED.keys()
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in GATES or name == ENTRY_GATE
+    return False
+
+
+def bound(functions: Sequence[ast.FunctionDef], wanted: str) -> Iterator[ast.expr]:
+    """What the functions bind a name to."""
+    for node in (node for function in functions for node in ast.walk(function)):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                names = targets
+            case ast.For(target=target, iter=value) | ast.comprehension(target=target, iter=value):
+                names = [target]
+            case _:
+                continue
+        if any(isinstance(name, ast.Name) and name.id == wanted for target in names for name in ast.walk(target)):
+            yield value
+
+
+def is_gated(value: ast.expr, around: Sequence[ast.FunctionDef], seen: frozenset[str] = frozenset()) -> bool:
+    """Whether the value is made of rows from the gate; of a list, each item."""
+    if isinstance(value, ast.List):
+        return all(is_gated(item, around, seen) for item in value.elts)
+    if isinstance(value, ast.Name) and any((function.name, value.id) in GIVEN for function in around):
+        return True
+    if any(map(asks_the_gate, ast.walk(value))):
+        return True
+    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} - seen
+    return any(is_gated(made, around, seen | names) for name in sorted(names) for made in bound(around, name))
+
+
+def bypasses(source: str) -> list[str]:
+    """Folds of rows that do not come from the gate."""
+    found = []
+
+    def look(node: ast.AST, around: tuple[ast.FunctionDef, ...]) -> None:
+        around = (*around, node) if isinstance(node, ast.FunctionDef) else around
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[*folded, _]) if name in FOLDS:
+                if not all(is_gated(rows, around) for rows in folded):
+                    found.append(f"line {node.lineno}: {ast.unparse(node)}")
+        for child in ast.iter_child_nodes(node):
+            look(child, around)
+
+    look(ast.parse(source), ())
+    return found
+
+
+@pytest.mark.parametrize("module", sorted({place.partition(":")[0] for place in PLACES}))
+def test_no_fold_bypasses_the_gate(module: str) -> None:
+    assert bypasses(modules(module.partition(".")[0])[module].read_text()) == []
+
+
+@pytest.mark.parametrize("asking", sorted({*GATED.values()}))
+def test_what_gives_gated_rows_asks_the_gate(asking: str) -> None:
+    module, _, name = asking.partition(":")
+    tree = ast.parse(modules(module.partition(".")[0])[module].read_text())
+    (function,) = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name == name]
+    assert any(map(asks_the_gate, ast.walk(function)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return fold([e.rows for e in entries], rows)",
+        "made = [e.rows for e in entries]; return fold(made, rows)",
+        "return compose([o.rows_of_flush(a, b), entries], rows)",
+        "return fold_onto([], entries, rows)",
+        "return fold_onto(entries, o.rows_as(a, b), rows)",
+        "o.rows_of(a); return fold(entries, rows)",
+        "return fold([rows_of(e) for e in entries], rows)",
+    ],
+)
+def test_a_bypass_is_seen(body: str) -> None:
+    assert bypasses(f"def f(o, entries, rows, a, b):\n    {body}")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return fold([o.rows_of(e) for e in entries], rows)",
+        "made = [o.rows_of(e) for e in entries]; return fold([m for m in made], rows)",
+        "return compose([o.rows_of_flush(a, b), o.rows_as(a, b)], rows)",
+        "return fold_onto([], rows_as(entries, a, b), rows)",
+    ],
+)
+def test_what_comes_from_the_gate_passes(body: str) -> None:
+    assert bypasses(f"def f(o, entries, rows, a, b):\n    {body}") == []
 
 
 def places_of(package: str) -> set[str]:
