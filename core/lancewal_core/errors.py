@@ -10,8 +10,8 @@ where (topic, partition, offset or object) and what to do.  The six branches say
 * ``ActionNeeded``: a person must change something: an input, a setting, the topic, the table, the store.
 * ``Corrupt``: stored bytes are not what was written; stop and name the object.
 
-The branch also says with which code a command ends, but for ``StoreRefused``: a service tries again, and a command asks for
-a person.
+The branch also says with which code a command ends, but for ``StoreRefused`` and ``KafkaRefused``: a service tries again, and
+a command asks for a person.
 """
 
 from __future__ import annotations
@@ -93,6 +93,13 @@ class StoreRefused(StoreUnavailable):
 
 class KafkaUnavailable(Retry):
     """The broker did not answer."""
+
+
+class KafkaRefused(KafkaUnavailable):
+    """Broker and client do not trust each other: user, password or a certificate is wrong.  A service waits until that is
+    mended."""
+
+    exit_code = ASKS_FOR_A_PERSON
 
 
 class KafkaBehind(Retry):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from confluent_kafka import KafkaError, KafkaException
 
 from lancewal_core.errors import (
     InvalidSettings,
     KafkaForbidden,
+    KafkaRefused,
     KafkaUnavailable,
     LancewalError,
     RecordsUnreadable,
@@ -38,6 +41,12 @@ _NO_LEADER = frozenset(
     ]
 )
 
+_REFUSED = re.compile(
+    r"authentication (?:error|failed)|certificate verify failed|alert (?:bad certificate|certificate \w+|unknown ca)",
+    re.IGNORECASE,
+)
+"""What librdkafka and OpenSSL say where broker or client does not accept who the other is.  The question itself times out."""
+
 
 def error_of(error: BaseException | None) -> KafkaError | None:
     """The ``KafkaError`` inside a ``KafkaException``."""
@@ -58,7 +67,7 @@ def leaderless(error: BaseException | None) -> bool:
 
 
 def explained(error: BaseException, act: str, topic: str, servers: str = "", heard: str = "") -> LancewalError:
-    """Return the error to raise instead of a Kafka exception: ``TopicMissing``, ``KafkaForbidden`` or
+    """Return the error to raise instead of a Kafka exception: ``TopicMissing``, ``KafkaForbidden``, ``KafkaRefused`` or
     ``KafkaUnavailable``.
 
     ``servers``: who was asked.  ``heard``: what the client has said meanwhile, which tells why nobody answers.
@@ -78,6 +87,12 @@ def explained(error: BaseException, act: str, topic: str, servers: str = "", hea
         answer = f"Kafka at {servers} answers with an error: " if servers else ""
         return KafkaUnavailable(
             f"{answer}{act}: {_text(error)}{more}; it may pass by itself: try again, else look at the brokers' logs",
+            topic=topic,
+        )
+    if _REFUSED.search(heard):
+        return KafkaRefused(
+            f"Kafka at {servers} and this client do not trust each other: {act}: {heard}; correct the user, the password or "
+            "the certificates in kafka.options",
             topic=topic,
         )
     silent = f"Kafka at {servers} does not answer: " if servers else ""

@@ -18,6 +18,7 @@ from lancewal_core.errors import (
     Corrupt,
     Fenced,
     InvalidInput,
+    KafkaRefused,
     LancewalError,
     Refresh,
     Retry,
@@ -66,7 +67,7 @@ def test_the_page_has_every_error_as_it_is_declared() -> None:
 @pytest.mark.parametrize(("branch", "code"), BRANCHES.items())
 def test_a_branch_has_its_exit_code(branch: type[LancewalError], code: int) -> None:
     others = {error: error.exit_code for error in (branch, *below(branch)) if error.exit_code != code}
-    assert others == ({StoreRefused: 2} if branch is Retry else {})
+    assert others == ({StoreRefused: 2, KafkaRefused: 2} if branch is Retry else {})
 
 
 def test_every_error_has_one_branch_and_a_kind_of_its_own() -> None:

@@ -10,7 +10,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
-from lancewal_core.errors import InvalidSettings, KafkaForbidden, KafkaUnavailable, LancewalError, TopicMissing
+from lancewal_core.errors import (
+    ASKS_FOR_A_PERSON,
+    InvalidSettings,
+    KafkaForbidden,
+    KafkaRefused,
+    KafkaUnavailable,
+    LancewalError,
+    TopicMissing,
+)
 from lancewal_kafka import topic as topic_module
 from lancewal_kafka.topic import TopicInspector
 
@@ -169,6 +177,36 @@ def test_an_error_without_a_text_is_told_by_its_code() -> None:
         KafkaUnavailable, match="ConsumerGroupDescribe: Broker: Coordinator load in progress; it may pass"
     ):
         inspector.members("t", "g")
+
+
+@pytest.mark.parametrize(
+    "heard",
+    [
+        "sasl_ssl://b:1/bootstrap: SASL authentication error: Authentication failed during authentication due to invalid "
+        "credentials with SASL mechanism SCRAM-SHA-512 (after 310ms in state AUTH_REQ)",
+        "sasl_ssl://b:1/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: broker "
+        "certificate could not be verified",
+        "ssl://b:1/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42",
+        "ssl://b:1/bootstrap: Receive failed: error:0A00045C:SSL routines::tlsv13 alert certificate required: SSL alert 116",
+        "ssl://b:1/bootstrap: SSL handshake failed: error:0A000418:SSL routines::tlsv1 alert unknown ca: SSL alert number 48",
+    ],
+)
+def test_who_is_refused_is_told_so_though_the_question_times_out(heard: str) -> None:
+    inspector, admin = scripted()
+    admin.hears = heard
+    with pytest.raises(KafkaRefused, match="do not trust each other") as raised:
+        inspector.identify("t")
+    assert heard in str(raised.value)
+    assert (raised.value.kind, raised.value.exit_code) == ("kafka_refused", ASKS_FOR_A_PERSON)
+
+
+@pytest.mark.parametrize("heard", ["", "b:1/bootstrap: Connect to ipv4#b:1 failed: Connection refused"])
+def test_who_is_silent_has_refused_nobody(heard: str) -> None:
+    inspector, admin = scripted()
+    admin.hears = heard
+    with pytest.raises(KafkaUnavailable, match="does not answer") as raised:
+        inspector.identify("t")
+    assert not isinstance(raised.value, KafkaRefused)
 
 
 def test_who_gets_no_answer_says_what_the_client_heard_meanwhile() -> None:
