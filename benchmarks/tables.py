@@ -47,7 +47,7 @@ def create(address: Address, topic: str, topic_id: str, partitions: int, regions
         region_key=REGION_KEY, start=(-1,) * partitions, columns=columns, on_bad_record="stop",
         regions_per_page=regions_per_page,
     )  # fmt: skip
-    put_once(store, paths.contract_version(1), encode_contract(contract))
+    put_once(store, paths.contract_version(1, None), encode_contract(contract))
     return contract
 
 

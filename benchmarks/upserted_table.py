@@ -87,7 +87,7 @@ class UpsertedTable:
         store = open_store(str(path))
         self.contract = _attach(store, self._table)
         opened = OpenedTable.over(store, self._table, self.contract, self._tasks, self._clock)
-        keys = KeyIndex(KeyCatalogs(store, self._clock), MappedParts(store, path, path, 1 << 40), self._threads)
+        keys = KeyIndex(KeyCatalogs(store, self._clock, None), MappedParts(store, path, path, 1 << 40), self._threads)
         self._context = FlusherContext(*opened.parts, keys, ThreadRunner(self._table, self._threads), _new_id)
         self._owner = OwnerId("benchmark")
         self._log = LogWriter(store, self._clock, LogId("benchmark-log"), self._owner, self.contract.rows.wal)

@@ -36,7 +36,7 @@ def check_making(context: FlusherContext) -> None:
 
     What was listed before this look was listed while the table was there, for version 1 of its contract never comes back.
     """
-    key = paths.contract_version(FIRST_VERSION)
+    key = paths.contract_version(FIRST_VERSION, None)
     data = context.store.get(key)
     ours = context.contract.making
     if data is None and ours is None:

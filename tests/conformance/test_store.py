@@ -63,7 +63,7 @@ def test_what_is_larger_than_any_of_its_kind_is_neither_written_nor_read(
 ) -> None:
     """As told by their keys: a mark of a finished merge is a short text, and any object may be larger than it."""
     large = bytes(SMALL_BYTES_MAX + 1)
-    key = paths.merge_finished(TableVersion(7))
+    key = paths.merge_finished(TableVersion(7), None)
     with pytest.raises(ObjectTooLarge, match=r"would have 1048577 bytes, more than the 1048576") as caught:
         store.put_if_absent(key, large)
     assert key in str(caught.value)

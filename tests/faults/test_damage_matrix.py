@@ -137,7 +137,7 @@ def newest(pipeline: Pipeline, folder: str, name: str = "") -> Path:
 
 
 def sealed(pipeline: Pipeline) -> bool:
-    found = RegionIndexes(pipeline.store, pipeline.clock, 128).read(pipeline.contract.regions)
+    found = RegionIndexes(pipeline.store, pipeline.clock, 128, None).read(pipeline.contract.regions)
     return any(record.state is GenerationState.SEALED for index in found.values() for record in index.generations)
 
 

@@ -79,17 +79,18 @@ def flush(content: Any) -> bytes:
 
 FLUSH_KEY = paths.flush_file("0badcafe", FlushFile.MANIFEST)
 SIDE_KEY = paths.flush_file("0badcafe", FlushFile.DELETES)
-LOSS_KEY = paths.loss_record(REGION, Position(5))
-DRAIN_KEY = paths.drain_version(1)
-MERGE_KEY = paths.merge_record(TableVersion(7))
+LOSS_KEY = paths.loss_record(REGION, Position(5), None)
+DRAIN_KEY = paths.drain_version(1, None)
+CATALOG_KEY = paths.key_catalog_version(1, None)
+MERGE_KEY = paths.merge_record(TableVersion(7), None)
 WAY_KEY = paths.store_proof("0f" * 32)
 KINDS: dict[str, Kind] = {
     name: Kind(key, decode, made)
     for name, key, decode, made in (
-        ("contract", paths.contract_version(1), lambda d: decode_contract(d, paths.contract_version(1)), plain),
-        ("control", paths.control_version(1), lambda d: decode_control(d, paths.control_version(1)), plain),
-        ("catalog", paths.key_catalog_version(1), lambda d: decode_catalog(d, paths.key_catalog_version(1)), plain),
-        ("load", paths.load_record("n"), lambda d: decode_load(d, paths.load_record("n")), plain),
+        ("contract", paths.contract_version(1, None), lambda d: decode_contract(d, paths.contract_version(1, None)), plain),
+        ("control", paths.control_version(1, None), lambda d: decode_control(d, paths.control_version(1, None)), plain),
+        ("catalog", CATALOG_KEY, lambda d: decode_catalog(d, CATALOG_KEY), plain),
+        ("load", paths.load_record("n", None), lambda d: decode_load(d, paths.load_record("n", None)), plain),
         ("loss", LOSS_KEY, lambda d: decode_loss(d, LOSS_KEY), plain),
         ("drain", DRAIN_KEY, lambda d: decode_drain(d, DRAIN_KEY), plain),
         ("merge", MERGE_KEY, lambda d: decode_merge_record(d, MERGE_KEY), plain),
@@ -213,7 +214,9 @@ def index_of(count: int, content: Any, generation: bool) -> bytes:
 @pytest.mark.parametrize("kind", ["index", "history"])
 def test_indexes(kind: str, generation: bool) -> None:
     index = kind == "index"
-    key = paths.page_version(Page.of(REGION, 128), 1) if index else paths.history_page(REGION, Generation(1))
+    key = (
+        paths.page_version(Page.of(REGION, 128, None), 1) if index else paths.history_page(REGION, Generation(1), None)
+    )
     content = _Details.INDEX if index else _Details.HISTORY
     decode: Any = decode_index if index else decode_history
     judge(lambda data: decode(data, key), lambda n: index_of(n // 8, content, generation), key)
@@ -222,11 +225,11 @@ def test_indexes(kind: str, generation: bool) -> None:
 def page_of(count: int) -> bytes:
     """Slots and records, of which none is looked into."""
     records = {partition: PageRecord(b"r", 1) for partition in range(count)}
-    return encode_page(StatePage(Page("orders", TopicId("id"), 0), 1 << 20, "w", records))
+    return encode_page(StatePage(Page("orders", TopicId("id"), 0, None), 1 << 20, "w", records))
 
 
 def test_state_pages() -> None:
-    key = paths.page_version(Page("orders", TopicId("id"), 0), 1)
+    key = paths.page_version(Page("orders", TopicId("id"), 0, None), 1)
     judge(lambda data: decode_page(data, key), lambda n: page_of(n // 8), key)
 
 
@@ -310,7 +313,7 @@ def test_parts_of_key_runs() -> None:
 
 @pytest.mark.parametrize("count", [COUNT, 100 * COUNT])
 def test_the_mark_of_a_finished_merge(count: int) -> None:
-    key = paths.merge_finished(TableVersion(7))
+    key = paths.merge_finished(TableVersion(7), None)
     judge(lambda data: decode_merge_finished(data, key), lambda n: b"x" * (n * count // COUNT), key)
 
 

@@ -40,10 +40,10 @@ from tests.support.fuzzing import MESSAGE_MAX, damaged, fuzz, memory_bound, outc
 
 MIB = 1 << 20
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
-CONTRACT_KEY = paths.contract_version(1)
+CONTRACT_KEY = paths.contract_version(1, None)
 FLUSH_KEY = paths.flush_file("0badcafe", FlushFile.MANIFEST)
-LOSS_KEY = paths.loss_record(REGION, Position(5))
-MERGE_KEY = paths.merge_record(TableVersion(7))
+LOSS_KEY = paths.loss_record(REGION, Position(5), None)
+MERGE_KEY = paths.merge_record(TableVersion(7), None)
 
 CONTRACT = Contract(
     table_uuid="uuid-1",
@@ -177,7 +177,7 @@ def judge_contract(data: bytes) -> Contract | None:
     if read is not None:
         assert decode_contract(encode_contract(read), CONTRACT_KEY) == read
         for region in read.regions[:3]:
-            page = Page.of(region, read.regions_per_page)
+            page = Page.of(region, read.regions_per_page, None)
             assert paths.parse_page_version(paths.page_version(page, 1)) == (page, 1)
         assert read.rows.wal.names[-4:] == ["_offset", "_timestamp", "_op", "_present"]
     return read
@@ -229,7 +229,7 @@ def judge_marks(data: bytes) -> dict[Region, Watermark] | None:
 def sound_marks(marks: dict[Region, Watermark]) -> None:
     for region, mark in marks.items():
         assert Region.parse(region.name) == region
-        assert paths.region_prefix(region).startswith(f"{paths.ROOT}regions/{region.topic}/")
+        assert paths.region_prefix(region, None).startswith(f"{paths.ROOT}regions/{region.topic}/")
         assert isinstance(mark.generation, int)
         assert isinstance(mark.next, int)
         assert 0 <= mark.generation < 2**64
@@ -354,7 +354,7 @@ def test_an_object_is_only_taken_under_its_own_key() -> None:
         with pytest.raises(ObjectCorrupt, match=key):
             decode_flush(GOOD["flush"][1], key)
     with pytest.raises(ObjectCorrupt, match="version 1"):
-        decode_contract(GOOD["contract"][1], paths.contract_version(2))
+        decode_contract(GOOD["contract"][1], paths.contract_version(2, None))
 
 
 def test_later_formats_are_named() -> None:

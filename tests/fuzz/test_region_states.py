@@ -34,8 +34,8 @@ from tests.support.fuzzing import damaged, fuzz, memory_bound, outcome
 
 MIB = 1 << 20
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
-INDEX_KEY = paths.page_version(Page.of(REGION, 128), 9)
-PAGE_KEY = paths.history_page(REGION, Generation(4))
+INDEX_KEY = paths.page_version(Page.of(REGION, 128, None), 9)
+PAGE_KEY = paths.history_page(REGION, Generation(4), None)
 CHECKSUM_SIZE = 6
 
 

@@ -199,7 +199,7 @@ INDEX_WITH_RECORD_TIME = replace(INDEX, trimmed_record_time_max_ms=1_709_207_989
 
 EAST = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 7)
 STATES = StatePage(
-    Page.of(NORTH, 16),
+    Page.of(NORTH, 16, None),
     16,
     "77c0ffee",
     {
@@ -224,7 +224,7 @@ PAGE = HistoryPage(
         _generation(2, GenerationState.MERGED, (9, 2**33), (2, 3), _flush(2, SOUTH), (3, 1_700_000_100_000), _TIMES),
     ),
 )
-PAGE_KEY = paths.history_page(SOUTH, Generation(1))
+PAGE_KEY = paths.history_page(SOUTH, Generation(1), None)
 
 KEY_ENTRIES = sorted_entries(
     code_keys(pa.table({"id": pa.array([3, 1, 1]), "country": ["Österreich", "", "a;1"]})),

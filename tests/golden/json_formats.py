@@ -131,8 +131,8 @@ CATALOG_WITH_REGIONS = KeyCatalog(
 def encoded() -> dict[str, bytes]:
     """What today's writers make of the values, by file name."""
     store = MemoryStore(SystemClock())
-    Watermarks(store, MemoryTable(MemoryDataset(ROWS.table))).record(IN_FORCE, TableVersion(11), "checkpoint")
-    record = store.get(paths.merge_record(TableVersion(11)))
+    Watermarks(store, MemoryTable(MemoryDataset(ROWS.table)), None).record(IN_FORCE, TableVersion(11), "checkpoint")
+    record = store.get(paths.merge_record(TableVersion(11), None))
     return {
         "contract_1.json": encode_contract(CONTRACT),
         "contract_1_key_bytes.json": encode_contract(CONTRACT_KEYED_BY_BYTES),

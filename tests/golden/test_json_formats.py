@@ -60,18 +60,18 @@ def test_the_flush_is_read(name: str, expected: Flush) -> None:
 )
 def test_the_merge_record_is_read(name: str, expected: InForce) -> None:
     store = MemoryStore(SystemClock())
-    store.put_if_absent(paths.merge_record(TableVersion(11)), stored(name))
-    assert Watermarks(store, MemoryTable(MemoryDataset(ROWS.table))).at(11) == expected
+    store.put_if_absent(paths.merge_record(TableVersion(11), None), stored(name))
+    assert Watermarks(store, MemoryTable(MemoryDataset(ROWS.table)), None).at(11) == expected
 
 
 def test_the_loss_records_are_read() -> None:
     store = MemoryStore(SystemClock())
-    store.put_if_absent(paths.loss_record(NORTH, Position(golden.LOSS.first)), stored("loss_record_1.json"))
-    deletes = paths.loss_record(NORTH, Position(golden.LOST_DELETES.first))
+    store.put_if_absent(paths.loss_record(NORTH, Position(golden.LOSS.first), None), stored("loss_record_1.json"))
+    deletes = paths.loss_record(NORTH, Position(golden.LOST_DELETES.first), None)
     store.put_if_absent(deletes, stored("loss_record_1_tombstones.json"))
-    segment = paths.loss_record(NORTH, Position(golden.LOST_SEGMENT.first), 2)
+    segment = paths.loss_record(NORTH, Position(golden.LOST_SEGMENT.first), None, 2)
     store.put_if_absent(segment, stored("loss_record_1_segment.json"))
-    assert read_losses(store, NORTH) == (golden.LOSS, golden.LOST_SEGMENT, golden.LOST_DELETES)
+    assert read_losses(store, NORTH, None) == (golden.LOSS, golden.LOST_SEGMENT, golden.LOST_DELETES)
 
 
 def test_the_beginning_of_a_load_is_read() -> None:

@@ -47,7 +47,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
 
 def unmerged_flushes(pipeline: Pipeline) -> list[Path]:
     """Manifests of flushes that the table does not contain yet."""
-    in_force = Watermarks(pipeline.store, pipeline.table).at(pipeline.table.newest().version)
+    in_force = Watermarks(pipeline.store, pipeline.table, None).at(pipeline.table.newest().version)
     found = []
     for path in pipeline.objects("manifest.json"):
         parts = read_flush(pipeline.store, path.relative_to(pipeline.uri).as_posix()).parts

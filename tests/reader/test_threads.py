@@ -121,7 +121,7 @@ def test_a_contract_that_another_thread_has_taken_up_stays(pipeline: Pipeline, m
     def slow(*arguments: object) -> object:
         """What this thread reads is out of date when it is there."""
         monkeypatch.undo()
-        pipeline.store.put_if_absent(paths.contract_version(2), encode_contract(newer))
+        pipeline.store.put_if_absent(paths.contract_version(2, None), encode_contract(newer))
         other = Thread(target=reads._take_up_contract)
         other.start()
         other.join()

@@ -23,8 +23,8 @@ HOSTILE = (
 )  # fmt: skip
 ORDINARY = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
 BUILDERS: dict[str, Callable[[str], str]] = {
-    "topic": lambda name: paths.page_version(Page(name, TopicId("t"), 0), 1),
-    "topic id": lambda name: paths.history_page(Region("t", TopicId(name), 0), Generation(1)),
+    "topic": lambda name: paths.page_version(Page(name, TopicId("t"), 0, None), 1),
+    "topic id": lambda name: paths.history_page(Region("t", TopicId(name), 0), Generation(1), None),
     "log": lambda name: paths.wal_segment(LogId(name), Sequence(0)),
     "flush": lambda name: paths.flush_file(name, FlushFile.MANIFEST),
     "probe": paths.probe,
@@ -45,23 +45,23 @@ def test_a_hostile_name_is_in_no_key(part: str, name: str) -> None:
 @pytest.mark.parametrize("partition", [-1, 2**31, 2**64])
 def test_a_partition_is_a_kafka_partition(partition: int) -> None:
     with pytest.raises(InvalidInput):
-        paths.region_prefix(Region("t", TopicId("t"), partition))
+        paths.region_prefix(Region("t", TopicId("t"), partition), None)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_what_is_stored_under_a_hostile_name_is_passed_over(name: str) -> None:
     """A listing may show it; no parser takes it for one of ours."""
-    index = paths.page_version(Page.of(ORDINARY, 1), 1)
+    index = paths.page_version(Page.of(ORDINARY, 1, None), 1)
     for key in (
         index.replace("orders", name),
         index.replace("AAAAAAAAQACAAAAAAAAAAQ", name),
         paths.wal_segment(LogId("log"), Sequence(1)).replace("/log/", f"/{name}/"),
-        paths.contract_version(1) + name,
+        paths.contract_version(1, None) + name,
     ):
         if key == index or (name == "x" * 250 and "orders" in key) or (len(name) == 250 and "/wal/" in key):
             continue
         parsers = (paths.parse_page_version, paths.parse_wal_segment, paths.parse_contract_version)
-        assert [parse(key) for parse in parsers] == [None, None, None] or key == paths.contract_version(1)
+        assert [parse(key) for parse in parsers] == [None, None, None] or key == paths.contract_version(1, None)
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
@@ -70,7 +70,7 @@ def test_a_contract_names_no_hostile_topic(name: str) -> None:
         "table_uuid": "u", "topic": name, "topic_id": "t", "partitions": 1, "primary_key": ["k"], "region_key": ["k"],
         "start": [0], "columns": [{"name": "k", "type": "int64", "field_ids": [0]}],
     }  # fmt: skip
-    key = paths.contract_version(1)
+    key = paths.contract_version(1, None)
     for changed in (content, {**content, "topic": "t", "topic_id": name}):
         if name == "x" * 250 and changed["topic"] == "t":
             continue

@@ -124,7 +124,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "inspect as JSON": ("inspect", "--partition", "0", "--output", "json"),
     "table show": ("table", "show"),
     "table show as JSON": ("table", "show", "--output", "json"),
-    "contract": ("inspect", paths.contract_version(1)),
+    "contract": ("inspect", paths.contract_version(1, None)),
 }
 
 

@@ -333,7 +333,7 @@ def test_a_segment_unpacks_to_no_more_than_a_segment_holds() -> None:
 
 def test_an_object_is_not_fetched_when_it_is_larger_than_any_of_its_kind(table: FlusherTable) -> None:
     """A state page of half a GiB, of which the file system stores nothing."""
-    newest = max(info.key for info in table.store.list(paths.pages_prefix()))  # any version will do
+    newest = max(info.key for info in table.store.list(paths.pages_prefix(None)))  # any version will do
     with (Path(table.uri) / newest).open("r+b") as file:
         file.truncate(512 * MIB)
     with memory_bound(32 * MIB), pytest.raises(ObjectCorrupt, match="more than the 134217728"):
@@ -352,7 +352,7 @@ def columns(count: int) -> list[dict[str, Any]]:
 
 def test_a_contract_has_so_many_columns_at_most() -> None:
     def decoded(content: Mapping[str, Any]) -> object:
-        return decode_contract(json.dumps(content).encode(), paths.contract_version(1))
+        return decode_contract(json.dumps(content).encode(), paths.contract_version(1, None))
 
     decoded({**CONTRACT, "columns": columns(COLUMNS_MAX)})
     for wrong in (
@@ -370,7 +370,7 @@ def test_a_contract_has_so_many_columns_at_most() -> None:
 def test_of_faults_without_end_none_is_looked_at() -> None:
     content = {**CONTRACT, "start": ["x"] * 5000, "topic": "../x"}
     with pytest.raises(ObjectCorrupt, match=r"5000 faults$"):
-        decode_contract(json.dumps(content).encode(), paths.contract_version(1))
+        decode_contract(json.dumps(content).encode(), paths.contract_version(1, None))
 
 
 # -- addresses -----------------------------------------------------------------------------------------------------

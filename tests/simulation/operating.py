@@ -22,18 +22,12 @@ def operator(world: World, process: Process) -> None:
         try:
             match act:
                 case "pause":
-                    pause(process.store, process.clock, process.new_id, service, making=making)
+                    pause(process.store, process.clock, process.new_id, service, making)
                 case "pause for a while":
-                    pause(
-                        process.store,
-                        process.clock,
-                        process.new_id,
-                        service,
-                        rng.choice([0.5, 3.0, 10.0]),
-                        world.contract.making,
-                    )
+                    for_s = rng.choice([0.5, 3.0, 10.0])
+                    pause(process.store, process.clock, process.new_id, service, making, for_s)
                 case _:
-                    resume(process.store, process.clock, process.new_id, service, making=making)
+                    resume(process.store, process.clock, process.new_id, service, making)
         except (Retry, Refresh) as error:
             world.note(f"operator: {act} failed: {type(error).__name__}")
         else:

@@ -195,7 +195,7 @@ class Deployment(RuleBasedStateMachine):
         if act == "resume":
             resume(store, process.clock, process.new_id, service, making)
         else:
-            pause(store, process.clock, process.new_id, service, None if act == "pause" else 3.0, making)
+            pause(store, process.clock, process.new_id, service, making, None if act == "pause" else 3.0)
 
     @precondition(lambda self: self.turn > 20 and self.stage.restored is None)
     @rule(back=st.integers(1, 5))

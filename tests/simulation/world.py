@@ -120,7 +120,7 @@ class World:
         self.dataset.clock_error_ms = _error_of_a_committer
         self.dataset.stored_ms[1] = clock.now_ms()
         store = WithWhatIsLost(clock, self.bucket, self.losses)
-        store.put_if_absent(paths.contract_version(1), encode_contract(self.contract))
+        store.put_if_absent(paths.contract_version(1, None), encode_contract(self.contract))
         table = MemoryTable(self.dataset)
         tasks = SimTasks(self.scheduler, Random(0), 0.0)
         self.checker = Checker(
@@ -153,7 +153,7 @@ class World:
             group,
             store,
             table,
-            RegionIndexes(store, clock, self.contract.regions_per_page, tasks, new_id, self.contract.making),
+            RegionIndexes(store, clock, self.contract.regions_per_page, self.contract.making, tasks, new_id),
             Watermarks(store, table, self.contract.making),
             tasks,
             clock,

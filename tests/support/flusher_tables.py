@@ -162,8 +162,8 @@ class FlusherTable:
             **contract,
         )
         table = LanceTable(self.uri, self._storage)
-        Watermarks(self.store, table).record(NOTHING_MERGED, table.newest().version, "checkpoint")
-        assert isinstance(put_once(self.store, paths.contract_version(1), encode_contract(self.contract)), Done)
+        Watermarks(self.store, table, None).record(NOTHING_MERGED, table.newest().version, "checkpoint")
+        assert isinstance(put_once(self.store, paths.contract_version(1, None), encode_contract(self.contract)), Done)
         self.model: dict[Key, Row] = {}
         self._ids = itertools.count(1)
         self._clock = SystemClock()
@@ -187,7 +187,7 @@ class FlusherTable:
         """A flusher that has just started."""
         table = table or LanceTable(self.uri, self._storage)
         opened = OpenedTable.over(self.store, table, self.contract, self.tasks, self._clock)
-        keys = KeyIndex(KeyCatalogs(self.store, self._clock), StoredParts(self.store))
+        keys = KeyIndex(KeyCatalogs(self.store, self._clock, None), StoredParts(self.store))
         return FlusherContext(*opened.parts, keys, ThreadRunner(table, self.tasks), self.new_id)
 
     def close(self) -> None:
@@ -366,12 +366,12 @@ class FlusherTable:
 
     def finished(self) -> list[int]:
         """Versions whose merge is marked as finished, oldest first."""
-        found = [paths.parse_merge_finished(info.key) for info in self.store.list(paths.merges_prefix())]
+        found = [paths.parse_merge_finished(info.key) for info in self.store.list(paths.merges_prefix(None))]
         return sorted(v for v in found if v is not None)
 
     def recorded(self) -> list[int]:
         """Versions with a record of watermarks, oldest first."""
-        found = [paths.parse_merge_record(info.key) for info in self.store.list(paths.merges_prefix())]
+        found = [paths.parse_merge_record(info.key) for info in self.store.list(paths.merges_prefix(None))]
         return sorted(v for v in found if v is not None)
 
     # -- what users do -------------------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ class AllIndexes(KeyedTable):
         """A new version of the contract, and a merge under it."""
         ends = tuple(int(self.index(p).generations[-1].next or 0) for p in range(self.contract.partitions))
         self.contract = self.contract.model_copy(update={"version": self.contract.version + 1, "altered_at": ends})
-        key = paths.contract_version(self.contract.version)
+        key = paths.contract_version(self.contract.version, None)
         assert isinstance(put_once(self.store, key, encode_contract(self.contract)), Done)
         self.adopt_new(5, self.some(3, 10))
 

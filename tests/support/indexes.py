@@ -19,7 +19,7 @@ REGIONS_PER_PAGE = 128
 def newest_index(
     store: ObjectStore, clock: Clock, region: Region, regions_per_page: int = REGIONS_PER_PAGE
 ) -> RegionState | None:
-    return RegionIndexes(store, clock, regions_per_page).read([region]).get(region)
+    return RegionIndexes(store, clock, regions_per_page, None).read([region]).get(region)
 
 
 def page_versions(

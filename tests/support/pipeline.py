@@ -243,8 +243,8 @@ class Pipeline:
             ),
             **{"on_bad_record": "stop", **contract},
         )
-        Watermarks(self.store, self.table).record(NOTHING_MERGED, self.table.newest().version, "checkpoint")
-        put = put_once(self.store, paths.contract_version(1), encode_contract(self.contract))
+        Watermarks(self.store, self.table, None).record(NOTHING_MERGED, self.table.newest().version, "checkpoint")
+        put = put_once(self.store, paths.contract_version(1, None), encode_contract(self.contract))
         assert isinstance(put, Done)
         self._rounds = RoundState()
         self._garbage = GarbageState()
@@ -331,7 +331,7 @@ class Pipeline:
 
     def merged(self) -> dict[Region, Position]:
         """Up to where the newest version of the table has each region."""
-        in_force = Watermarks(self.store, self.table).newest()[1]
+        in_force = Watermarks(self.store, self.table, None).newest()[1]
         return {region: in_force.position(region) or Position(0) for region in self.contract.regions}
 
     def replace_worker(self) -> None:
@@ -439,7 +439,7 @@ class Pipeline:
     def flusher(self) -> FlusherContext:
         """What a flusher of this table works on."""
         opened = self._opened()
-        keys = KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store))
+        keys = KeyIndex(KeyCatalogs(self.store, self.clock, None), StoredParts(self.store))
         return FlusherContext(*opened.parts, keys, ThreadRunner(self.table, opened.tasks), lambda: uuid.uuid4().hex)
 
     def _opened(self) -> OpenedTable:

@@ -76,7 +76,7 @@ SOUND: dict[str, Sound] = {
     ),
     "state page": Sound(core.STATES_KEY, (encode_page(core.STATES),)),
     "key catalog": Sound(
-        paths.key_catalog_version(4), (encode_catalog(texts.CATALOG), encode_catalog(texts.CATALOG_WITH_REGIONS))
+        paths.key_catalog_version(4, None), (encode_catalog(texts.CATALOG), encode_catalog(texts.CATALOG_WITH_REGIONS))
     ),
     "history page": Sound(
         core.PAGE_KEY,
@@ -85,20 +85,20 @@ SOUND: dict[str, Sound] = {
     "keys in conflict": Sound(
         paths.conflicts_object("0badcafe"),
         (encode_conflicts(_CONFLICTS, "0badcafe")[0], encode_conflicts(Conflicts.none(texts.CONTRACT.rows), "0badcafe")[0]),
-        ((paths.contract_version(1), encode_contract(texts.CONTRACT)),),
+        ((paths.contract_version(1, None), encode_contract(texts.CONTRACT)),),
     ),
     "parcel": Sound(paths.parcel_part("p1", 0), (b"tasks",)),
-    "contract": Sound(paths.contract_version(1), (encode_contract(texts.CONTRACT),)),
-    "control": Sound(paths.control_version(3), (encode_control(texts.CONTROL),)),
-    "drain": Sound(paths.drain_version(2), (encode_drain(texts.DRAIN),)),
+    "contract": Sound(paths.contract_version(1, None), (encode_contract(texts.CONTRACT),)),
+    "control": Sound(paths.control_version(3, None), (encode_control(texts.CONTROL),)),
+    "drain": Sound(paths.drain_version(2, None), (encode_drain(texts.DRAIN),)),
     "merge record": Sound(
-        paths.merge_record(TableVersion(11)), (encode_merge_record(texts.IN_FORCE, "checkpoint"),)
+        paths.merge_record(TableVersion(11), None), (encode_merge_record(texts.IN_FORCE, "checkpoint"),)
     ),
-    "finished merge": Sound(paths.merge_finished(TableVersion(9)), (b"fedcba9876543210fedcba9876543210",)),
+    "finished merge": Sound(paths.merge_finished(TableVersion(9), None), (b"fedcba9876543210fedcba9876543210",)),
     "accepted loss": Sound(
-        paths.loss_record(core.NORTH, Position(1010)), (encode_loss(texts.LOSS), encode_loss(texts.LOST_SEGMENT))
+        paths.loss_record(core.NORTH, Position(1010), None), (encode_loss(texts.LOSS), encode_loss(texts.LOST_SEGMENT))
     ),
-    "beginning of a load": Sound(paths.load_record("nightly"), (encode_load(texts.LOAD),)),
+    "beginning of a load": Sound(paths.load_record("nightly", None), (encode_load(texts.LOAD),)),
     "store proof": Sound(texts.STORE_WAY.key, (encode_way(texts.STORE_WAY),)),
     "probe": Sound(paths.probe("00aa"), (b"who",)),
 }  # fmt: skip

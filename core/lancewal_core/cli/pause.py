@@ -68,7 +68,7 @@ def pause(
     if dry_run:
         _show(changed(read_control(store, making), service, end_of_pause(clock, for_s)), service, output, dry_run=True)
     else:
-        _show(pause_service(store, clock, lambda: uuid.uuid4().hex, service, for_s, making), service, output)
+        _show(pause_service(store, clock, lambda: uuid.uuid4().hex, service, making, for_s), service, output)
 
 
 def resume(

@@ -140,7 +140,7 @@ class KeyCatalogs:
     """The newest catalog of a table.  ``problem``: why the newest one cannot be read, as of the last look.  Threads may share
     it: the last look counts, whichever saw more."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, making: Making | None = None) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, making: Making | None) -> None:
         self.problem: Problem = None
         self._store = store
         self._family = catalog_family(making)

@@ -53,11 +53,11 @@ class Page:
     topic: str
     topic_id: TopicId
     number: int
-    making: Making | None = None
+    making: Making | None
     """Making of the table; None for one that was made before tables had makings."""
 
     @staticmethod
-    def of(region: Region, regions_per_page: int, making: Making | None = None) -> Page:
+    def of(region: Region, regions_per_page: int, making: Making | None) -> Page:
         return Page(region.topic, region.topic_id, region.partition // regions_per_page, making)
 
 

@@ -108,68 +108,68 @@ def parse_table_version(key: str) -> TableVersion | None:
     return TableVersion(_U64_MAX - number if len(found[1]) == 20 else number)
 
 
-def contract_prefix(making: Making | None = None) -> str:
+def contract_prefix(making: Making | None) -> str:
     """Folder of the contract's versions; version 1 of a table with a making lies elsewhere."""
     return f"{made_folder(making)}contract/"
 
 
-def contract_version(version: int, making: Making | None = None) -> str:
+def contract_version(version: int, making: Making | None) -> str:
     """Version 1 has the same key in every table: whoever reads it learns the making."""
     return f"{contract_prefix(None if version == 1 else making)}{inverted_version(version)}.json"
 
 
 def parse_contract_version(key: str) -> int | None:
-    version = _parse_inverted(rf"{contract_prefix()}({_DIGITS_20})\.json", _without_making(key))
+    version = _parse_inverted(rf"{contract_prefix(None)}({_DIGITS_20})\.json", _without_making(key))
     return None if version == 1 and making_of(key) is not None else version
 
 
-def control_prefix(making: Making | None = None) -> str:
+def control_prefix(making: Making | None) -> str:
     return f"{made_folder(making)}control/"
 
 
-def control_version(version: int, making: Making | None = None) -> str:
+def control_version(version: int, making: Making | None) -> str:
     """Return the key of a version of what operators have told the services."""
     return f"{control_prefix(making)}{inverted_version(version)}.json"
 
 
 def parse_control_version(key: str) -> int | None:
-    return _parse_inverted(rf"{control_prefix()}({_DIGITS_20})\.json", _without_making(key))
+    return _parse_inverted(rf"{control_prefix(None)}({_DIGITS_20})\.json", _without_making(key))
 
 
-def drain_prefix(making: Making | None = None) -> str:
+def drain_prefix(making: Making | None) -> str:
     return f"{made_folder(making)}drain/"
 
 
-def drain_version(version: int, making: Making | None = None) -> str:
+def drain_version(version: int, making: Making | None) -> str:
     """How far old partitions are drained while the topic has more than the contract."""
     return f"{drain_prefix(making)}{inverted_version(version)}.json"
 
 
 def parse_drain_version(key: str) -> int | None:
-    return _parse_inverted(rf"{drain_prefix()}({_DIGITS_20})\.json", _without_making(key))
+    return _parse_inverted(rf"{drain_prefix(None)}({_DIGITS_20})\.json", _without_making(key))
 
 
-def merges_prefix(making: Making | None = None) -> str:
+def merges_prefix(making: Making | None) -> str:
     return f"{made_folder(making)}merges/"
 
 
-def merge_record(version: TableVersion, making: Making | None = None) -> str:
+def merge_record(version: TableVersion, making: Making | None) -> str:
     """Watermarks in force at a table version."""
     return f"{merges_prefix(making)}{inverted_version(version)}.json"
 
 
 def parse_merge_record(key: str) -> TableVersion | None:
-    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.json", _without_making(key))
+    version = _parse_inverted(rf"{merges_prefix(None)}({_DIGITS_20})\.json", _without_making(key))
     return None if version is None else TableVersion(version)
 
 
-def merge_finished(version: TableVersion, making: Making | None = None) -> str:
+def merge_finished(version: TableVersion, making: Making | None) -> str:
     """Says that the merge which made this table version needs no further work."""
     return f"{merges_prefix(making)}{inverted_version(version)}.finished.json"
 
 
 def parse_merge_finished(key: str) -> TableVersion | None:
-    version = _parse_inverted(rf"{merges_prefix()}({_DIGITS_20})\.finished\.json", _without_making(key))
+    version = _parse_inverted(rf"{merges_prefix(None)}({_DIGITS_20})\.finished\.json", _without_making(key))
     return None if version is None else TableVersion(version)
 
 
@@ -194,18 +194,18 @@ def parse_conflicts_object(key: str) -> str | None:
     return None if match is None else match[1]
 
 
-def loads_prefix(making: Making | None = None) -> str:
+def loads_prefix(making: Making | None) -> str:
     """Return the prefix of the records of where loads began."""
     return f"{made_folder(making)}loads/"
 
 
-def load_record(name: str, making: Making | None = None) -> str:
+def load_record(name: str, making: Making | None) -> str:
     """Return the key of the record that says where the load of this name began."""
     return f"{loads_prefix(making)}{_word('load', name)}.json"
 
 
 def parse_load_record(key: str) -> str | None:
-    match = re.fullmatch(rf"{loads_prefix()}({_WORD})\.json", _without_making(key))
+    match = re.fullmatch(rf"{loads_prefix(None)}({_WORD})\.json", _without_making(key))
     return match[1] if match and is_word(match[1]) else None
 
 
@@ -250,17 +250,17 @@ def parse_parcel_part(key: str) -> tuple[str, int] | None:
 # -- the key index ---------------------------------------------------------------------------------------------
 
 
-def key_catalog_prefix(making: Making | None = None) -> str:
+def key_catalog_prefix(making: Making | None) -> str:
     return f"{made_folder(making)}keys/catalog/"
 
 
-def key_catalog_version(version: int, making: Making | None = None) -> str:
+def key_catalog_version(version: int, making: Making | None) -> str:
     """Return the key of a version of the catalog of key runs."""
     return f"{key_catalog_prefix(making)}{inverted_version(version)}.json"
 
 
 def parse_key_catalog_version(key: str) -> int | None:
-    return _parse_inverted(rf"{key_catalog_prefix()}({_DIGITS_20})\.json", _without_making(key))
+    return _parse_inverted(rf"{key_catalog_prefix(None)}({_DIGITS_20})\.json", _without_making(key))
 
 
 def key_parts_prefix() -> str:
@@ -333,7 +333,7 @@ def parse_wal_bundle(key: str) -> tuple[LogId, Sequence, Sequence] | None:
 # -- pages -----------------------------------------------------------------------------------------------------
 
 
-def pages_prefix(making: Making | None = None) -> str:
+def pages_prefix(making: Making | None) -> str:
     """Folder of all pages."""
     return f"{made_folder(making)}pages/"
 
@@ -353,7 +353,7 @@ def page_version(page: Page, version: int) -> str:
 
 def parse_page_version(key: str) -> tuple[Page, int] | None:
     match = re.fullmatch(
-        rf"{pages_prefix()}({_WORD})/({_WORD})/([0-9]{{5,10}})/({_DIGITS_20})\.binpb", _without_making(key)
+        rf"{pages_prefix(None)}({_WORD})/({_WORD})/([0-9]{{5,10}})/({_DIGITS_20})\.binpb", _without_making(key)
     )
     found = _numbered(match)
     if found is None:
@@ -365,18 +365,18 @@ def parse_page_version(key: str) -> tuple[Page, int] | None:
 # -- regions ---------------------------------------------------------------------------------------------------
 
 
-def regions_prefix(making: Making | None = None) -> str:
+def regions_prefix(making: Making | None) -> str:
     """Folder of all regions."""
     return f"{made_folder(making)}regions/"
 
 
-def topic_regions_prefix(region: Region, making: Making | None = None) -> str:
+def topic_regions_prefix(region: Region, making: Making | None) -> str:
     """Folder of the regions of this one's topic."""
     topic, topic_id = check_topic(region.topic), _word("topic id", region.topic_id)
     return f"{regions_prefix(making)}{topic}/{topic_id}/"
 
 
-def region_prefix(region: Region, making: Making | None = None) -> str:
+def region_prefix(region: Region, making: Making | None) -> str:
     if not 0 <= region.partition < 2**31:
         raise InvalidInput(f"partition {region.partition} of topic {region.topic!r} is not a Kafka partition number")
     return f"{topic_regions_prefix(region, making)}{region.partition:05d}/"
@@ -396,11 +396,11 @@ def check_topic(topic: str) -> str:
     return _word("topic", topic)
 
 
-def history_prefix(region: Region, making: Making | None = None) -> str:
+def history_prefix(region: Region, making: Making | None) -> str:
     return f"{region_prefix(region, making)}history/"
 
 
-def history_page(region: Region, first_generation: Generation, making: Making | None = None) -> str:
+def history_page(region: Region, first_generation: Generation, making: Making | None) -> str:
     return f"{history_prefix(region, making)}{_digits_20('generation', first_generation)}.binpb"
 
 
@@ -409,11 +409,11 @@ def parse_history_page(key: str) -> tuple[Region, Generation] | None:
     return None if found is None else (found[0], Generation(found[1]))
 
 
-def losses_prefix(region: Region, making: Making | None = None) -> str:
+def losses_prefix(region: Region, making: Making | None) -> str:
     return f"{region_prefix(region, making)}losses/"
 
 
-def loss_record(region: Region, first: Position, number: int = 1, making: Making | None = None) -> str:
+def loss_record(region: Region, first: Position, making: Making | None, number: int = 1) -> str:
     """Record of an accepted loss that begins at ``first``, the ``number``-th of them from 1."""
     if not 1 <= number <= _LOSSES_MAX:
         raise InvalidInput(f"losses that begin at one position are numbered from 1 to {_LOSSES_MAX}, not {number}")

@@ -175,7 +175,7 @@ def _history(opened: OpenedTable, index: RegionState | None, in_force: InForce, 
         check_reaches(region, index, in_force)
         if index is None or index.newest is None:
             return None
-        history = History(index, tuple(pages_of(opened.store, region, 0, listed, known, opened.contract.making)))
+        history = History(index, tuple(pages_of(opened.store, region, opened.contract.making, 0, listed, known)))
         named = [r.generation for r in history.generations]
         if named == list(range(index.trimmed_generation + 1, index.newest.generation + 1)):
             return history
@@ -191,10 +191,10 @@ def _history(opened: OpenedTable, index: RegionState | None, in_force: InForce, 
 def pages_of(
     store: ObjectStore,
     region: Region,
+    making: Making | None,
     above: int = 0,
     listed: Iterable[ObjectInfo] | None = None,
     known: KnownPages | None = None,
-    making: Making | None = None,
 ) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
     """The pages that a listing shows, ``listed`` or one of now, by object key, oldest first; those that end at or below
     ``above`` are not read."""
@@ -237,7 +237,7 @@ def generations_behind(
     known = {record.generation: record for record in index.generations if record.generation > merged}
     # Step 2
     if merged + 1 not in known:
-        pages = pages_of(opened.store, region, above=merged, making=opened.contract.making)
+        pages = pages_of(opened.store, region, opened.contract.making, merged)
         paged = {record.generation: record for _, page in pages for record in page if record.generation > merged}
         known = paged | known  # a page may be from before a restore
     # Step 3

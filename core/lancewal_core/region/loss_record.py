@@ -55,16 +55,16 @@ class LossRecord(BaseModel):
         return mine == theirs
 
 
-def write_loss(store: ObjectStore, region: Region, loss: LossRecord, making: Making | None = None) -> None:
+def write_loss(store: ObjectStore, region: Region, loss: LossRecord, making: Making | None) -> None:
     """Put the record; one of the same loss that is there already, of an earlier try, stays."""
     for number in count(1):
-        key = paths.loss_record(region, Position(loss.first), number, making)
+        key = paths.loss_record(region, Position(loss.first), making, number)
         outcome = put_new(store, key, encode_loss(loss), "run the command again")
         if isinstance(outcome, Done) or decode_loss(outcome.found, key).same(loss):
             return
 
 
-def read_losses(store: ObjectStore, region: Region, making: Making | None = None) -> tuple[LossRecord, ...]:
+def read_losses(store: ObjectStore, region: Region, making: Making | None) -> tuple[LossRecord, ...]:
     """All accepted losses of a region, in order: by where they begin, the longest first."""
     found = []
     for info in store.list(paths.losses_prefix(region, making)):

@@ -43,7 +43,7 @@ class OpenedTable:
     @staticmethod
     def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
         """With indexes and watermarks that remember nothing yet."""
-        indexes = RegionIndexes(store, clock, contract.regions_per_page, tasks, making=contract.making)
+        indexes = RegionIndexes(store, clock, contract.regions_per_page, contract.making, tasks)
         watermarks, contracts = Watermarks(store, table, contract.making), WrittenContracts(store)
         return OpenedTable(store, table, indexes, watermarks, tasks, clock, contract, contracts)
 

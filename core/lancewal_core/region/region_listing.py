@@ -20,7 +20,7 @@ def list_regions(
     tasks: Tasks,
     regions: Collection[Region],
     folder: Callable[[Region, Making | None], str],
-    making: Making | None = None,
+    making: Making | None,
 ) -> dict[Region, Sequence[ObjectInfo]]:
     """What lies in ``folder`` of each region, which is below its ``region_prefix``; a hint, as every listing."""
     prefixes = {folder(region, making): region for region in regions}

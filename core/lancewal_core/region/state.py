@@ -470,7 +470,7 @@ def _decode_generation(mem_wal: _Message.MemWal, region_name: str, where: str) -
 def _region(message: _Message, where: str, expected: Region | None) -> Region:
     region = Region(message.topic, TopicId(message.topic_id), message.partition)
     try:
-        paths.region_prefix(region)
+        paths.region_prefix(region, None)
     except ActionNeeded as error:
         raise _corrupt(where, str(error)) from error
     if expected is not None and region != expected:

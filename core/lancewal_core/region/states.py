@@ -153,9 +153,9 @@ class RegionIndexes:
         store: ObjectStore,
         clock: Clock,
         regions_per_page: int,
+        making: Making | None,
         tasks: Tasks | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
-        making: Making | None = None,
     ) -> None:
         """``regions_per_page`` and ``making``: the contract's.
 

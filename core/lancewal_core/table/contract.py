@@ -249,7 +249,7 @@ def decode_contract(data: bytes, where: str) -> Contract:
         check_row_schema(contract.rows)
         check_region_key(contract.rows, contract.key_format)
         check_ttl(contract.ttl, contract.rows, contract.patches)
-        paths.region_prefix(contract.regions[0])
+        paths.region_prefix(contract.regions[0], None)
         check_dead_letters(contract)
     except ActionNeeded as error:
         raise ObjectCorrupt(f"{where} is not a contract: {str(error)[:_SHOWN]}", object=where) from error
@@ -278,7 +278,7 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
     Version 1 says under which making the others lie, so that no version of a table that was at this place before is taken
     for one of this table.  No version is ever deleted.
     """
-    key = paths.contract_version(FIRST_VERSION)
+    key = paths.contract_version(FIRST_VERSION, None)
     data = store.get(key)
     first = None if data is None else decode_contract(data, key)
     family = contract_family(None if first is None else first.making)

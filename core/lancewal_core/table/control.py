@@ -99,8 +99,8 @@ def pause(
     clock: Clock,
     new_id: Callable[[], str],
     service: Service,
+    making: Making | None,
     for_s: float | None = None,
-    making: Making | None = None,
 ) -> Control:
     """Pause ``service`` from now for ``for_s`` seconds, or until it is resumed; a pause in force gets the new end."""
     return _change(store, clock, new_id, service, end_of_pause(clock, for_s), making)
@@ -112,13 +112,13 @@ def end_of_pause(clock: Clock, for_s: float | None) -> Until:
 
 
 def resume(
-    store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, making: Making | None = None
+    store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, making: Making | None
 ) -> Control:
     """End the pause of ``service``; writes nothing where none is noted."""
     return _change(store, clock, new_id, service, None, making)
 
 
-def read_control(store: ObjectStore, making: Making | None = None) -> Control:
+def read_control(store: ObjectStore, making: Making | None) -> Control:
     """The newest control; ``RUNNING`` if there is none."""
     return _decoded(newest_version(store, _family(making)), making)
 
@@ -155,7 +155,7 @@ def _decoded(found: Version | None, making: Making | None) -> Control:
 class ControlReader:
     """What one service was told; ``problem`` is why a person must look at the newest version (guarantee 4)."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, service: Service, making: Making | None = None) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, service: Service, making: Making | None) -> None:
         self.problem: Corrupt | None = None
         self._store = store
         self._making = making

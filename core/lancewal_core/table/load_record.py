@@ -68,7 +68,7 @@ def begin_load(
     return began
 
 
-def read_loads(store: ObjectStore, making: Making | None = None) -> tuple[str, ...]:
+def read_loads(store: ObjectStore, making: Making | None) -> tuple[str, ...]:
     """Names of all loads that ever began."""
     names = (paths.parse_load_record(info.key) for info in store.list(paths.loads_prefix(making)))
     return tuple(sorted(name for name in names if name is not None))

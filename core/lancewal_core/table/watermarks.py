@@ -220,9 +220,7 @@ class _Found:
 class Watermarks:
     """Reads W(V); remembers what it found, which is immutable: at most ``held_max`` versions and regions."""
 
-    def __init__(
-        self, store: ObjectStore, table: Table, making: Making | None = None, held_max: int = HELD_MAX
-    ) -> None:
+    def __init__(self, store: ObjectStore, table: Table, making: Making | None, held_max: int = HELD_MAX) -> None:
         self._store = store
         self._table = table
         self._making = making

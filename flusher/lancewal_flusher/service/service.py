@@ -366,9 +366,7 @@ def visibility_of(loop: _Loop, settings: Settings) -> VisibilityThread | None:
         found = inspector.ends(contract.topic, range(contract.partitions))
         return {region: found[region.partition] for region in contract.regions}
 
-    indexes = RegionIndexes(
-        context.store, context.clock, contract.regions_per_page, context.tasks, making=contract.making
-    )
+    indexes = RegionIndexes(context.store, context.clock, contract.regions_per_page, contract.making, context.tasks)
     positions = VisiblePositions(context.store, indexes, context.clock)
     return VisibilityThread(
         settings.flusher.visibility_interval_s,

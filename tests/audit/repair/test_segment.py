@@ -260,7 +260,7 @@ def test_offsets_that_were_accepted_as_lost_are_asked_of_nobody(pipeline: Pipeli
     for region, found in survey.pieces.items():
         for p in (p for p in found if p.sequence == int(path.stem)):
             loss = LossRecord(first=p.first, next=p.next, accepted_at_ms=1, accepted_by="person")
-            write_loss(pipeline.store, region, loss)
+            write_loss(pipeline.store, region, loss, None)
     topic = MemoryRecords(pipeline, lows={p: len(pipeline.messages(p)) for p in range(2)})
     assert repair(pipeline, path, topic)
     assert topic.asked == []
@@ -348,6 +348,6 @@ def test_a_loss_of_deletes_alone_leaves_the_rows_to_be_read(pipeline: Pipeline) 
     damage(path, "lost")
     for region in pipeline.contract.regions:
         deletes = LossRecord(first=0, next=10_000, accepted_at_ms=0, accepted_by="me", kind="tombstones")
-        write_loss(pipeline.store, region, deletes)
+        write_loss(pipeline.store, region, deletes, None)
     repair(pipeline, path)
     check_strong(pipeline)

@@ -106,7 +106,7 @@ def give_up(pipeline: Pipeline, path: Path, topic: MemoryRecords) -> list[str]:
 
 
 def recorded(pipeline: Pipeline, kind: str = "offsets") -> Lost:
-    losses = {r.partition: read_losses(pipeline.store, r) for r in pipeline.contract.regions}
+    losses = {r.partition: read_losses(pipeline.store, r, None) for r in pipeline.contract.regions}
     assert all(len(some) <= 1 and all(loss.segment and loss.kind == kind for loss in some) for some in losses.values())
     return {partition: (loss.first, loss.next) for partition, some in losses.items() for loss in some}
 

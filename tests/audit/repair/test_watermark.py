@@ -44,8 +44,8 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     with pytest.raises(FailpointError):
         made.merge(ADOPT)
     failpoints.configure({})
-    recorded = sorted(v for i in made.store.list(paths.merges_prefix()) if (v := paths.parse_merge_record(i.key)))
-    made.store.delete([paths.merge_record(v) for v in recorded[2:]])
+    recorded = sorted(v for i in made.store.list(paths.merges_prefix(None)) if (v := paths.parse_merge_record(i.key)))
+    made.store.delete([paths.merge_record(v, None) for v in recorded[2:]])
     lance.dataset(made.uri).update_config({"by": "a user"})
     lance.dataset(made.uri).cleanup_old_versions(timedelta(0))
     yield made
@@ -80,7 +80,7 @@ def test_positions_are_known_again_when_each_region_has_been_merged_again(pipeli
     assert eventual_cut(pipeline) == {}
     merges = pipeline.merge(one_region_at_a_time).merges
     assert len(merges[0].generations) == 1
-    watermarks = Watermarks(pipeline.store, pipeline.table)
+    watermarks = Watermarks(pipeline.store, pipeline.table, None)
     assert (watermarks.at(merges[0].version).exact, watermarks.at(merges[-1].version).exact) == (False, True)
     read = open_table(pipeline.uri).to_arrow(consistency="eventual")
     assert {int(position) for position in receipt_of(read.schema).positions.values()} == {
@@ -94,7 +94,7 @@ def eventual_cut(pipeline: Pipeline) -> dict[Region, Position]:
 
 
 def test_without_any_record_the_indexes_say_it(pipeline: Pipeline) -> None:
-    for info in pipeline.store.list(paths.merges_prefix()):
+    for info in pipeline.store.list(paths.merges_prefix(None)):
         pipeline.store.delete([info.key])
     assert "no merged positions are left at all" in dry(pipeline, "merged-position")
     command(pipeline, "merged-position")
@@ -107,7 +107,7 @@ def test_of_two_persons_one_decides(pipeline: Pipeline) -> None:
     with repairing(pipeline) as context:
         plan = plan_watermark(context)
         assert plan is not None
-        key = paths.merge_record(plan.version)
+        key = paths.merge_record(plan.version, None)
         command(pipeline, "merged-position")
         other = pipeline.store.get(key)
         assert other is not None
@@ -143,8 +143,8 @@ def test_an_unfinished_merge_counts_as_none(tmp_path: Path, monkeypatch: pytest.
         failpoints.configure({})
     monkeypatch.undo()
     merged = pipeline.table.newest().version
-    assert pipeline.store.get(paths.merge_record(merged)) is not None
-    assert pipeline.store.get(paths.merge_finished(merged)) is None
+    assert pipeline.store.get(paths.merge_record(merged, None)) is not None
+    assert pipeline.store.get(paths.merge_finished(merged, None)) is None
     for n in range(2):
         lance.dataset(pipeline.uri).update_config({"by": str(n)})
     lance.dataset(pipeline.uri).cleanup_old_versions(timedelta(0))

@@ -127,6 +127,6 @@ def test_an_accepted_loss_of_deletes_alone_leaves_no_record_out(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loss = LossRecord(first=1, next=3, accepted_at_ms=0, accepted_by="person", kind="tombstones")
-    write_loss(pipeline.store, pipeline.contract.regions[0], loss)
+    write_loss(pipeline.store, pipeline.contract.regions[0], loss, None)
     report = verify(pipeline, monkeypatch, set(), compacted=False)
     assert (report.equal, report.counts) == (True, {}), report_text(report)

@@ -92,7 +92,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A Lance table whose contract cannot be read."""
     place = str(tmp_path_factory.mktemp("tables") / "damaged")
     lance.write_dataset(pa.table({"id": [1]}), place)
-    open_store(place, create=True).put_if_absent(paths.contract_version(1), b"{")
+    open_store(place, create=True).put_if_absent(paths.contract_version(1, None), b"{")
     return place
 
 
@@ -106,4 +106,4 @@ def test_no_table_and_a_damaged_one(
     assert (code, said.startswith("lancewal: ")) == (2, True), said
     assert not nothing.exists()
     code, said = ended([*arguments, "-t", damaged], capsys)
-    assert (code, paths.contract_version(1) in said) == (4, True), said
+    assert (code, paths.contract_version(1, None) in said) == (4, True), said

@@ -26,18 +26,18 @@ from tests.golden.core_formats import NORTH
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
 from tests.twins.memory_store import MemoryStore
 
-RECORD = paths.merge_record(TableVersion(11))
+RECORD = paths.merge_record(TableVersion(11), None)
 GOLDEN = {
-    paths.contract_version(1): ("contract", "contract_1.json"),
-    paths.control_version(1): ("control", "control_1.json"),
-    paths.drain_version(1): ("drain", "drain_1.json"),
+    paths.contract_version(1, None): ("contract", "contract_1.json"),
+    paths.control_version(1, None): ("control", "control_1.json"),
+    paths.drain_version(1, None): ("drain", "drain_1.json"),
     core_formats.SEGMENT_KEY: ("segment", "wal_segment_1.arrow"),
     core_formats.BUNDLE.key: ("bundle", "bundle_1.arrow"),
     core_formats.FENCE_KEY: ("fence", "fence_1.arrow"),
     core_formats.STATES_KEY: ("state page", "state_page_1.binpb"),
     core_formats.PAGE_KEY: ("history page", "history_page_1.binpb"),
     json_formats.FLUSH_KEY: ("flush", "flush_1.json"),
-    paths.loss_record(NORTH, Position(1010)): ("accepted loss", "loss_record_1.json"),
+    paths.loss_record(NORTH, Position(1010), None): ("accepted loss", "loss_record_1.json"),
     RECORD: ("merge record", "merge_record_1.json"),
 }
 
@@ -51,7 +51,7 @@ def store() -> MemoryStore:
     found = MemoryStore(SystemClock())
     for key, (_, name) in GOLDEN.items():
         found.put_if_absent(key, golden(name))
-    found.put_if_absent(paths.merge_finished(TableVersion(9)), b"fedcba9876543210fedcba9876543210")
+    found.put_if_absent(paths.merge_finished(TableVersion(9), None), b"fedcba9876543210fedcba9876543210")
     return found
 
 
@@ -97,7 +97,7 @@ def test_a_segment_shows_its_entries_and_no_row(store: MemoryStore) -> None:
 
 
 def test_key_runs_show_what_is_known_of_regions(store: MemoryStore) -> None:
-    catalog, part = paths.key_catalog_version(3), paths.key_part("2233")
+    catalog, part = paths.key_catalog_version(3, None), paths.key_part("2233")
     store.put_if_absent(catalog, golden("key_catalog_1_regions.json"))
     store.put_if_absent(part, golden("key_part_1_regions.arrow"))
     content = as_json(inspect_object(store, catalog))
@@ -131,7 +131,7 @@ def test_a_page_shows_its_regions(store: MemoryStore) -> None:
 
 def test_an_index_shows_its_generations(store: MemoryStore) -> None:
     index = core_formats.INDEX
-    found = inspect_region(store, NORTH, Page.of(NORTH, 16))
+    found = inspect_region(store, NORTH, Page.of(NORTH, 16, None))
     content = as_json(found)
     assert content["version"] == 44
     assert [(g["generation"], g["state"], g["first"], g["next"]) for g in content["generations"]] == [
@@ -150,9 +150,9 @@ def test_a_merge_record_a_control_and_a_finished_merge(store: MemoryStore) -> No
     content = inspect_object(store, RECORD).content
     assert (content["version"], content["kind"], content["set_by"]) == (11, "checkpoint", 9)
     assert {w["region"]: w["next"] for w in content["watermarks"]} == {NORTH.name: 1010, core_formats.SOUTH.name: 3}
-    lines = text_of(store, paths.control_version(1))
+    lines = text_of(store, paths.control_version(1, None))
     assert {"ingest paused until 2023-11-14T22:23:20Z", "flusher paused until resumed"} <= set(lines)
-    finished = inspect_object(store, paths.merge_finished(TableVersion(9)))
+    finished = inspect_object(store, paths.merge_finished(TableVersion(9), None))
     assert (finished.kind, finished.content["merge"]) == ("finished merge", json_formats.IN_FORCE.merge)
 
 
@@ -170,12 +170,12 @@ def test_a_damaged_object_is_refused_by_name(key: str, damage: str) -> None:
 
 def test_the_newest_index_of_a_region(store: MemoryStore) -> None:
     assert (
-        inspect_region(store, core_formats.EAST, Page.of(core_formats.EAST, 16)).content["region"]
+        inspect_region(store, core_formats.EAST, Page.of(core_formats.EAST, 16, None)).content["region"]
         == core_formats.EAST.name
     )
     for nobody in (core_formats.SOUTH, replace(core_formats.SOUTH, partition=16)):
         with pytest.raises(InvalidInput, match="nobody has claimed it"):
-            inspect_region(store, nobody, Page.of(nobody, 16))
+            inspect_region(store, nobody, Page.of(nobody, 16, None))
 
 
 def test_keys_that_are_none(store: MemoryStore) -> None:
@@ -183,11 +183,11 @@ def test_keys_that_are_none(store: MemoryStore) -> None:
         with pytest.raises(InvalidInput, match="not the key"):
             inspect_object(store, key)
     with pytest.raises(ObjectMissing, match="missing"):
-        inspect_object(store, paths.contract_version(2))
+        inspect_object(store, paths.contract_version(2, None))
 
 
 def test_places() -> None:
-    key = paths.contract_version(1)
+    key = paths.contract_version(1, None)
     assert place(key) == ("", key)
     assert place(f"s3://bucket/a/table/{key}") == ("s3://bucket/a/table", key)
     assert place(f"./{key}") == (".", key)
@@ -251,7 +251,7 @@ def test_errors_and_exit_codes(table: FlusherTable, capsys: pytest.CaptureFixtur
     code, out, err = run(capsys, str(deletes))
     assert (code, out) == (4, "")
     assert err.startswith("lancewal: object_corrupt: _lancewal/flushes/")
-    key = paths.contract_version(7)
+    key = paths.contract_version(7, None)
     assert run(capsys, key, "--table", table.uri)[::2] == (4, f"lancewal: object_missing: {key} is missing\n")
     for arguments in ([], [key], [key, "--partition", "0"], ["--partition", "9"], ["--partition", "a/b"], ["/tmp/x"]):
         code, out, err = run(capsys, *arguments, *(["--table", table.uri] if arguments != [key] else []))

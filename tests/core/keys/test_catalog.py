@@ -23,9 +23,9 @@ class BesideAnother(KeyCatalogs):
 def test_a_damaged_catalog_is_not_an_empty_one_whatever_another_thread_sees() -> None:
     """What collects garbage would take every part for one that nobody names."""
     store = MemoryStore(SystemClock())
-    catalogs = BesideAnother(store, SystemClock())
+    catalogs = BesideAnother(store, SystemClock(), None)
     assert catalogs.read_sound() == EMPTY
-    store.put_if_absent(paths.key_catalog_version(1), b"damaged")
+    store.put_if_absent(paths.key_catalog_version(1, None), b"damaged")
     assert catalogs.read_sound() is None
     assert catalogs.read_sound() is None, "nor where it is known"
     assert catalogs.read() == EMPTY

@@ -66,7 +66,7 @@ def parts(table: FlusherTable, source: str, folder: Path) -> PartSource:
 
 def index_of(table: FlusherTable, source: str = "objects", folder: Path = Path()) -> KeyIndex:
     tasks = None if source == "objects" else table.context().tasks
-    return KeyIndex(KeyCatalogs(table.store, SystemClock()), parts(table, source, folder), tasks)
+    return KeyIndex(KeyCatalogs(table.store, SystemClock(), None), parts(table, source, folder), tasks)
 
 
 def indexed(table: FlusherTable) -> UpkeepReport:
@@ -261,11 +261,11 @@ def test_a_catalog_that_cannot_be_read_costs_scans_only(table: FlusherTable, con
     table.round()
     newest = newest_version(table.store, catalog_family(None))
     assert newest is not None
-    assert table.store.put_if_absent(paths.key_catalog_version(newest.version + 1), content) == Stored()
+    assert table.store.put_if_absent(paths.key_catalog_version(newest.version + 1, None), content) == Stored()
     pinned = table.context().table.newest()
     found = index_of(table).find(pinned, key_table(KEYS))
     assert found.uncovered == tuple(f.fragment_id for f in pinned.fragments())
-    assert paths.key_catalog_version(newest.version + 1) in found.faults[0]
+    assert paths.key_catalog_version(newest.version + 1, None) in found.faults[0]
     table.generation(0, [*upserts(range(5, 15), a=1), patch(3, a=9)])
     table.round()
     table.check()
@@ -279,7 +279,7 @@ def test_a_flipped_bit_of_the_catalog_hides_no_row(table: FlusherTable) -> None:
     table.round()
     newest = newest_version(table.store, catalog_family(None))
     assert newest is not None
-    key = paths.key_catalog_version(newest.version)
+    key = paths.key_catalog_version(newest.version, None)
     flipped = re.sub(rb'"last":[1-9]', lambda m: m[0][:-1] + b"%d" % (int(m[0][-1:]) & int(m[0][-1:]) - 1), newest.data)
     assert flipped != newest.data
     table.store.delete([key])
@@ -311,7 +311,9 @@ def test_threads_share_many_keys_and_what_must_be_fetched(
         table.round()
     tasks = CountedMaps()
     index = KeyIndex(
-        KeyCatalogs(table.store, SystemClock()), MappedParts(table.store, Path(table.uri), tmp_path, 1 << 20), tasks
+        KeyCatalogs(table.store, SystemClock(), None),
+        MappedParts(table.store, Path(table.uri), tmp_path, 1 << 20),
+        tasks,
     )
     pinned = table.context().table.newest()
 
@@ -334,7 +336,7 @@ def test_a_part_that_threads_want_at_once_is_brought_once(
 ) -> None:
     table.generation(0, upserts(range(10)))
     table.round()
-    (part,) = [part for run in KeyCatalogs(table.store, SystemClock()).read().runs for part in run.parts]
+    (part,) = [part for run in KeyCatalogs(table.store, SystemClock(), None).read().runs for part in run.parts]
     source = MappedParts(table.store, Path(table.uri) if local else None, tmp_path, 1 << 20)
     begun, let_go, read = Barrier(5), Event(), list[str]()
     decode = decode_part

@@ -19,5 +19,5 @@ def test_both_alphabets_give_kafka_s_own_text(uuid: UUID) -> None:
     assert topic_id(librdkafka) == topic_id(kafka) == kafka
     region = Region("t", topic_id(librdkafka), 0)
     assert Region.parse(region.name) == region
-    page = Page.of(region, 4)
+    page = Page.of(region, 4, None)
     assert paths.parse_page_version(paths.page_version(page, 1)) == (page, 1)

@@ -39,15 +39,15 @@ hostile = st.one_of(
 files = st.sampled_from(paths.FlushFile)
 
 REGION = Region("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
-PAGE = Page("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3)
+PAGE = Page("orders.eu", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 3, None)
 FOLDER = "_lancewal/regions/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00017/"
 
 
 def test_the_keys_are_those_of_the_format() -> None:
-    assert paths.contract_version(1) == "_lancewal/contract/18446744073709551614.json"
-    assert paths.merge_record(TableVersion(5)) == "_lancewal/merges/18446744073709551610.json"
-    assert paths.merge_finished(TableVersion(5)) == "_lancewal/merges/18446744073709551610.finished.json"
-    assert paths.load_record("orders-2026") == "_lancewal/loads/orders-2026.json"
+    assert paths.contract_version(1, None) == "_lancewal/contract/18446744073709551614.json"
+    assert paths.merge_record(TableVersion(5), None) == "_lancewal/merges/18446744073709551610.json"
+    assert paths.merge_finished(TableVersion(5), None) == "_lancewal/merges/18446744073709551610.finished.json"
+    assert paths.load_record("orders-2026", None) == "_lancewal/loads/orders-2026.json"
     assert paths.probe("run-1") == "_lancewal/probe/run-1"
     assert paths.store_proof("ab" * 32) == f"_lancewal/store/{'ab' * 32}.json"
     assert paths.parcel_part("a1", 3) == "_lancewal/parcels/a1/00003"
@@ -56,7 +56,7 @@ def test_the_keys_are_those_of_the_format() -> None:
     assert bundle == "_lancewal/wal/a1/00000000000000000034.bundle-00000000000000000003.arrow"
     folder = "_lancewal/pages/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00003/"
     assert paths.page_version(PAGE, 1) == folder + "18446744073709551614.binpb"
-    assert paths.history_page(REGION, Generation(9)) == FOLDER + "history/00000000000000000009.binpb"
+    assert paths.history_page(REGION, Generation(9), None) == FOLDER + "history/00000000000000000009.binpb"
     assert paths.flush_file("a1", paths.FlushFile.MANIFEST) == "_lancewal/flushes/a1/manifest.json"
     assert {file.value for file in paths.FlushFile} == {"manifest.json", "deletes.arrow", "patches.arrow"}
 
@@ -64,7 +64,7 @@ def test_the_keys_are_those_of_the_format() -> None:
 def test_keys_of_a_making_lie_in_its_folder() -> None:
     making = Making("0a1b")
     page = replace(PAGE, making=making)
-    assert paths.contract_version(1, making) == paths.contract_version(1)
+    assert paths.contract_version(1, making) == paths.contract_version(1, None)
     assert paths.contract_version(2, making) == "_lancewal/made/0a1b/contract/18446744073709551613.json"
     folder = "_lancewal/made/0a1b/pages/orders.eu/AAAAAAAAQACAAAAAAAAAAQ/00003/"
     assert paths.page_version(page, 1) == folder + "18446744073709551614.binpb"
@@ -83,16 +83,16 @@ def test_keys_of_a_making_lie_in_its_folder() -> None:
 
 def test_keys_lie_under_their_prefixes() -> None:
     pairs = [
-        (paths.contract_version(1), paths.contract_prefix()),
-        (paths.merge_record(TableVersion(1)), paths.merges_prefix()),
-        (paths.merge_finished(TableVersion(1)), paths.merges_prefix()),
+        (paths.contract_version(1, None), paths.contract_prefix(None)),
+        (paths.merge_record(TableVersion(1), None), paths.merges_prefix(None)),
+        (paths.merge_finished(TableVersion(1), None), paths.merges_prefix(None)),
         (paths.wal_segment(LogId("a"), Sequence(0)), paths.log_prefix(LogId("a"))),
         (paths.log_prefix(LogId("a")), paths.wal_prefix()),
         (paths.page_version(PAGE, 1), paths.page_prefix(PAGE)),
-        (paths.page_prefix(PAGE), paths.pages_prefix()),
-        (paths.history_page(REGION, Generation(1)), paths.history_prefix(REGION)),
+        (paths.page_prefix(PAGE), paths.pages_prefix(None)),
+        (paths.history_page(REGION, Generation(1), None), paths.history_prefix(REGION, None)),
         (paths.flush_prefix("a"), paths.flushes_prefix()),
-        (paths.history_prefix(REGION), paths.region_prefix(REGION)),
+        (paths.history_prefix(REGION, None), paths.region_prefix(REGION, None)),
     ]
     for key, prefix in pairs:
         assert key.startswith(prefix)
@@ -102,11 +102,11 @@ def test_keys_lie_under_their_prefixes() -> None:
 
 @given(u64)
 def test_versions_come_back(version: int) -> None:
-    assert paths.parse_contract_version(paths.contract_version(version)) == version
-    assert paths.parse_merge_record(paths.merge_record(TableVersion(version))) == version
-    assert paths.parse_merge_finished(paths.merge_finished(TableVersion(version))) == version
-    assert paths.parse_merge_record(paths.merge_finished(TableVersion(version))) is None
-    assert paths.parse_merge_finished(paths.merge_record(TableVersion(version))) is None
+    assert paths.parse_contract_version(paths.contract_version(version, None)) == version
+    assert paths.parse_merge_record(paths.merge_record(TableVersion(version), None)) == version
+    assert paths.parse_merge_finished(paths.merge_finished(TableVersion(version), None)) == version
+    assert paths.parse_merge_record(paths.merge_finished(TableVersion(version), None)) is None
+    assert paths.parse_merge_finished(paths.merge_record(TableVersion(version), None)) is None
 
 
 @given(u64, u64)
@@ -133,11 +133,11 @@ def test_bundle_keys_come_back_and_lie_behind_the_last_segment(log: LogId, one: 
 @given(regions, u64)
 def test_region_keys_come_back(region: Region, number: int) -> None:
     generation = Generation(number)
-    page = Page.of(region, 7)
+    page = Page.of(region, 7, None)
     assert paths.parse_page_version(paths.page_version(page, number)) == (page, number)
-    assert paths.parse_history_page(paths.history_page(region, generation)) == (region, generation)
-    assert paths.parse_loss_record(paths.loss_record(region, Position(number))) == (region, number, 1)
-    assert paths.parse_loss_record(paths.loss_record(region, Position(number), 17)) == (region, number, 17)
+    assert paths.parse_history_page(paths.history_page(region, generation, None)) == (region, generation)
+    assert paths.parse_loss_record(paths.loss_record(region, Position(number), None)) == (region, number, 1)
+    assert paths.parse_loss_record(paths.loss_record(region, Position(number), None, 17)) == (region, number, 17)
 
 
 @given(words, files)
@@ -165,21 +165,21 @@ PARSERS = [
     paths.parse_load_record,
 ]
 ONE_OF_EACH = [
-    paths.contract_version(1),
-    paths.drain_version(1),
+    paths.contract_version(1, None),
+    paths.drain_version(1, None),
     paths.conflicts_object("0badcafe"),
-    paths.merge_record(TableVersion(1)),
-    paths.merge_finished(TableVersion(1)),
+    paths.merge_record(TableVersion(1), None),
+    paths.merge_finished(TableVersion(1), None),
     paths.log_prefix(LogId("a")),
     paths.wal_segment(LogId("a"), Sequence(1)),
     paths.wal_bundle(LogId("a"), Sequence(1), Sequence(20)),
     paths.page_version(PAGE, 1),
-    paths.history_page(REGION, Generation(1)),
-    paths.loss_record(REGION, Position(1), 2),
+    paths.history_page(REGION, Generation(1), None),
+    paths.loss_record(REGION, Position(1), None, 2),
     paths.flush_file("a", paths.FlushFile.DELETES),
     paths.probe("a"),
     paths.store_proof("0" * 64),
-    paths.load_record("a"),
+    paths.load_record("a", None),
 ]
 
 
@@ -201,11 +201,11 @@ def test_a_changed_key_is_parsed_only_if_it_would_be_built(key: str, data: st.Da
     assert wal is None or paths.wal_segment(*wal) == changed
     assert bundle is None or paths.wal_bundle(*bundle) == changed
     assert states is None or paths.page_version(*states) == changed
-    assert page is None or paths.history_page(*page) == changed
+    assert page is None or paths.history_page(*page, None) == changed
     loss = paths.parse_loss_record(changed)
-    assert loss is None or paths.loss_record(*loss) == changed
+    assert loss is None or paths.loss_record(loss[0], loss[1], None, loss[2]) == changed
     assert flush is None or paths.flush_file(*flush) == changed
-    assert contract is None or paths.contract_version(contract) == changed
+    assert contract is None or paths.contract_version(contract, None) == changed
 
 
 @pytest.mark.parametrize(
@@ -244,15 +244,15 @@ def test_keys_that_are_never_built_are_passed_over(key: str) -> None:
 def test_hostile_names_are_refused(text: str) -> None:
     builds: tuple[Callable[[], str], ...] = (
         lambda: paths.check_topic(text),
-        lambda: paths.region_prefix(Region(text, TopicId("id"), 0)),
-        lambda: paths.region_prefix(Region("t", TopicId(text), 0)),
-        lambda: paths.page_prefix(Page(text, TopicId("id"), 0)),
-        lambda: paths.page_prefix(Page("t", TopicId(text), 0)),
+        lambda: paths.region_prefix(Region(text, TopicId("id"), 0), None),
+        lambda: paths.region_prefix(Region("t", TopicId(text), 0), None),
+        lambda: paths.page_prefix(Page(text, TopicId("id"), 0, None)),
+        lambda: paths.page_prefix(Page("t", TopicId(text), 0, None)),
         lambda: paths.log_prefix(LogId(text)),
         lambda: paths.wal_segment(LogId(text), Sequence(0)),
         lambda: paths.probe(text),
         lambda: paths.store_proof(text),
-        lambda: paths.load_record(text),
+        lambda: paths.load_record(text, None),
         lambda: paths.flush_prefix(text),
     )
     for build in builds:
@@ -267,12 +267,12 @@ def test_numbers_that_do_not_fit_are_refused() -> None:
         lambda: paths.wal_segment(LogId("a"), Sequence(-1)),
         lambda: paths.wal_bundle(LogId("a"), Sequence(2), Sequence(1)),
         lambda: paths.wal_segment(LogId("a"), Sequence(2**64)),
-        lambda: paths.region_prefix(Region("t", TopicId("id"), -1)),
-        lambda: paths.region_prefix(Region("t", TopicId("id"), 2**31)),
-        lambda: paths.page_prefix(Page("t", TopicId("id"), -1)),
-        lambda: paths.page_prefix(Page("t", TopicId("id"), 2**31)),
+        lambda: paths.region_prefix(Region("t", TopicId("id"), -1), None),
+        lambda: paths.region_prefix(Region("t", TopicId("id"), 2**31), None),
+        lambda: paths.page_prefix(Page("t", TopicId("id"), -1, None)),
+        lambda: paths.page_prefix(Page("t", TopicId("id"), 2**31, None)),
         lambda: paths.page_version(PAGE, -1),
-        lambda: paths.history_page(REGION, Generation(-1)),
+        lambda: paths.history_page(REGION, Generation(-1), None),
         lambda: paths.check_topic("t" * 250),
     )
     for build in builds:

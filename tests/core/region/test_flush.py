@@ -62,7 +62,7 @@ class World:
         self.dataset = MemoryDataset(CONTRACT.rows.table)
         self.table = MemoryTable(self.dataset)
         self.tasks = InlineTasks()
-        self.indexes = RegionIndexes(self.store, self.clock, 128)
+        self.indexes = RegionIndexes(self.store, self.clock, 128, None)
         self.writer = LogWriter(self.store.plain, self.clock, LOG, OWNER, CONTRACT.rows.wal)
         self._numbers = itertools.count(1)
         self.offsets = {NORTH: 0, SOUTH: 0}
@@ -75,7 +75,7 @@ class World:
 
     @property
     def opened(self) -> OpenedTable:
-        watermarks = Watermarks(self.store, self.table)
+        watermarks = Watermarks(self.store, self.table, None)
         contracts = WrittenContracts(self.store)
         return OpenedTable(
             self.store, self.table, self.indexes, watermarks, self.tasks, self.clock, CONTRACT, contracts
@@ -453,7 +453,7 @@ def test_a_crash_before_the_swap_leaves_it_sealed_and_is_repeated(world: World) 
     assert world.record(NORTH, 1).state is GenerationState.SEALED
     world.store, world.indexes = (
         ScriptedStore(world.clock, world.store.bucket),
-        RegionIndexes(world.store.plain, world.clock, 128),
+        RegionIndexes(world.store.plain, world.clock, 128, None),
     )
     assert world.flush(NORTH) is not None
     assert world.held(NORTH, 1) == model

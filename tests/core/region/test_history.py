@@ -67,13 +67,13 @@ def test_pages_are_read_oldest_first_and_none_that_ends_below() -> None:
         index = sure(flushed(index, Generation(n), key, 0, "w"))
     records = sure(merged(index, Generation(6), TableVersion(2), 0, "w")).generations
     store = ReadMemoryStore(SystemClock())
-    pages = {paths.history_page(REGION, Generation(first)): records[first - 1 : first + 1] for first in (5, 1, 3)}
+    pages = {paths.history_page(REGION, Generation(first), None): records[first - 1 : first + 1] for first in (5, 1, 3)}
     for key, page in pages.items():
         store.put_if_absent(key, encode_history(REGION, 1, page))
-    store.put_if_absent(f"{paths.history_prefix(REGION)}note.txt", b"of an operator")
+    store.put_if_absent(f"{paths.history_prefix(REGION, None)}note.txt", b"of an operator")
     first, second, third = sorted(pages)
     everything = [(key, pages[key]) for key in sorted(pages)]
     for above, asked in ((0, [first, second, third]), (1, [first, second, third]), (2, [second, third]), (9, [third])):
         store.read.clear()
-        assert list(pages_of(store, REGION, above)) == everything[-len(asked) :]
+        assert list(pages_of(store, REGION, None, above)) == everything[-len(asked) :]
         assert store.read == asked

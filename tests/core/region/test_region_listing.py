@@ -20,15 +20,15 @@ OTHERS = [Region("orders", TOPIC, 1), Region("orders", TopicId("another-id"), 0)
 def test_regions_are_listed_together_where_they_are_small(pages: int, asked: int) -> None:
     store = ScriptedStore(ManualClock())
     for region in (*REGIONS[:2], *OTHERS):
-        store.plain.put_if_absent(paths.loss_record(region, Position(1)), b"x")
-    keys = [paths.history_page(REGIONS[at % 2], Generation(at + 1)) for at in range(pages)]
+        store.plain.put_if_absent(paths.loss_record(region, Position(1), None), b"x")
+    keys = [paths.history_page(REGIONS[at % 2], Generation(at + 1), None) for at in range(pages)]
     for key in keys:
         store.plain.put_if_absent(key, b"y")
-    found = list_regions(store, InlineTasks(), REGIONS[:asked], paths.history_prefix)
+    found = list_regions(store, InlineTasks(), REGIONS[:asked], paths.history_prefix, None)
     assert list(found) == REGIONS[:asked]
     for region, infos in found.items():
         assert sorted(info.key for info in infos) == sorted(
-            k for k in keys if k.startswith(paths.region_prefix(region))
+            k for k in keys if k.startswith(paths.region_prefix(region, None))
         )
     together = asked > 1 and pages + 3 < ANSWER_OBJECTS
     assert len(store.calls) == (1 if together or asked == 1 else 1 + asked)

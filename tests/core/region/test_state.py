@@ -31,8 +31,8 @@ from lancewal_core.region.state import (
 from lancewal_core.rows.record_times import RecordTimes
 
 REGION = Region("orders", TopicId("AAAAAAAAQACAAAAAAAAAAQ"), 17)
-KEY = paths.page_version(Page.of(REGION, 128), 3)
-PAGE_KEY = paths.history_page(REGION, Generation(1))
+KEY = paths.page_version(Page.of(REGION, 128, None), 3)
+PAGE_KEY = paths.history_page(REGION, Generation(1), None)
 
 
 def flush_key(region: Region, number: int) -> str:
@@ -352,6 +352,6 @@ def test_index_and_page_are_not_taken_for_each_other() -> None:
 def test_a_page_under_another_key_is_refused() -> None:
     page = encode_history(PAGE.region, PAGE.contract_version, PAGE.generations)
     with pytest.raises(ObjectCorrupt, match="starts with generation 1"):
-        decode_history(page, paths.history_page(REGION, Generation(2)))
+        decode_history(page, paths.history_page(REGION, Generation(2), None))
     with pytest.raises(ObjectCorrupt, match="another region"):
-        decode_history(page, paths.history_page(replace(REGION, topic="other"), Generation(1)))
+        decode_history(page, paths.history_page(replace(REGION, topic="other"), Generation(1), None))

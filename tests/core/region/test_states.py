@@ -32,7 +32,7 @@ REGION = Region("orders", TopicId("topic-id-1"), 1)
 OTHER = Region("orders", TopicId("topic-id-1"), 2)
 ELSEWHERE = Region("orders", TopicId("topic-id-1"), 4)
 """In the next page."""
-PAGE = Page.of(REGION, PER_PAGE)
+PAGE = Page.of(REGION, PER_PAGE, None)
 LISTING: tuple[Act, str] = ("list", paths.page_prefix(PAGE))
 
 
@@ -60,7 +60,7 @@ def key(version: int) -> str:
 
 
 def page_with(*indexes: RegionState, write_id: str = "p") -> bytes:
-    page = StatePage(Page.of(indexes[0].region, PER_PAGE), PER_PAGE, write_id, {})
+    page = StatePage(Page.of(indexes[0].region, PER_PAGE, None), PER_PAGE, write_id, {})
     return encode_page(
         page.with_records({i.region.partition: PageRecord(pack_record(encode_index(i)), 5) for i in indexes})
     )
@@ -90,13 +90,13 @@ def store(clock: ManualClock) -> ScriptedStore:
 
 @pytest.fixture
 def indexes(store: ScriptedStore, clock: ManualClock) -> RegionIndexes:
-    return RegionIndexes(store, clock, PER_PAGE)
+    return RegionIndexes(store, clock, PER_PAGE, None)
 
 
 def test_the_family_takes_its_own_page_s_keys_only() -> None:
     family = page_family(PAGE)
     assert family.parse(family.key(9)) == 9
-    assert family.parse(paths.page_version(Page.of(ELSEWHERE, PER_PAGE), 9)) is None
+    assert family.parse(paths.page_version(Page.of(ELSEWHERE, PER_PAGE, None), 9)) is None
     assert family.parse(family.prefix + "note.txt") is None
 
 
@@ -225,7 +225,7 @@ def asked_at_once(store: ScriptedStore, indexes: RegionIndexes, newest: int, **h
 
 def test_a_page_is_asked_for_as_many_numbers_as_it_grows_by(store: ScriptedStore, clock: ManualClock) -> None:
     with closing(ThreadTasks(2, 2)) as tasks:
-        indexes = RegionIndexes(store, clock, PER_PAGE, tasks)
+        indexes = RegionIndexes(store, clock, PER_PAGE, None, tasks)
         put_version(store, 1)
         indexes.read([REGION])
         for version in (2, 3, 4):
@@ -288,7 +288,7 @@ def test_what_is_put_at_a_number_used_before_does_not_count(
     assert swapped == (True, newest)
     assert index_in(decode_page(store.bucket.get(key(9)) or b"", key(9)), REGION, key(9)) == newest
     assert store.bucket.get(key(3)) is not None  # a stray: below what is there
-    assert RegionIndexes(store, clock, PER_PAGE).read([REGION])[REGION] == newest
+    assert RegionIndexes(store, clock, PER_PAGE, None).read([REGION])[REGION] == newest
 
 
 def test_what_landed_but_cannot_be_proven_is_found_by_its_write_id(
@@ -300,7 +300,7 @@ def test_what_landed_but_cannot_be_proven_is_found_by_its_write_id(
     decided: list[RegionState | None] = []
 
     def sleep() -> None:
-        RegionIndexes(store.plain, clock, PER_PAGE).swap({OTHER: lambda _: claimed(OTHER)})
+        RegionIndexes(store.plain, clock, PER_PAGE, None).swap({OTHER: lambda _: claimed(OTHER)})
         store.bucket.delete(key(2))
         clock.seconds += 3 * 3600
 
@@ -349,7 +349,7 @@ def test_two_owners_in_a_page_lose_nothing_to_each_other(
     store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
 ) -> None:
     put_version(store, 1)
-    another = RegionIndexes(store.plain, clock, PER_PAGE)
+    another = RegionIndexes(store.plain, clock, PER_PAGE, None)
     store.before("put", key(2), lambda: another.swap({OTHER: lambda _: claimed(OTHER)}))
     store.before("put", key(3), lambda: another.swap({OTHER: again}))
     assert indexes.swap({REGION: again})[REGION] == (True, again(FIRST))
@@ -361,7 +361,7 @@ def test_who_loses_again_and_again_waits_a_little(
     store: ScriptedStore, clock: ManualClock, indexes: RegionIndexes
 ) -> None:
     put_version(store, 1)
-    another = RegionIndexes(store.plain, clock, PER_PAGE)
+    another = RegionIndexes(store.plain, clock, PER_PAGE, None)
     for version in range(2, 5):
         store.before("put", key(version), lambda: another.swap({OTHER: lambda found: again(found) or claimed(OTHER)}))
     assert indexes.swap({REGION: again})[REGION].ours
@@ -441,7 +441,7 @@ def test_who_slept_behind_a_listing_asks_for_another(
 def test_a_page_of_another_number_of_regions_is_refused(store: ScriptedStore, clock: ManualClock) -> None:
     put_version(store, 1)
     with pytest.raises(StoreInconsistent, match="has 4 regions a page, the contract says 2"):
-        RegionIndexes(store, clock, 2).read([replace(REGION, partition=0)])
+        RegionIndexes(store, clock, 2, None).read([replace(REGION, partition=0)])
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -449,11 +449,11 @@ def test_many_are_read_at_a_call_and_what_nobody_has_claimed_is_not_among_them(
     store: ScriptedStore, clock: ManualClock, beside: bool
 ) -> None:
     regions = [Region("orders", TopicId("topic-id-1"), p) for p in range(10)]
-    for page in {Page.of(region, PER_PAGE) for region in regions}:
-        inside = [claimed(region) for region in regions[::2] if Page.of(region, PER_PAGE) == page]
+    for page in {Page.of(region, PER_PAGE, None) for region in regions}:
+        inside = [claimed(region) for region in regions[::2] if Page.of(region, PER_PAGE, None) == page]
         store.bucket.put(paths.page_version(page, 1), page_with(*inside), 0)
     with closing(ThreadTasks()) as tasks:
-        indexes = RegionIndexes(store, clock, PER_PAGE, tasks if beside else None)
+        indexes = RegionIndexes(store, clock, PER_PAGE, None, tasks if beside else None)
         found = indexes.read(reversed_ := regions[::-1])
         assert list(found) == [region for region in reversed_ if region.partition % 2 == 0]
         assert all(index == claimed(region) for region, index in found.items())
@@ -462,7 +462,7 @@ def test_many_are_read_at_a_call_and_what_nobody_has_claimed_is_not_among_them(
         store.bucket.delete(key(1))
         store.bucket.put(key(1), b"damaged", 0)
         with pytest.raises(ObjectCorrupt):
-            RegionIndexes(store, clock, PER_PAGE, tasks if beside else None).read(regions)
+            RegionIndexes(store, clock, PER_PAGE, None, tasks if beside else None).read(regions)
 
 
 def test_many_are_swapped_at_a_call_each_with_its_own_answer(store: ScriptedStore, indexes: RegionIndexes) -> None:
@@ -474,7 +474,7 @@ def test_many_are_swapped_at_a_call_each_with_its_own_answer(store: ScriptedStor
     assert list(found) == [ELSEWHERE, OTHER, REGION]
     assert found == {ELSEWHERE: (True, claimed(ELSEWHERE)), OTHER: (True, claimed(OTHER)), REGION: (False, FIRST)}
     assert [what for act, what in store.calls if act == "put"] == [
-        paths.page_version(Page.of(ELSEWHERE, PER_PAGE), 1), key(2),
+        paths.page_version(Page.of(ELSEWHERE, PER_PAGE, None), 1), key(2),
     ]  # fmt: skip
     assert indexes.read([REGION, OTHER]) == {REGION: FIRST, OTHER: claimed(OTHER)}
 

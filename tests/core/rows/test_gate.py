@@ -109,7 +109,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
 def altered(table: FlusherTable, **terms: Any) -> Contract:
     """The next version of the contract, stored."""
     new = table.contract.model_copy(update={"version": table.contract.version + 1, **terms})
-    table.store.put_if_absent(paths.contract_version(new.version), encode_contract(new))
+    table.store.put_if_absent(paths.contract_version(new.version, None), encode_contract(new))
     return new
 
 

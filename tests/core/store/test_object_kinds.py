@@ -90,7 +90,7 @@ def test_what_several_processes_may_name_lies_in_a_making(kind: ObjectKind) -> N
     assert sum(kind.name in names for names in (IN_A_MAKING, NEW_NAMES, OF_THE_STORE)) == 1
     key = SOUND[kind.name].key
     if kind.name == "contract":
-        key = paths.contract_version(2)
+        key = paths.contract_version(2, None)
     made = key.replace(paths.ROOT, paths.made_folder(Making("0a1b")), 1)
     assert kind_of(made) is (kind if kind.name in IN_A_MAKING else None)
     assert kind.region(made) == (kind.region(key) if kind.name in IN_A_MAKING else None)
@@ -226,7 +226,7 @@ def test_what_no_reader_unpacks_is_not_written(name: str, monkeypatch: pytest.Mo
 def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the limits of a page of some generations: all that are in it become MERGED, and leave it, without a new one."""
     store, clock = MemoryStore(SystemClock()), SystemClock()
-    indexes, ids = RegionIndexes(store, clock, 128), (f"w{i}" for i in range(10**6))
+    indexes, ids = RegionIndexes(store, clock, 128, None), (f"w{i}" for i in range(10**6))
     region, claimant = golden.NORTH, Claimant(OwnerId("o"), LogId("l"), Sequence(3))
     monkeypatch.setattr(regions, "OPENED_BELOW", 4000 * regions.OPENED_BELOW // PAGE_BYTES_MAX)
     small = replace(BY_NAME["state page"], bytes_max=4000, unpacked_bytes_max=4000)
@@ -278,7 +278,7 @@ def test_a_generation_is_opened_only_where_its_marks_will_fit(monkeypatch: pytes
 
 
 def test_a_catalog_that_is_too_large_is_not_written_and_the_one_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogs = KeyCatalogs(MemoryStore(SystemClock()), SystemClock())
+    catalogs = KeyCatalogs(MemoryStore(SystemClock()), SystemClock(), None)
     ids = (f"w{i}" for i in range(100))
     first = catalogs.swap(lambda _: texts.CATALOG.runs, lambda: next(ids))
     monkeypatch.setattr(object_limits, "kind_of", lambda key: replace(BY_NAME["key catalog"], bytes_max=500))

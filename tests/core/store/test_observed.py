@@ -20,7 +20,7 @@ from tests.twins.memory_store import MemoryStore
 
 LOG = LogId("host-1-0a")
 SEGMENT, NEXT = paths.wal_segment(LOG, Number(1)), paths.wal_segment(LOG, Number(2))
-RECORD = paths.merge_record(TableVersion(3))
+RECORD = paths.merge_record(TableVersion(3), None)
 
 
 class Store(MemoryStore):
@@ -67,7 +67,7 @@ def test_every_request_is_counted_by_operation_object_and_outcome() -> None:
     assert store.get(RECORD) is None
     assert store.get("data/x.lance") is None
     assert [info.key for info in store.list(paths.wal_prefix())] == [SEGMENT]
-    assert list(store.list(paths.merges_prefix())) == []
+    assert list(store.list(paths.merges_prefix(None))) == []
     store.delete([SEGMENT, NEXT])
     store.delete([])
     assert shown(table, "requests_total") == {

@@ -13,7 +13,7 @@ from lancewal_core.names.ids import LogId, Page, Sequence, TopicId
 from lancewal_core.store.object_store import ObjectStore, PutUnknown
 from lancewal_core.store.obstore import open_store
 
-PAGE = paths.page_version(Page("orders", TopicId("id"), 0), 3)
+PAGE = paths.page_version(Page("orders", TopicId("id"), 0, None), 3)
 SEGMENT = paths.wal_segment(LogId("a"), Sequence(0))
 
 

@@ -46,7 +46,7 @@ def store() -> ScriptedStore:
 
 
 def put(store: ScriptedStore, contract: Contract) -> None:
-    store.plain.put_if_absent(paths.contract_version(contract.version), encode_contract(contract))
+    store.plain.put_if_absent(paths.contract_version(contract.version, None), encode_contract(contract))
 
 
 def test_what_follows_from_it() -> None:

@@ -20,10 +20,10 @@ CONTRACT_OF_TWO = CONTRACT.model_copy(update={"version": 1, "partitions": 2, "st
 def test_a_drain_of_other_partitions_is_named(to: tuple[int, ...], new: tuple[int, ...]) -> None:
     store, clock = MemoryStore(SystemClock()), SystemClock()
     drain = Drain(contract_version=CONTRACT_OF_TWO.version, partitions=3, to=to, new=new, write_id="x")
-    store.put_if_absent(paths.drain_version(1), encode_drain(drain))
-    with pytest.raises(ObjectCorrupt, match=paths.drain_version(1)):
+    store.put_if_absent(paths.drain_version(1, None), encode_drain(drain))
+    with pytest.raises(ObjectCorrupt, match=paths.drain_version(1, None)):
         read_drain(store, CONTRACT_OF_TWO)
-    with pytest.raises(ObjectCorrupt, match=paths.drain_version(1)):
+    with pytest.raises(ObjectCorrupt, match=paths.drain_version(1, None)):
         begin(store, clock, lambda: "y", CONTRACT_OF_TWO, 3, [Position(9), Position(9)])
 
 
@@ -41,7 +41,7 @@ def versions(*changes: dict[str, object]) -> tuple[MemoryStore, list[Contract]]:
     for change in changes:
         found.append(found[-1].model_copy(update={"version": found[-1].version + 1, **change}))
     for contract in found:
-        store.put_if_absent(paths.contract_version(contract.version), encode_contract(contract))
+        store.put_if_absent(paths.contract_version(contract.version, None), encode_contract(contract))
     return store, found
 
 

@@ -49,7 +49,7 @@ class World:
 
     def fresh(self) -> Watermarks:
         """Of a process that has just started."""
-        return Watermarks(self.store, self.table)
+        return Watermarks(self.store, self.table, None)
 
     def merge(self, generation: int, properties: Mapping[str, str] | None = None) -> TableVersion:
         newest = self.table.newest()
@@ -246,7 +246,7 @@ def test_any_history_gives_the_newest_merge_or_an_error(seed: int) -> None:
             assert reader.at(at) == model[at]
         except MergedPositionUnknown:
             records = [
-                v for i in world.store.plain.list(paths.merges_prefix()) if (v := paths.parse_merge_record(i.key))
+                v for i in world.store.plain.list(paths.merges_prefix(None)) if (v := paths.parse_merge_record(i.key))
             ]
             lowest = max([v for v in records if v <= at], default=0)
             assert set(range(lowest, at + 1)) - {0} - world.dataset.versions.keys()  # something is gone above it
@@ -275,7 +275,7 @@ def test_a_record_that_says_otherwise_is_corruption(world: World) -> None:
     world.fresh().record(world.expected(merged, 1), merged, "merge")
     with pytest.raises(ObjectCorrupt, match="other merged positions") as caught:
         world.fresh().record(world.expected(merged, 2), merged, "merge")
-    assert caught.value.where["object"] == paths.merge_record(merged)
+    assert caught.value.where["object"] == paths.merge_record(merged, None)
     with pytest.raises(ObjectCorrupt, match="other merged positions"):
         world.fresh().record(world.expected(TableVersion(merged - 1), 1), merged, "merge")
 
@@ -284,9 +284,9 @@ def test_a_record_without_a_verdict_is_left_to_the_next_round(world: World) -> N
     merged = world.merge(1)
     world.store.faults.puts.append(PutFault.NEVER_ARRIVED)
     world.watermarks.record(world.expected(merged, 1), merged, "merge")
-    assert world.store.plain.get(paths.merge_record(merged)) is None
+    assert world.store.plain.get(paths.merge_record(merged, None)) is None
     world.watermarks.record(world.expected(merged, 1), merged, "merge")
-    assert world.store.plain.get(paths.merge_record(merged)) is not None
+    assert world.store.plain.get(paths.merge_record(merged, None)) is not None
 
 
 def test_a_quiet_table_costs_no_request(world: World) -> None:
@@ -300,14 +300,14 @@ def test_a_quiet_table_costs_no_request(world: World) -> None:
 @pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b'{"format": "1"}'])
 def test_a_broken_record_is_corrupt_and_named(world: World, data: bytes) -> None:
     merged = world.merge(1)
-    world.store.plain.put_if_absent(paths.merge_record(merged), data)
-    with pytest.raises(ObjectCorrupt, match=paths.merge_record(merged)):
+    world.store.plain.put_if_absent(paths.merge_record(merged, None), data)
+    with pytest.raises(ObjectCorrupt, match=paths.merge_record(merged, None)):
         world.watermarks.at(merged)
 
 
 def test_a_record_of_a_later_format_is_refused(world: World) -> None:
     merged = world.merge(1)
-    world.store.plain.put_if_absent(paths.merge_record(merged), b'{"format": "3"}')
+    world.store.plain.put_if_absent(paths.merge_record(merged, None), b'{"format": "3"}')
     with pytest.raises(FormatUnknown):
         world.watermarks.at(merged)
 
@@ -340,7 +340,7 @@ def test_what_is_remembered_is_bounded_by_its_regions(world: World) -> None:
         for p in range(100)
     }
     versions = [world.merge(n, merge_properties(many, f"uuid-{n}")) for n in range(100)]
-    watermarks = Watermarks(world.store, world.table, held_max=2_000)
+    watermarks = Watermarks(world.store, world.table, None, held_max=2_000)
     tracemalloc.start()
     try:
         for version in versions:
@@ -361,7 +361,7 @@ def test_versions_that_share_watermarks_are_remembered_by_thousands(world: World
     """Whoever goes down version by version does not walk from each of them to the merge."""
     merged = world.merge(1)
     newest = world.append(500)
-    watermarks = Watermarks(world.store, world.table, held_max=600)
+    watermarks = Watermarks(world.store, world.table, None, held_max=600)
     watermarks.at(newest)
     world.store.calls.clear()
     for version in range(newest, merged - 1, -1):
@@ -383,6 +383,6 @@ def test_newest_looks_again_when_a_clean_up_overtakes_it(world: World) -> None:
         world.fresh().record(world.expected(merged, 1), newer, "checkpoint")
         world.table.cleanup(keep=1)
 
-    world.store.before("get", paths.merge_record(TableVersion(merged + 1)), overtake)
+    world.store.before("get", paths.merge_record(TableVersion(merged + 1), None), overtake)
     pinned, found = world.watermarks.newest()
     assert (pinned.version, found) == (merged + 3, world.expected(merged, 1))

@@ -136,7 +136,7 @@ def littered(table: FlusherTable) -> None:
             {region: lambda found: found and replace(found, write_id=table.new_id())}
         )[region]
         assert ours
-    for file in (Path(table.uri) / paths.pages_prefix()).rglob("*.binpb"):
+    for file in (Path(table.uri) / paths.pages_prefix(None)).rglob("*.binpb"):
         age(file, 8 * DAY_S)
     fence = encode_fence(Fence(LogId("fenced"), SequenceNumber(0), OwnerId("b"), 0))
     put(table, paths.wal_segment(LogId("fenced"), SequenceNumber(0)), fence, 8 * DAY_S)
@@ -225,7 +225,7 @@ def test_told_to_stop_it_waits_no_longer(make: Any) -> None:
 
 def test_a_paused_flusher_s_garbage_is_only_looked_at(make: Any, gc: Any) -> None:
     table = make(0)
-    pause(table.store, SystemClock(), table.new_id, Service.FLUSHER)
+    pause(table.store, SystemClock(), table.new_id, Service.FLUSHER, None)
     before = folder(table)
     code, _, error = gc(table)
     assert (code, error.startswith("lancewal: flusher_paused: ")) == (2, True)
@@ -239,7 +239,7 @@ def test_a_pause_while_it_waits_ends_it(make: Any) -> None:
     before = sizes(table)
 
     def meanwhile(objects: int) -> None:
-        pause(table.store, SystemClock(), table.new_id, Service.FLUSHER)
+        pause(table.store, SystemClock(), table.new_id, Service.FLUSHER, None)
 
     with pytest.raises(FlusherPaused):
         collect_to_the_end(replace(table.context(), clock=clock), wait=True, waits=meanwhile)
@@ -253,12 +253,12 @@ def test_looking_and_waiting_exclude_each_other(make: Any, gc: Any) -> None:
 def test_orphans_are_listed_and_stay(make: Any, gc: Any) -> None:
     table = make(0)
     region = table.regions[0]
-    former = paths.page_version(Page(region.topic, TopicId("topic-id-0"), 0), 3)
-    beyond = paths.history_page(Region(region.topic, region.topic_id, 7), Generation(1))
+    former = paths.page_version(Page(region.topic, TopicId("topic-id-0"), 0, None), 3)
+    beyond = paths.history_page(Region(region.topic, region.topic_id, 7), Generation(1), None)
     strange = [
         "_lancewal/notes.txt",
         f"{paths.wal_prefix()}log-1/1.arrow",
-        f"{paths.pages_prefix()}x.binpb",
+        f"{paths.pages_prefix(None)}x.binpb",
     ]
     for key in (former, beyond, *strange):
         put(table, key)

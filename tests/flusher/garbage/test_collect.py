@@ -116,11 +116,11 @@ class World:
             grace_s=GRACE_S,
         )
         self.plain = self.store.plain
-        self.plain.put_if_absent(paths.contract_version(1), encode_contract(self.contract))
+        self.plain.put_if_absent(paths.contract_version(1, None), encode_contract(self.contract))
         self.dataset = MemoryDataset(self.contract.rows.table, {TABLE_UUID: "uuid-1"})
         self.table = MemoryTable(self.dataset)
         self.tasks = InlineTasks()
-        self.indexes = RegionIndexes(self.plain, self.clock, 128)
+        self.indexes = RegionIndexes(self.plain, self.clock, 128, None)
         """What everybody else sees."""
         self._numbers = itertools.count(1)
         self.state = GarbageState()
@@ -132,7 +132,7 @@ class World:
 
     def collector(self) -> FlusherContext:
         """A flusher that has just started."""
-        keys = KeyIndex(KeyCatalogs(self.store, self.clock), StoredParts(self.store))
+        keys = KeyIndex(KeyCatalogs(self.store, self.clock, None), StoredParts(self.store))
         return FlusherContext(*self.opened(self.store).parts, keys, ThreadRunner(self.table, self.tasks), self.new_id)
 
     def opened(self, store: ObjectStore) -> OpenedTable:
@@ -159,7 +159,7 @@ class World:
         return self.contract.regions[partition]
 
     def page(self, partition: int = 0) -> Page:
-        return Page.of(self.region(partition), self.contract.regions_per_page)
+        return Page.of(self.region(partition), self.contract.regions_per_page, None)
 
     def index(self, partition: int = 0) -> RegionState:
         found = self.indexes.read([self.region(partition)]).get(self.region(partition))
@@ -282,7 +282,7 @@ class World:
 
     def pages(self, partition: int = 0) -> list[tuple[int, int]]:
         """First and last generation of each history page."""
-        infos = self.plain.list(paths.history_prefix(self.region(partition)))
+        infos = self.plain.list(paths.history_prefix(self.region(partition), None))
         pages = [decode_history(self.plain.get(i.key) or b"", i.key).generations for i in infos]
         return [(int(p[0].generation), int(p[-1].generation)) for p in pages]
 
@@ -613,7 +613,7 @@ def test_foreign_objects_stay(world: World) -> None:
         f"{paths.wal_prefix()}notes.txt",
         f"{paths.wal_prefix()}log-a/README",
         f"{paths.flushes_prefix()}x/y",
-        f"{paths.history_prefix(world.region())}notes",
+        f"{paths.history_prefix(world.region(), None)}notes",
         f"{paths.page_prefix(world.page())}notes",
     ]
     for key in foreign:
@@ -638,7 +638,7 @@ def test_a_long_index_leaves_its_oldest_merged_generations_to_a_page(world: Worl
     world.collect()
     assert world.pages() == [(1, HISTORY_PAGE_AT - HISTORY_PAGE_REST)]
     assert world.index().generations == before[HISTORY_PAGE_AT - HISTORY_PAGE_REST :]
-    page = paths.history_page(world.region(), Generation(1))
+    page = paths.history_page(world.region(), Generation(1), None)
     assert (
         decode_history(world.plain.get(page) or b"", page).generations == before[: HISTORY_PAGE_AT - HISTORY_PAGE_REST]
     )
@@ -691,7 +691,7 @@ def test_a_page_that_is_there_already_is_taken_as_it_is(world: World) -> None:
         world.generation(writer, segments=1)
     page = world.index().generations[:30]
     world.plain.put_if_absent(
-        paths.history_page(world.region(), Generation(1)), encode_history(world.region(), 1, page)
+        paths.history_page(world.region(), Generation(1), None), encode_history(world.region(), 1, page)
     )
     world.collect()
     assert world.pages() == [(1, 30)]
@@ -710,7 +710,7 @@ def test_generations_of_which_an_old_page_says_otherwise_stay_in_the_index(world
     before = world.index().generations
     old = tuple(replace(r, merged_at_ms=0, merged_version=TableVersion(1)) for r in before[first - 1 : 30])
     world.plain.put_if_absent(
-        paths.history_page(world.region(), Generation(first)), encode_history(world.region(), 1, old)
+        paths.history_page(world.region(), Generation(first), None), encode_history(world.region(), 1, old)
     )
     for _ in range(3):
         world.collect()
@@ -724,7 +724,7 @@ def test_generations_of_which_an_old_page_says_otherwise_stay_in_the_index(world
 
 def test_pages_that_a_listing_leaves_out_are_missed_by_a_reader(paged_world: World) -> None:
     world = paged_world
-    (page,) = (info.key for info in world.plain.list(paths.history_prefix(world.region())))
+    (page,) = (info.key for info in world.plain.list(paths.history_prefix(world.region(), None)))
     world.plain.delete([page])
     with pytest.raises(PlanStale, match="generation 1 is not to be found"):
         generations_behind(world.opened(world.plain), world.region(), world.index(), Generation(0))
@@ -772,7 +772,7 @@ def test_another_collector_trims_between_index_and_pages(paged_world: World) -> 
     """The index read names less than what is trimmed by now, and the page that it needs is gone: looked at again."""
     world = paged_world
     world.clock.seconds = 147 * HOUR_S
-    other = replace(world.collector(), store=world.plain, indexes=RegionIndexes(world.plain, world.clock, 128))
+    other = replace(world.collector(), store=world.plain, indexes=RegionIndexes(world.plain, world.clock, 128, None))
     world.store.before("list", "/history/", lambda: collect_garbage(other, GarbageState()))
     world.collect()
     assert world.index().trimmed_generation == 48
@@ -864,14 +864,14 @@ def test_a_listing_that_hides_all_key_catalogs_frees_no_part_of_theirs(
     part = paths.key_part("p")
     world.plain.put_if_absent(part, b"entries")
     parts = (KeyPart(object=part, entries=1, first=1, last=1, size=7, crc32c=0),)
-    catalogs = KeyCatalogs(world.plain, world.clock)
+    catalogs = KeyCatalogs(world.plain, world.clock, None)
     for _ in range(3):
         assert catalogs.swap(lambda _: (KeyRun(name="r", files=(), parts=parts),), world.new_id)
-    world.plain.delete([paths.key_catalog_version(number) for number in {1, 2, 3} - set(left)])
+    world.plain.delete([paths.key_catalog_version(number, None) for number in {1, 2, 3} - set(left)])
     listed = world.store.list
 
     def without_catalogs(prefix: str, *arguments: Any, **named: Any) -> Seq[ObjectInfo]:
-        return [] if prefix == paths.key_catalog_prefix() else listed(prefix, *arguments, **named)
+        return [] if prefix == paths.key_catalog_prefix(None) else listed(prefix, *arguments, **named)
 
     monkeypatch.setattr(world.store, "list", without_catalogs)
     for _ in range(3):
@@ -1082,7 +1082,7 @@ def test_a_newer_contract_ends_the_round() -> None:
     old = world.context
     more = World(partitions=2)
     world.contract = more.contract.model_copy(update={"version": 2})
-    world.plain.put_if_absent(paths.contract_version(2), encode_contract(world.contract))
+    world.plain.put_if_absent(paths.contract_version(2, None), encode_contract(world.contract))
     writer = world.writer("a")
     world.open(writer, 1)
     world.append(writer, 1)
@@ -1282,9 +1282,8 @@ def damaged_beside_sound() -> tuple[World, bytes, str]:
     whole = world.store.bucket.get(key) or b""
     world.store.bucket.delete(key)
     world.plain.put_if_absent(key, with_flipped_record(whole, 0))
-    world.indexes = RegionIndexes(
-        world.plain, world.clock, 128
-    )  # who remembers the page as it was writes what it remembers
+    # Indexes that remember the page as it was would write what they remember.
+    world.indexes = RegionIndexes(world.plain, world.clock, 128, None)
     for _ in range(VERSIONS_KEPT + 5):
         world.touch(1)
     world.generation(writer, 1)
@@ -1330,7 +1329,7 @@ def test_a_damaged_history_page_is_its_region_s_alone() -> None:
         for _ in range(HISTORY_PAGE_AT):
             world.generation(writer, partition, segments=1)
     world.collect()
-    (key,) = [info.key for info in world.plain.list(paths.history_prefix(world.region(0)))]
+    (key,) = [info.key for info in world.plain.list(paths.history_prefix(world.region(0), None))]
     whole = world.store.bucket.get(key) or b""
     world.store.bucket.delete(key)
     world.plain.put_if_absent(key, whole[:-1] + b"?")
@@ -1358,7 +1357,7 @@ def test_history_pages_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         for _ in range(4):
             world.generation(writer, segments=1)
         world.collect()
-    keys = sorted(info.key for info in world.plain.list(paths.history_prefix(world.region())))
+    keys = sorted(info.key for info in world.plain.list(paths.history_prefix(world.region(), None)))
     assert len(keys) == 3
 
     def read(state: GarbageState) -> list[str]:

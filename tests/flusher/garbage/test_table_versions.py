@@ -201,7 +201,7 @@ def test_watermarks_are_known_by_another_process_afterwards(table: FlusherTable)
     in_force = table.context().watermarks.newest()[1]
     collect_garbage(later(table), GarbageState())
     opened = table.context()
-    assert Watermarks(table.store, opened.table).newest()[1] == in_force
+    assert Watermarks(table.store, opened.table, None).newest()[1] == in_force
 
 
 def test_nothing_goes_while_a_partition_is_damaged_or_a_restore_took_merges_back(table: FlusherTable) -> None:

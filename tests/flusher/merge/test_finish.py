@@ -516,9 +516,9 @@ def test_a_record_that_says_otherwise_is_named(table: FlusherTable) -> None:
 
     table.generation(0, [upsert(1, a=1)])
     version = TableVersion(table.dataset.version + 1)
-    old = table.store.get(paths.merge_record(TableVersion(table.dataset.version)))
+    old = table.store.get(paths.merge_record(TableVersion(table.dataset.version), None))
     assert old is not None
-    table.store.put_if_absent(paths.merge_record(version), old)
+    table.store.put_if_absent(paths.merge_record(version, None), old)
     with pytest.raises(ObjectCorrupt, match="other merged positions"):
         table.round()
 

@@ -646,7 +646,7 @@ def test_watermarks_that_were_cleaned_up_stop(filled: FlusherTable) -> None:
         from lancewal_core.names import paths
         from lancewal_core.names.ids import TableVersion
 
-        filled.store.delete([paths.merge_record(TableVersion(version))])
+        filled.store.delete([paths.merge_record(TableVersion(version), None)])
     filled.clean_up()
     with pytest.raises(MergedPositionUnknown):
         filled.round()
@@ -673,9 +673,9 @@ def test_an_index_that_is_lost_stops(filled: FlusherTable) -> None:
     from lancewal_core.errors import StoreInconsistent
     from lancewal_core.names import paths
 
-    shutil.rmtree(Path(filled.uri) / paths.pages_prefix())
+    shutil.rmtree(Path(filled.uri) / paths.pages_prefix(None))
     assert (
-        RegionIndexes(filled.store, filled.context().clock, 128).read([filled.regions[0]]).get(filled.regions[0])
+        RegionIndexes(filled.store, filled.context().clock, 128, None).read([filled.regions[0]]).get(filled.regions[0])
         is None
     )
     with pytest.raises(StoreInconsistent, match="orders/topic-id-1/0"):

@@ -70,7 +70,7 @@ def many_runs(table: FlusherTable) -> None:
 def lost_index(table: FlusherTable) -> None:
     """The catalog is lost: runs are written anew, from what the commits say."""
     index(table)
-    table.take_away(paths.key_catalog_prefix())
+    table.take_away(paths.key_catalog_prefix(None))
     index(table)
 
 
@@ -222,7 +222,7 @@ def test_rows_that_no_region_is_known_of_pass_and_are_counted(table: FlusherTabl
 def altered(table: FlusherTable, positions: tuple[int, ...]) -> FlusherTable:
     """The contract after ``table alter --partitions`` at these positions."""
     new = table.contract.model_copy(update={"version": 2, "altered_at": positions})
-    assert isinstance(put_once(table.store, paths.contract_version(2), encode_contract(new)), Done)
+    assert isinstance(put_once(table.store, paths.contract_version(2, None), encode_contract(new)), Done)
     table.contract = new
     return table
 
@@ -427,7 +427,7 @@ def test_an_index_that_begins_anew_concludes_nothing_from_its_first_half(
     compact(table, 12)  # leaves the fragment where the key was before
     index(table)
     assert [f.metadata.physical_rows for f in table.dataset.get_fragments()] == [10, 3]
-    table.take_away(paths.key_catalog_prefix())
+    table.take_away(paths.key_catalog_prefix(None))
     state = UpkeepState()
     while keep_up(table.context(), state, rows_max=1).indexed:
         pass

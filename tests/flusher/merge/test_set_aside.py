@@ -137,7 +137,7 @@ class Conflicted:
 
     def in_force(self) -> Conflicts:
         """As a process that has just started reads it."""
-        watermarks = Watermarks(self.table.store, LanceTable(self.table.uri))
+        watermarks = Watermarks(self.table.store, LanceTable(self.table.uri), None)
         return read_conflicts(self.table.store, watermarks.newest()[1].conflicts, self.table.contract.rows)
 
     def check(self) -> None:
@@ -424,7 +424,7 @@ def test_the_partitions_of_too_many_keys_are_named_in_the_commit(
     monkeypatch.setattr("lancewal_core.keys.conflicts.KEYS_FEW", 3)
 
     def stopped() -> tuple[int, ...]:
-        ref = Watermarks(world.table.store, LanceTable(world.table.uri)).newest()[1].conflicts
+        ref = Watermarks(world.table.store, LanceTable(world.table.uri), None).newest()[1].conflicts
         assert ref is not None
         return tuple(region.partition for region in ref.stopped)
 
@@ -499,7 +499,7 @@ def test_a_key_that_is_decided_is_free_once_partitions_were_added(world: Conflic
     read = open_table(world.table.uri).to_arrow(at=receipt).to_pylist()
     assert {row["id"]: row["a"] for row in read} == {3: 2, 4: 2, 5: 1}
     new = world.table.contract.model_copy(update={"version": 2, "altered_at": (10, 10, 10)})
-    assert isinstance(put_once(world.table.store, paths.contract_version(2), encode_contract(new)), Done)
+    assert isinstance(put_once(world.table.store, paths.contract_version(2, None), encode_contract(new)), Done)
     world.table.contract = new
     with pytest.raises(VersionGone):  # whose records of key 3 counted is not what counts now
         open_table(world.table.uri).to_arrow(at=receipt)
@@ -527,7 +527,7 @@ def test_garbage_collection_keeps_what_a_version_still_names(tmp_path: Path) -> 
     world.table.clean_up()
     for _ in range(2):
         collect_garbage(world.table.context(), state)
-    newest = Watermarks(world.table.store, LanceTable(world.table.uri)).newest()[1].conflicts
+    newest = Watermarks(world.table.store, LanceTable(world.table.uri), None).newest()[1].conflicts
     assert newest is not None
     assert objects(world) == tagged | {newest.key}
     assert orphans(world.table.store.list(paths.ROOT), world.table.contract, 0, KnownFlushes()) == ()
@@ -785,9 +785,9 @@ def test_a_lower_bound_is_that_of_what_names_the_object(world: Conflicted) -> No
     kept = sorted(world.table.recorded())
     world.table.user_append(0, [90], in_model=False)
     world.table.user_append(0, [91], in_model=False)
-    merged = [v for v in kept if Watermarks(world.table.store, LanceTable(world.table.uri)).at(v).version == v]
+    merged = [v for v in kept if Watermarks(world.table.store, LanceTable(world.table.uri), None).at(v).version == v]
     world.table.clean_up()
-    world.table.store.delete([paths.merge_record(TableVersion(v)) for v in kept if v >= merged[-1]])
+    world.table.store.delete([paths.merge_record(TableVersion(v), None) for v in kept if v >= merged[-1]])
     lost = world.table.take_away(paths.conflicts_prefix())
     with repair(world) as context, pytest.raises(ObjectMissing, match="keys in conflict"):
         plan_watermark(context)

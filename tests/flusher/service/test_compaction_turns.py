@@ -189,13 +189,13 @@ def test_off_and_paused(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) ->
         with serving(eager(table, compaction=False)) as port:
             wait_for(lambda: samples(port)["round_seconds_count"] >= 5)
         assert landed == []
-        pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER)
+        pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER, None)
         monkeypatch.setattr(service, "POLL_S", 0.05)
         with serving(eager(table)) as port:
             wait_for(lambda: samples(port)["paused"] == 1)
             threading.Event().wait(0.3)  # several intervals
             assert landed == []
-            resume(table.store, SystemClock(), lambda: "2", Service.FLUSHER)
+            resume(table.store, SystemClock(), lambda: "2", Service.FLUSHER, None)
             began = time.monotonic()
             wait_for(lambda: landed == ["c"])
             assert time.monotonic() - began < 240

@@ -284,7 +284,7 @@ def test_a_checkpoint_for_every_version_and_no_request_for_the_same(
         table.round(context=context)
     assert puts == []
     monkeypatch.undo()
-    assert Watermarks(table.store, table.context().table).at(table.dataset.version).version == 0
+    assert Watermarks(table.store, table.context().table, None).at(table.dataset.version).version == 0
 
 
 def test_stopping_ends_after_the_merge_under_way(table: FlusherTable) -> None:

@@ -335,7 +335,7 @@ def test_merges_go_on_beside_garbage_collection(table: FlusherTable, monkeypatch
         table.generation(0, upserts(range(5)))
         wait_for(lambda: table.states(0) == ["MERGED"])
         assert not ended.is_set()
-        pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER)
+        pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER, None)
         may_end.set()
         wait_for(lambda: samples(port)["paused"] == 1)
         assert ended.is_set()
@@ -361,7 +361,7 @@ def test_garbage_collection_that_hangs_is_named(table: FlusherTable, monkeypatch
         wait_for(lambda: samples(port)["gc_running_seconds"] > 0)
         assert logged == []
         assert get(port, "/livez")[0] == 200
-        pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER)
+        pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER, None)
         wait_for(lambda: logged)
         assert samples(port)["paused"] == 0
         may_end.set()
@@ -549,7 +549,7 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
         context,
         BacklogReader(context),
         FlusherMetrics(context.clock, "t", context.events),
-        ControlReader(table.store, context.clock, Service.FLUSHER),
+        ControlReader(table.store, context.clock, Service.FLUSHER, None),
         bool,
     )
     refused, nothing = Refused("a commit came first"), TableVersion(1)
@@ -599,7 +599,7 @@ def test_once_merges_the_others_before_it_ends_by_damage(table: FlusherTable) ->
 def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "POLL_S", 0.05)
     clock = SystemClock()
-    pause(table.store, clock, lambda: "1", Service.FLUSHER)
+    pause(table.store, clock, lambda: "1", Service.FLUSHER, None)
     table.generation(0, upserts(range(5)))
     with pytest.raises(FlusherPaused, match="lancewal resume flusher"):
         run_once(settings_of(table))
@@ -608,10 +608,10 @@ def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pyte
         assert get(port, "/readyz") == (200, "ok\n")
         assert samples(port)["round_seconds_count"] == 0
         assert samples(port)["unmerged_generations{0}"] == 1  # known before any round
-        resume(table.store, clock, lambda: "2", Service.FLUSHER)
+        resume(table.store, clock, lambda: "2", Service.FLUSHER, None)
         wait_for(lambda: table.states(0) == ["MERGED"])
         wait_for(lambda: samples(port)["paused"] == 0)
-        pause(table.store, clock, lambda: "3", Service.FLUSHER)
+        pause(table.store, clock, lambda: "3", Service.FLUSHER, None)
         wait_for(lambda: samples(port)["paused"] == 1)
         rounds = samples(port)["round_seconds_count"]
         table.generation(0, upserts(range(5), a=1))
@@ -619,7 +619,7 @@ def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pyte
         wait_for(lambda: samples(port)["unmerged_generations{0}"] == 1)  # a pause hides nothing
         wait_for(lambda: samples(port)["unmerged_rows{0}"] == 5)  # known once it is flushed
         assert samples(port)["round_seconds_count"] == rounds
-        pause(table.store, clock, lambda: "4", Service.FLUSHER, 0.5)
+        pause(table.store, clock, lambda: "4", Service.FLUSHER, None, 0.5)
         wait_for(lambda: table.states(0) == ["MERGED", "MERGED"])  # the pause ends by itself
         wait_for(lambda: samples(port)["round_seconds_count"] > rounds)  # counted when the round ends
     table.check()
@@ -634,7 +634,7 @@ def test_during_a_pause_it_is_looked_as_often_as_rounds_would_begin(table: Flush
             return super().now()
 
     context = replace(context, clock=clock)
-    control = ControlReader(table.store, clock, Service.FLUSHER)
+    control = ControlReader(table.store, clock, Service.FLUSHER, None)
     loop = service._Loop(context, Noted(context), FlusherMetrics(clock, "t", context.events), control, bool)
     began = clock.monotonic()
     for _ in range(9):
@@ -644,7 +644,7 @@ def test_during_a_pause_it_is_looked_as_often_as_rounds_would_begin(table: Flush
 
 
 def test_a_control_that_cannot_be_read_is_shown(table: FlusherTable) -> None:
-    table.store.put_if_absent(control_version(1), b"{}")
+    table.store.put_if_absent(control_version(1, None), b"{}")
     table.generation(0, upserts(range(5)))
     with serving(settings_of(table)) as port:
         wait_for(lambda: table.states(0) == ["MERGED"])

@@ -107,7 +107,7 @@ def test_rounds_that_fail(table: FlusherTable) -> None:
 
 
 def test_a_pause_is_shown(table: FlusherTable) -> None:
-    pause(table.store, SystemClock(), lambda: "abcdef01", Service.FLUSHER)
+    pause(table.store, SystemClock(), lambda: "abcdef01", Service.FLUSHER, None)
     with serving(settings_of(table)) as port:
         until(lambda: status(port)["paused"] == {"flusher": "resumed"}, lambda: status(port))
         assert status(port)["problems"] == []

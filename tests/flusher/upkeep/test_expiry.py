@@ -386,7 +386,7 @@ def expiry_turn(table: FlusherTable, clock: ManualClock) -> Turn[Any]:
         context,
         BacklogReader(context),
         FlusherMetrics(clock, "t", context.events),
-        ControlReader(table.store, clock, Service.FLUSHER),
+        ControlReader(table.store, clock, Service.FLUSHER, None),
         bool,
     )
     (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == "expiry"]

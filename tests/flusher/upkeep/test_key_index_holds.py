@@ -132,7 +132,7 @@ def test_beside_a_newer_catalog_no_garbage_is_written_without_end(
     newest = newest_version(table.store, catalog_family(None))
     assert newest is not None
     body = json.loads(newest.data) | {"format": 2}
-    put_once(table.store, paths.key_catalog_version(newest.version + 1), json.dumps(body).encode())
+    put_once(table.store, paths.key_catalog_version(newest.version + 1, None), json.dumps(body).encode())
     context, state = table.context(), UpkeepState()
     counts = []
     for _ in range(6):
@@ -179,7 +179,7 @@ def test_a_full_temporary_folder_costs_time_and_no_more(table: FlusherTable, tmp
     table.generation(0, upserts(range(5)))
     table.round()
     gone = tmp_path / "full"  # any OSError: no space, no right
-    index = KeyIndex(KeyCatalogs(table.store, SystemClock()), MappedParts(table.store, None, gone, 1 << 20))
+    index = KeyIndex(KeyCatalogs(table.store, SystemClock(), None), MappedParts(table.store, None, gone, 1 << 20))
     context = replace(table.context(), keys=index)
     table.generation(0, upserts(range(5), a=1))
     table.round(context=context)
@@ -243,7 +243,7 @@ def test_a_patch_of_a_row_in_a_shallow_clone(table: FlusherTable, index: str) ->
     shutil.copytree(f"{source}/_lancewal", f"{clone}/_lancewal")
     shutil.copytree(f"{source}/data", f"{clone}/data", dirs_exist_ok=True)
     if index == "lost":
-        shutil.rmtree(f"{clone}/{paths.key_catalog_prefix()}")
+        shutil.rmtree(f"{clone}/{paths.key_catalog_prefix(None)}")
     table.store = open_store(clone)
     table.round(context=table.context(LanceTable(clone, base_paths="allow")))
     table.check()

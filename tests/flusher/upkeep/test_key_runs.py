@@ -113,9 +113,9 @@ def test_the_versions_of_one_flusher_use_one_state(table: FlusherTable) -> None:
     table.generation(0, upserts(range(10)))
     context = table.context()
     run_round(context, OPEN_ROWS, RoundState(upkeep=state), 0.0)
-    before = [info.key for info in table.store.list(paths.key_catalog_prefix())]
+    before = [info.key for info in table.store.list(paths.key_catalog_prefix(None))]
     assert keep_up(context, state) == keep_up(context, UpkeepState())
-    assert [info.key for info in table.store.list(paths.key_catalog_prefix())] == before
+    assert [info.key for info in table.store.list(paths.key_catalog_prefix(None))] == before
     table.user_append(1, range(3), in_model=True)
     assert keep_up(context, state).indexed == 3
 
@@ -294,7 +294,7 @@ def test_of_a_catalog_that_cannot_be_read_no_part_is_collected(table: FlusherTab
     table.round()
     newest = newest_version(table.store, catalog_family(None))
     assert newest is not None
-    table.store.put_if_absent(paths.key_catalog_version(newest.version + 1), b"damaged")
+    table.store.put_if_absent(paths.key_catalog_version(newest.version + 1, None), b"damaged")
     clock = ManualClock()
     context, state = replace(table.context(), clock=clock), GarbageState()
     before = table.store.list(paths.key_parts_prefix())

@@ -51,7 +51,7 @@ def accept(pipeline: Pipeline, offsets: Offsets) -> Accepted:
 
 
 def recorded(pipeline: Pipeline) -> list[tuple[str, int, int]]:
-    losses = read_losses(pipeline.store, pipeline.contract.regions[0])
+    losses = read_losses(pipeline.store, pipeline.contract.regions[0], None)
     return [(loss.kind, loss.first, loss.next) for loss in losses]
 
 
@@ -118,7 +118,7 @@ def test_more_is_lost_after_a_command_that_ended_half_way(pipeline: Pipeline, mo
 def test_the_same_loss_is_recorded_once(pipeline: Pipeline) -> None:
     region = pipeline.contract.regions[0]
     for at in (1, 2):
-        write_loss(pipeline.store, region, LossRecord(first=5, next=9, accepted_at_ms=at, accepted_by="person"))
+        write_loss(pipeline.store, region, LossRecord(first=5, next=9, accepted_at_ms=at, accepted_by="person"), None)
     assert recorded(pipeline) == [("offsets", 5, 9)]
 
 
@@ -143,7 +143,7 @@ def test_a_lost_tail_is_waited_out_only_as_far_as_it_was_accepted(pipeline: Pipe
     with pytest.raises(TopicTruncated):
         opened(2)
     assert recorded(pipeline) == [("replaced", 3, 5)]
-    assert replaced_below(read_losses(context.store, region)) == 5
+    assert replaced_below(read_losses(context.store, region, None)) == 5
     opened(5)
 
 

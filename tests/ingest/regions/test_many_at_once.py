@@ -78,7 +78,7 @@ def opened(place: Place, rows: Seq[int], told: Told | None = None) -> IngestWork
 
 def pages(place: Place) -> int:
     """Versions of pages that were put so far."""
-    return len(place.bucket.listing(paths.pages_prefix()))
+    return len(place.bucket.listing(paths.pages_prefix(None)))
 
 
 def states(place: Place) -> dict[int, list[GenerationState]]:
@@ -88,7 +88,7 @@ def states(place: Place) -> dict[int, list[GenerationState]]:
 
 def damage(place: Place, partition: int) -> str:
     """Another process swaps the page, in which the partition's record is damaged by now; the key of this version."""
-    family = page_family(Page.of(place.region(partition), place.contract.regions_per_page))
+    family = page_family(Page.of(place.region(partition), place.contract.regions_per_page, None))
     numbers = [number for info in place.bucket.listing(family.prefix) if (number := family.parse(info.key))]
     before, following = family.key(max(numbers)), family.key(max(numbers) + 1)
     page = decode_page(place.bucket.get(before) or b"", before)
@@ -218,7 +218,7 @@ def test_a_region_that_cannot_be_sealed_stops_no_other() -> None:
 def test_a_store_that_fails_for_a_page_is_told_once_and_the_other_page_is_sealed() -> None:
     place, told = Place(4, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 2, 3], told)
-    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2))
+    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2, None))
     worker._sealing._policy = AT_ONCE
     worker._sealing.advance(worker._writer)
     sealed = [GenerationState.SEALED, GenerationState.OPEN]
@@ -248,7 +248,7 @@ def test_what_is_handed_over_goes_side_by_side() -> None:
 def test_a_page_that_fails_leaves_its_regions_to_their_next_owner() -> None:
     place, told = Place(4, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 3], told)
-    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2))
+    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2, None))
     assert not worker.drain(60.0)
     place.store.silent = None
     assert states(place) == {
@@ -312,7 +312,7 @@ def test_who_stops_hands_over_what_answers_while_a_page_is_silent(
     """Nobody waits for the deadline: the rest follows as soon as the page answers."""
     place, store = beside
     worker = durable_in_all(place)
-    store.held = paths.page_prefix(Page.of(place.region(0), 2))
+    store.held = paths.page_prefix(Page.of(place.region(0), 2, None))
     if sealing:
         worker._sealing._policy = AT_ONCE
         worker._sealing.advance(worker._writer)
@@ -336,7 +336,7 @@ def test_a_flush_that_waits_for_a_silent_page_holds_up_none_of_another(beside: t
     worker._sealing.advance(worker._writer)
     worker._sealing._policy = NOT_YET
     await_(lambda: not worker._sealing.busy, worker._sealing.settle)
-    store.held = paths.page_prefix(Page.of(place.region(0), 2))
+    store.held = paths.page_prefix(Page.of(place.region(0), 2, None))
     await_(lambda: len(worker._flushes) == 2, worker._flushes.advance)
     assert [states(place)[p][0] for p in range(4)] == [
         GenerationState.SEALED,
@@ -370,7 +370,7 @@ def test_what_is_read_from_a_log_answers_page_by_page(beside: tuple[Place, HeldS
     heir.step(0.01)
     assert len(heir._flushes) == 4
     del heir._flushes.advance
-    store.held = paths.page_prefix(Page.of(place.region(0), 2))
+    store.held = paths.page_prefix(Page.of(place.region(0), 2, None))
     await_(lambda: len(heir._flushes) == 2, heir._flushes.advance)
     assert [states(place)[p][0] for p in range(4)] == [
         GenerationState.SEALED,
@@ -487,7 +487,7 @@ def test_a_damaged_state_and_a_partition_without_a_leader_hold_up_no_other() -> 
 
 def test_a_page_without_a_verdict_holds_up_its_regions_alone() -> None:
     place, told = Place(4, regions_per_page=2), Told()
-    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2))
+    place.store.silent = paths.page_prefix(Page.of(place.region(0), 2, None))
     worker = heir(place, told)
     assert worker.durable == {2: 0, 3: 0}
     assert [act for act, _ in told.failures] == ["open"]

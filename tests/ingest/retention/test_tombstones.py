@@ -171,7 +171,7 @@ def test_what_was_lost_after_a_person_accepted_is_accepted_anew(tasks: ThreadTas
 
     def accept(first: int, next_: int, at_ms: int) -> None:
         loss = LossRecord(first=first, next=next_, accepted_at_ms=at_ms, accepted_by="me", kind="tombstones")
-        write_loss(stage.store, REGION, loss)
+        write_loss(stage.store, REGION, loss, None)
 
     def lost(now_ms: int, recent: int) -> bool:
         compaction = Compaction(3600.0, Position(recent), Position(99))
@@ -190,10 +190,10 @@ def test_a_person_has_accepted_it_at_this_position(tasks: ThreadTasks) -> None:
     stage = Stage(tasks, HOUR_MS + 1)
     for kind, first in (("tombstones", 10), ("offsets", 20)):
         other = LossRecord(first=first, next=30, accepted_at_ms=1, accepted_by="me", kind=kind)  # type: ignore[arg-type] # one of them
-        write_loss(stage.store, REGION, other)
+        write_loss(stage.store, REGION, other, None)
         assert stage.lost()
-    stage.store.delete([paths.loss_record(REGION, DURABLE)])
+    stage.store.delete([paths.loss_record(REGION, DURABLE, None)])
     write_loss(
-        stage.store, REGION, LossRecord(first=20, next=30, accepted_at_ms=1, accepted_by="me", kind="tombstones")
+        stage.store, REGION, LossRecord(first=20, next=30, accepted_at_ms=1, accepted_by="me", kind="tombstones"), None
     )
     assert not stage.lost()

@@ -77,7 +77,9 @@ class Watched:
 
     def alter(self, **terms: object) -> Contract:
         self.newest = self.newest.model_copy(update={"version": self.newest.version + 1, **terms})
-        put = self.place.store.put_if_absent(paths.contract_version(self.newest.version), encode_contract(self.newest))
+        put = self.place.store.put_if_absent(
+            paths.contract_version(self.newest.version, None), encode_contract(self.newest)
+        )
         assert isinstance(put, Stored)
         return self.newest
 

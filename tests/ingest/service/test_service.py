@@ -218,7 +218,7 @@ def metric(port: int, name: str, **labels: str) -> float | None:
 
 
 def indexes_of(contract: Contract, uri: str) -> dict[int, RegionState]:
-    indexes = RegionIndexes(open_store(uri), SystemClock(), contract.regions_per_page, making=contract.making)
+    indexes = RegionIndexes(open_store(uri), SystemClock(), contract.regions_per_page, contract.making)
     found = {region.partition: indexes.read([region]).get(region) for region in contract.regions}
     return {partition: index for partition, index in found.items() if index is not None}
 

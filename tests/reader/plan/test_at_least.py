@@ -237,7 +237,7 @@ def test_of_a_page_that_no_listing_shows_nothing_is_guessed(
         pipeline.merge_all()
         pipeline.collect()
     region = pipeline.contract.regions[1]
-    pages = paths.history_prefix(region)
+    pages = paths.history_prefix(region, None)
     assert list(pipeline.store.list(pages))
     with opened(
         pipeline, Waiting(), cast("ObjectStore", Short(pipeline.store, lambda key: key.startswith(pages)))
@@ -280,7 +280,7 @@ def test_what_became_of_a_record_was_decided_then(
     pipeline.ingest()
     after = {"version": 2, "on_bad_record": {"ignore": "dead-letter", "dead-letter": "ignore"}[before]}
     newer = pipeline.contract.model_copy(update={**after, "dead_letter_topic": "letters-after"})
-    put_once(pipeline.store, paths.contract_version(2), encode_contract(newer))
+    put_once(pipeline.store, paths.contract_version(2, None), encode_contract(newer))
     table = open_table(pipeline.uri)
     assert newer.has_letter("unreadable")  # under any policy
     if before == "ignore":

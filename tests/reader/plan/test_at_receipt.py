@@ -400,7 +400,7 @@ def test_after_an_alteration_receipts_from_before_and_after_it(pipeline: Pipelin
     merged = receipt_of(kept.scan(consistency="eventual").schema)
     ends = tuple(int(merged.positions.get(r, 0)) for r in pipeline.contract.regions)
     altered = pipeline.contract.model_copy(update={"version": 2, "partitions": 4, "altered_at": ends})
-    pipeline.store.put_if_absent(paths.contract_version(2), encode_contract(altered))
+    pipeline.store.put_if_absent(paths.contract_version(2, None), encode_contract(altered))
     assert again(kept, before) == before.rows
     assert kept.contract == altered
     early = Receipt.from_json(before.receipt).version
@@ -417,7 +417,7 @@ def test_a_kept_reader_takes_points_and_tokens_of_partitions_that_were_added(pip
     ends = tuple(int(merged[r]) for r in pipeline.contract.regions)
     added = len(ends)
     altered = pipeline.contract.model_copy(update={"version": 2, "partitions": added + 1, "altered_at": ends})
-    pipeline.store.put_if_absent(paths.contract_version(2), encode_contract(altered))
+    pipeline.store.put_if_absent(paths.contract_version(2, None), encode_contract(altered))
     point = At.positions({**dict(enumerate(ends)), added: 0})
     assert by_key(kept.to_arrow(at=point)) == pipeline.oracle
     with pytest.raises(TokenTimeout, match=f"orders-{added}: 0 of 1"):

@@ -32,7 +32,7 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
     (region,) = CONTRACT.regions
     clock = Clock()
     store = MemoryStore(clock)
-    indexes = RegionIndexes(store, clock, 128)
+    indexes = RegionIndexes(store, clock, 128, None)
     indexes.swap({region: lambda _: first_claim(region, 1, Position(0), at(0), "w1")})
     indexes.swap(
         {
@@ -41,7 +41,7 @@ def test_a_seal_in_between_does_not_hide_it() -> None:
             )
         }
     )
-    other = RegionIndexes(store, clock, 128)
+    other = RegionIndexes(store, clock, 128, None)
 
     class Sealing(MemoryStore):
         def get(self, key: str) -> bytes | None:

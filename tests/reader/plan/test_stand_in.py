@@ -80,7 +80,7 @@ def test_stand_in(case: Case) -> None:
     store = MemoryStore(ManualClock(), MemoryBucket(), Faultless())
     dataset = MemoryDataset(pa.schema([("k", pa.int64())]))
     table = MemoryTable(dataset)
-    watermarks = Watermarks(store, table)
+    watermarks = Watermarks(store, table, None)
     merges = 0
     for commit in case.commits:
         version = dataset.newest.number + 1
@@ -102,7 +102,7 @@ def test_stand_in(case: Case) -> None:
     for version in case.gone:
         del dataset.versions[version]
     cut = {REGION: Position(10 * min(case.merges, merges) + 5)}
-    found = Lineage(table, Watermarks(store, table)).stand_in(case.version, cut)
+    found = Lineage(table, Watermarks(store, table, None)).stand_in(case.version, cut)
     assert (None if found is None else found.version) == case.found
     if found is not None:
-        assert found.in_force == Watermarks(store, table).at(found.version)
+        assert found.in_force == Watermarks(store, table, None).at(found.version)

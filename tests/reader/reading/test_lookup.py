@@ -184,7 +184,7 @@ def test_rows_of_the_table_are_counted_without_a_scan(pipeline: Pipeline, monkey
 def test_without_the_key_index_the_table_is_scanned(pipeline: Pipeline, lost: str) -> None:
     table = merged_table(pipeline)
     store = pipeline.store
-    wanted = paths.key_catalog_prefix() if lost == "catalog" else paths.key_parts_prefix()
+    wanted = paths.key_catalog_prefix(None) if lost == "catalog" else paths.key_parts_prefix()
     gone = [info.key for info in store.list(wanted)]
     assert gone
     store.delete(gone)
@@ -353,7 +353,7 @@ def test_a_kept_reader_takes_the_partition_of_the_newest_contract(tmp_path: Path
     kept = open_table(table.uri)
     moved = next(n for n in range(20) if partition_of(f"r{n}".encode(), 4) >= 2)
     table.contract = table.contract.model_copy(update={"version": 2, "partitions": 4, "altered_at": (0, 0)})
-    table.store.put_if_absent(paths.contract_version(2), encode_contract(table.contract))
+    table.store.put_if_absent(paths.contract_version(2, None), encode_contract(table.contract))
     table.generation(partition_of(f"r{moved}".encode(), 4), upserts([7], a=70), of=moved)
     assert [row["a"] for row in kept.get([(f"r{moved}", 7)], region_key=f"r{moved}").to_arrow().to_pylist()] == [70]
     table.close()

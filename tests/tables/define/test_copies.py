@@ -253,7 +253,7 @@ def test_what_a_table_has_left_is_not_taken_for_nothing(tmp_path: Path) -> None:
     lance.dataset(str(folder)).update_config({"lancewal.table_uuid": "another"})
     with pytest.raises(TableExists, match="already a lancewal table"):
         attach(folder)
-    store.delete([paths.contract_version(1)])
+    store.delete([paths.contract_version(1, None)])
     with pytest.raises(TableExists, match=r"has no contract, but .*delete the folder _lancewal"):
         attach(folder)
 
@@ -410,7 +410,7 @@ def index_at(position: int) -> RegionState:
 
 
 def indexes_of(folder: Path, contract: Contract) -> RegionIndexes:
-    return RegionIndexes(open_store(str(folder)), SystemClock(), contract.regions_per_page, making=contract.making)
+    return RegionIndexes(open_store(str(folder)), SystemClock(), contract.regions_per_page, contract.making)
 
 
 def claim_at(indexes: RegionIndexes, position: int) -> None:
@@ -481,7 +481,7 @@ def test_a_table_from_before_there_were_makings_keeps_its_keys(tmp_path: Path, m
     assert read_contract(open_store(str(folder)), str(folder)) == altered
     assert (altered.version, altered.making, first_of(folder, altered)) == (3, None, 7)
     keys = {info.key for info in open_store(str(folder)).list(paths.ROOT)}
-    assert {paths.contract_version(3), paths.page_version(altered.pages[0], 1)} <= keys
+    assert {paths.contract_version(3, None), paths.page_version(altered.pages[0], 1)} <= keys
     assert not any(key.startswith(paths.makings_prefix()) for key in keys)
 
 

@@ -552,7 +552,7 @@ def test_folders_and_files_that_are_none(filled: World, tmp_path: Path) -> None:
             filled.load([str(tmp_path / name)])
     with pytest.raises(InvalidInput, match="cannot be part of an object key"):
         filled.load([str(folder / "a.parquet")], "../x")
-    assert [i.key for i in filled.table.store.list(paths.loads_prefix())] == [paths.load_record("load")]
+    assert [i.key for i in filled.table.store.list(paths.loads_prefix(None))] == [paths.load_record("load", None)]
 
 
 # -- any order -------------------------------------------------------------------------------------------------

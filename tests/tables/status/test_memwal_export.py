@@ -94,7 +94,7 @@ def table(tmp_path: Path) -> Iterator[FlusherTable]:
 def move_to_page(table: FlusherTable, partition: int, last: Generation) -> None:
     region = table.regions[partition]
     page = tuple(r for r in table.index(partition).generations if r.generation <= last)
-    table.store.put_if_absent(paths.history_page(region, page[0].generation), encode_history(region, 1, page))
+    table.store.put_if_absent(paths.history_page(region, page[0].generation, None), encode_history(region, 1, page))
     ours, _ = table.context().indexes.swap({region: lambda found: found and paged(found, page, "write-2")})[region]
     assert ours
 

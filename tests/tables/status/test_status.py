@@ -344,13 +344,13 @@ def test_pauses_are_shown_while_they_hold(settings: Settings, contract: Contract
     store = open_store(settings.table.uri)
     long_ago = ManualClock()
     assert status_of(settings, settings.table.uri).paused == {}
-    control.pause(store, long_ago, new_id, control.Service.FLUSHER, 60.0, making=contract.making)
-    control.pause(store, SystemClock(), new_id, control.Service.INGEST, making=contract.making)
+    control.pause(store, long_ago, new_id, control.Service.FLUSHER, contract.making, 60.0)
+    control.pause(store, SystemClock(), new_id, control.Service.INGEST, contract.making)
     status = status_of(settings, settings.table.uri)
     assert status.paused == {"ingest": "resumed"}
     assert "\npaused    ingest until resumed\n" in status_text(status)
     control.pause(
-        store, ManualClock(epoch_ms=4_000_000_000_000), new_id, control.Service.FLUSHER, 60.0, making=contract.making
+        store, ManualClock(epoch_ms=4_000_000_000_000), new_id, control.Service.FLUSHER, contract.making, 60.0
     )
     status = status_of(settings, settings.table.uri)
     assert status.paused == {"ingest": "resumed", "flusher": 4_000_000_060_000}
@@ -555,7 +555,7 @@ def test_a_partition_that_stands_is_a_problem(kafka: KafkaBroker, settings: Sett
     assert "partition 0: stands at position 6 since 20" in problem
     assert "records up to position 9 wait. It has stopped, or no ingest has it" in problem
     assert stops(status) == ["consumed: stands", "flushed: seal_limits", "kafka: nothing_produced"]
-    control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST, making=contract.making)
+    control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST, contract.making)
     paused = status_of(settings, settings.table.uri, clock=later())
     assert (paused.problems, paused.diagnosis.kind, paused.diagnosis.state) == ((), "ingest_paused", "waits")
 

@@ -176,9 +176,7 @@ def trimmed_boundary(
     if known and versions.sound is not None:
         sound = versions.sound[1]
         paged = {
-            record.generation
-            for _, page in pages_of(context.store, region, making=context.contract.making)
-            for record in page
+            record.generation for _, page in pages_of(context.store, region, context.contract.making) for record in page
         }
         if paged.issuperset(range(sound.trimmed_generation + 1, first.generation)):
             return sound.trimmed_generation, sound.trimmed, sound.trimmed_record_time_max_ms

@@ -57,7 +57,7 @@ def make(folder: Path) -> Pipeline:
     made.crash()
     made.settle()
     for service in Service:
-        pause(made.store, made.clock, lambda: uuid.uuid4().hex, service)
+        pause(made.store, made.clock, lambda: uuid.uuid4().hex, service, None)
     return made
 
 
@@ -329,7 +329,7 @@ def test_what_kafka_got_a_second_time_is_not_read_for_a_gap(pipeline: Pipeline) 
     path.unlink()
     region = pipeline.contract.regions[PARTITION]
     loss = LossRecord(first=first, next=next_, accepted_at_ms=1, accepted_by="person", kind="replaced")
-    write_loss(pipeline.store, region, loss)
+    write_loss(pipeline.store, region, loss, None)
     before = content(pipeline.uri)
     with pytest.raises(RetentionLost, match=f"below {next_} Kafka may have other records"):
         repair(pipeline, before_gap=True)
@@ -357,7 +357,7 @@ def never_merged(folder: Path, how: str) -> tuple[Pipeline, int]:
     for version in versions(pipeline, 0):
         version.unlink()
     for service in Service:
-        pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+        pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service, None)
     return pipeline, piece.next
 
 
@@ -400,10 +400,10 @@ def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
     with pytest.raises(RepairRefused, match="2 ingest processes are members"):
         repair(pipeline, members=2)
     for service in Service:
-        resume(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+        resume(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service, None)
         with pytest.raises(RepairRefused, match=f"lancewal pause {service}"):
             repair(pipeline)
-        pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service)
+        pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service, None)
     assert versions(pipeline) == before
 
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 A = TypeVar("A")
 PER_PAGE = 2
 REGIONS = tuple(Region("orders", TopicId("topic-id-1"), p) for p in range(3))
-PAGES = tuple(dict.fromkeys(Page.of(region, PER_PAGE) for region in REGIONS))
+PAGES = tuple(dict.fromkeys(Page.of(region, PER_PAGE, None) for region in REGIONS))
 DAY_S = 24 * 3600.0
 VERSIONS_KEPT = 2
 """The hundred that garbage collection keeps would hide what is to be seen here."""
@@ -97,7 +97,7 @@ class WatchedBucket(MemoryBucket):
 
     def indexes(self, region: Region, since: int) -> list[RegionState | None]:
         """What the region's index was, from the ``since``-th version of its page on."""
-        page = Page.of(region, PER_PAGE)
+        page = Page.of(region, PER_PAGE, None)
         chain = self.chains[page]
         found: list[RegionState | None] = [None] if since == 0 else []
         return found + [index_in(content, region, "chain") for content in chain[max(since - 1, 0) :]]
@@ -197,10 +197,10 @@ class World:
 
     def _swapper(self, store: MemoryStore, clock: TwoClocks, pause_s: float) -> None:
         rng = Random(self.rng.random())
-        indexes = RegionIndexes(store, clock, PER_PAGE, AnyOrder(rng), self.new_id)
+        indexes = RegionIndexes(store, clock, PER_PAGE, None, AnyOrder(rng), self.new_id)
         while True:
             regions = rng.sample(REGIONS, rng.choice([1, 1, 2, 3]))
-            since = {region: len(self.bucket.chains[Page.of(region, PER_PAGE)]) for region in regions}
+            since = {region: len(self.bucket.chains[Page.of(region, PER_PAGE, None)]) for region in regions}
             try:
                 if rng.random() < 0.4:
                     found = indexes.read(regions)
@@ -219,7 +219,7 @@ class World:
             except (StoreUnavailable, StoreInconsistent) as error:
                 self.note(type(error).__name__)
             if rng.random() < 0.05:
-                indexes = RegionIndexes(store, clock, PER_PAGE, None, self.new_id)
+                indexes = RegionIndexes(store, clock, PER_PAGE, None, None, self.new_id)
             clock.sleep(rng.random() * pause_s)
 
     def _decision(self, region: Region, declines: bool) -> Callable[[RegionState | None], RegionState | None]:

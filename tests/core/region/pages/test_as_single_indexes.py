@@ -97,8 +97,8 @@ def test_a_history_is_the_same(seed: int) -> None:
     rng = Random(seed)
     clock = ManualClock()
     store = ScriptedStore(clock)
-    indexes, single = RegionIndexes(store, clock, PER_PAGE), SingleIndexes(MemoryStore(clock), clock)
-    another = RegionIndexes(store.plain, clock, PER_PAGE)
+    indexes, single = RegionIndexes(store, clock, PER_PAGE, None), SingleIndexes(MemoryStore(clock), clock)
+    another = RegionIndexes(store.plain, clock, PER_PAGE, None)
     meanwhile: list[dict[Region, Decide]] = []
 
     def others_swap() -> None:
@@ -137,7 +137,7 @@ def test_a_history_is_the_same(seed: int) -> None:
 
 def test_histories_reach_every_state() -> None:
     clock = ManualClock()
-    indexes = RegionIndexes(MemoryStore(clock), clock, PER_PAGE)
+    indexes = RegionIndexes(MemoryStore(clock), clock, PER_PAGE, None)
     rng = Random(3)
     states: set[GenerationState] = set()
     trimmed = Generation(0)

@@ -44,7 +44,7 @@ def head() -> state_page_pb2.StatePageHead:
     st.integers(0, 9),
 )
 def test_a_page_comes_back_as_it_was(per_page: int, records: dict[int, tuple[bytes, int]], number: int) -> None:
-    page = Page("orders", TopicId("topic-id-1"), number)
+    page = Page("orders", TopicId("topic-id-1"), number, None)
     kept = {number * per_page + p: PageRecord(*r) for p, r in sorted(records.items()) if p < per_page}
     content = StatePage(page, per_page, "w", kept)
     data = encode_page(content)
