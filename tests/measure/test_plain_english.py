@@ -18,7 +18,7 @@ CEILINGS = {
     ("core", "docstring"): 352,
     ("flusher", "docstring"): 60,
     ("ingest", "docstring"): 53,
-    ("reader", "docstring"): 76,
+    ("reader", "docstring"): 75,
     ("tables", "docstring"): 16,
 }
 """Part and kind -> how many texts break a rule.  Whoever makes them fewer writes the new number here."""

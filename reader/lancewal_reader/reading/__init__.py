@@ -3,5 +3,5 @@
 ``reads`` plans and runs reads, and plans anew where what a plan names has vanished.  ``scan`` puts merged and unmerged rows
 together under a ``filter``, ``lookup`` finds the rows of given keys in both.  ``rows`` is what a program gets.
 
-May import: forms, plan, point, unmerged.
+May import: forms, forms.conditions, plan, point, unmerged.
 """

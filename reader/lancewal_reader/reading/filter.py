@@ -13,7 +13,7 @@ import pyarrow as pa
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.rows.own_rows import whole_arrays
 from lancewal_core.table.lance.errors import reading
-from lancewal_reader.forms.conditions import for_lance, refused
+from lancewal_reader.forms.conditions.grammar import for_lance, refused
 
 _WHOSE_FAULT = re.compile(r"Invalid user input: |Error during planning: ")
 

@@ -21,7 +21,7 @@ import pytest
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.table.lance.errors import reading
-from lancewal_reader.forms.conditions import for_lance
+from lancewal_reader.forms.conditions.grammar import for_lance
 from lancewal_reader.forms.expressions import sql_of
 from lancewal_reader.reading.filter import check_filter, filter_rows
 

@@ -14,7 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lancewal_reader.forms.conditions import for_lance
+from lancewal_reader.forms.conditions.grammar import for_lance
 
 Truth = bool | None
 Row = dict[str, Any]

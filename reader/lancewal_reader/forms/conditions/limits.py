@@ -1,0 +1,79 @@
+"""How much a condition may nest and compute: none overflows Lance's stack, and none makes a value that grows.
+
+Items of lists are not limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lancewal_reader.forms.conditions.part import NotAccepted, Part
+
+_DEPTH_MAX = 40
+"""Lance's parser takes 47 brackets in one another, and about 20 that follow an operator each; it refuses more by itself."""
+_TERMS_MAX = 5_000
+"""Terms joined by ``AND`` and ``OR``: Lance takes 8,000, and ends the process at 100,000."""
+_STEPS_MAX = 100
+"""Calls, casts and arithmetic in one term: Lance needs 2 s for 500 additions, and ends the process at 1,000 casts."""
+_ALL_STEPS_MAX = 10_000
+"""In all terms: Lance needs 5 s for 5,000 of them in terms of a hundred."""
+_STEPS_OF_A_CAST = 12
+"""The time that Lance takes doubles with each cast of a cast: 20 take no time, 50 minutes."""
+_JOINED_MAX = 100
+"""Texts of rows that are joined: a result may be that many times as long as a row."""
+
+
+class Limits:
+    """Counts of one condition.  Each method raises ``NotAccepted`` above its limit."""
+
+    def __init__(self) -> None:
+        self._depth = self._terms = self._all_steps = self._joined = 0
+        self.steps = 0
+        """Steps of the term that is read now."""
+
+    def inside(self, read: Callable[[], Part]) -> Part:
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise NotAccepted(f"more than {_DEPTH_MAX} expressions stand in one another")
+        part = read()
+        self._depth -= 1
+        return part
+
+    def step(self, steps: int = 1) -> None:
+        self.steps += steps
+        self._all_steps += steps
+        if self.steps > _STEPS_MAX:
+            raise NotAccepted(f"it has more than {_STEPS_MAX} calls, casts and arithmetic operators in one term")
+        if self._all_steps > _ALL_STEPS_MAX:
+            raise NotAccepted(f"it has more than {_ALL_STEPS_MAX} calls, casts and arithmetic operators in all")
+
+    def cast(self) -> None:
+        self.step(_STEPS_OF_A_CAST)
+
+    def term(self, terms: int = 1) -> None:
+        self._terms += terms
+        if self._terms > _TERMS_MAX:
+            raise NotAccepted(f"more than {_TERMS_MAX} terms are joined by AND and OR; use IN for a list of values")
+
+    def join(self, texts: int) -> None:
+        self._joined += texts
+        if self._joined > _JOINED_MAX:
+            raise NotAccepted(f"it joins more than {_JOINED_MAX} texts")
+
+    def item(self, read: Callable[[], Part]) -> Part:
+        """Read an item of a list.  A literal counts nothing."""
+        before = self.steps, self._all_steps
+        item = read()
+        if item.value is not None or item.sql[:2].upper() == "X'":
+            self.steps, self._all_steps = before
+        else:
+            self.term()
+        return item
+
+    def mark(self) -> tuple[int, int]:
+        return self.steps, self._terms
+
+    def twice(self, mark: tuple[int, int]) -> None:
+        """Count what was read since ``mark`` once more: Lance writes it a second time."""
+        self.step(self.steps - mark[0] + 1)
+        self.term(self._terms - mark[1])
