@@ -170,7 +170,7 @@ def test_what_a_merge_may_hold_is_a_setting_once_and_in_the_service(table: Flush
     table.generation(0, upserts(range(40)))
     little = settings_of(table, flusher={"merge_memory_bytes_max": 1_000})
     for run in (run_once, serve):
-        with pytest.raises(InvalidSettings, match=r"flusher\.merge_memory_bytes_max is 1000: set it to 4000"):
+        with pytest.raises(InvalidSettings, match=r"flusher\.merge_memory_bytes_max is 1000\. Set it to 4000"):
             run(little, lambda: False)
     assert table.states(0) == ["FLUSHED"]
     run_once(settings_of(table, flusher={"merge_memory_bytes_max": 4_000}))
