@@ -37,6 +37,7 @@ app = CommandApp(
 
 @app.command("list")
 def list_(
+    limit: Annotated[int, typer.Option(min=0, help="Most keys to show; all are counted.")] = 100,
     table: TableOption = "",
     config: ConfigOption = None,
     storage_option: StorageOption = None,
@@ -44,7 +45,8 @@ def list_(
 ) -> None:
     """Show the keys that wait for a decision: whose records the table has, and what waits of which partition.
 
-    It shows primary keys, which are your data, and no other columns.
+    It shows primary keys, which are your data, and no other columns.  As JSON: `seen`, the `total` number of keys that
+    wait, and the first `keys`.
 
     Example: lancewal conflict list -o json
     """
@@ -61,16 +63,19 @@ def list_(
     contract = read_contract(store, address.uri)
     in_force = Watermarks(store, address.table(), contract.making).newest()[1]
     seen = None if in_force.conflicts is None else in_force.conflicts.merge
-    found = keys_in_conflict(read_conflicts(store, in_force.conflicts, contract.rows))
+    conflicts = read_conflicts(store, in_force.conflicts, contract.rows)
+    found, total = keys_in_conflict(conflicts, limit), conflicts.waiting_keys.num_rows
     if output is Output.JSON:
-        say_json({"seen": seen, "keys": [asdict(key) for key in found]})
+        say_json({"seen": seen, "total": total, "keys": [asdict(key) for key in found]})
         return
-    say(f"{len(found)} keys wait for a decision" + (f", as of {seen}" if seen else ""))
+    say(f"{total} keys wait for a decision" + (f", as of {seen}" if seen else ""))
     for key in found:
         owner = "no partition's row is in the table" if key.owner is None else f"the table has {key.owner}'s"
         say(one_line(f"{json.dumps(key.key, ensure_ascii=False)}  {owner}"))
         for waiting in key.waiting:
             say(one_line(f"    {waiting.region}: {waiting.state}, among offsets {waiting.first} to {waiting.next - 1}"))
+    if len(found) < total:
+        say(f"{total - len(found)} more are not shown: give a higher `--limit`")
 
 
 @app.command()

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lancewal_core.errors import InvalidInput
 from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
 from lancewal_core.names.ids import Region
+from lancewal_core.rows.key_set import KeySet
 from lancewal_core.rows.schema import OP, Op
 from lancewal_core.store.json_object import region_named
 
@@ -42,20 +44,32 @@ class KeyInConflict:
     waiting: tuple[WaitingKeys, ...]
 
 
-def keys_in_conflict(conflicts: Conflicts) -> tuple[KeyInConflict, ...]:
-    """Return the keys that wait for a decision, in the order of their texts."""
+def keys_in_conflict(conflicts: Conflicts, limit: int) -> tuple[KeyInConflict, ...]:
+    """Return the first ``limit`` keys that wait for a decision, in the order of the primary key.
+
+    Millions may wait, so only the keys that are returned become Python objects.
+    """
     names = list(conflicts.schema.primary_key)
-    owners = dict(zip(_texts(conflicts.owners.select(names)), conflicts.owners[REGION].to_pylist(), strict=True))
-    found: dict[str, list[WaitingKeys]] = {}
-    waiting = conflicts.waiting
+    keys = conflicts.waiting_keys
+    by_key = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in names])
+    first = keys.take(by_key[:limit]).combine_chunks()
+    shown = KeySet(first)
+    owners = _rows_of(conflicts.owners, shown)
+    owner_of = dict(zip(_texts(owners.select(names)), owners[REGION].to_pylist(), strict=True))
+    found: dict[str, list[WaitingKeys]] = {text: [] for text in _texts(first)}
+    waiting = _rows_of(conflicts.waiting, shown)
     columns = (waiting[name].to_pylist() for name in (REGION, OP, FIRST, NEXT))
-    for text, region, op, first, next_ in zip(_texts(waiting.select(names)), *columns, strict=True):
+    for text, region, op, first_, next_ in zip(_texts(waiting.select(names)), *columns, strict=True):
         state = _WORDS[Op(op)]
-        found.setdefault(text, []).append(WaitingKeys(region, region_named(region).partition, state, first, next_))
+        found[text].append(WaitingKeys(region, region_named(region).partition, state, first_, next_))
     return tuple(
-        KeyInConflict(json.loads(text), owners.get(text), tuple(sorted(some, key=lambda w: w.region)))
-        for text, some in sorted(found.items())
+        KeyInConflict(json.loads(text), owner_of.get(text), tuple(sorted(some, key=lambda w: w.region)))
+        for text, some in found.items()
     )
+
+
+def _rows_of(rows: pa.Table, keys: KeySet) -> pa.Table:
+    return rows.filter(pa.array(keys.contains([rows[name] for name in keys.names])))
 
 
 def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:

@@ -1,0 +1,79 @@
+"""Keys in conflict for people: few are shown however many wait, and every type of a key has an order."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pyarrow as pa
+import pytest
+
+from lancewal_core.keys.conflicts import Conflicts
+from lancewal_core.keys.origin import MergedFrom
+from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.rows.fold import fold
+from lancewal_core.rows.schema import RowSchema
+from lancewal_tables.status import conflict_list
+from lancewal_tables.status.conflict_list import keys_in_conflict
+
+P, Q = (Region("orders", TopicId("t"), partition) for partition in (0, 1))
+
+
+def waiting(type_: pa.DataType, values: list[object]) -> Conflicts:
+    """All of these keys wait of partition 0, those at even places of partition 1 too, and partition 0 owns the first."""
+    rows = RowSchema(pa.schema([pa.field("id", type_, nullable=False)]), ("id",), ())
+
+    def rows_of(some: list[object]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist(
+            [{"id": v, "_op": 0, "_present": None, "_offset": at, "_timestamp": 0} for at, v in enumerate(some)],
+            rows.wal,
+        )
+
+    held = Conflicts.none(rows).with_waiting(P, fold([rows_of(values)], rows), Position(0), Position(9))
+    held = held.with_waiting(Q, fold([rows_of(values[::2])], rows), Position(3), Position(7))
+    return held.with_owner(MergedFrom(P, Position(3)), pa.table({"id": pa.array(values[:1], type_)}))
+
+
+def test_only_the_keys_that_are_shown_become_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    text = conflict_list._text
+
+    def counted(key: object) -> str:
+        made.append(key)
+        return text(key)
+
+    monkeypatch.setattr(conflict_list, "_text", counted)
+    shown = keys_in_conflict(waiting(pa.int64(), [30, 4, *range(1000, 3000)]), 3)
+
+    assert [key.key for key in shown] == [[4], [30], [1000]]
+    assert [key.owner for key in shown] == [None, P.name, None]
+    assert [[w.partition for w in key.waiting] for key in shown] == [[0], [0, 1], [0, 1]]
+    assert len(made) < 20
+
+
+def test_a_limit_of_none_and_one_above_all() -> None:
+    held = waiting(pa.int64(), [2, 1])
+    assert keys_in_conflict(held, 0) == ()
+    assert [key.key for key in keys_in_conflict(held, 9)] == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("type_", "values", "texts"),
+    [
+        (pa.string(), ["b", "a"], ["a", "b"]),
+        (pa.binary(), [b"b", b"a"], ["YQ==", "Yg=="]),
+        (pa.bool_(), [True, False], [False, True]),
+        (pa.uint64(), [2**63, 7], [7, 2**63]),
+        (pa.date32(), [dt.date(2026, 1, 2), dt.date(1900, 1, 1)], ["1900-01-01", "2026-01-02"]),
+        (
+            pa.timestamp("us"),
+            [dt.datetime(2026, 1, 2), dt.datetime(1900, 1, 1)],
+            ["1900-01-01 00:00:00.000000", "2026-01-02 00:00:00.000000"],
+        ),
+    ],
+    ids=str,
+)
+def test_keys_of_every_type_have_an_order(type_: pa.DataType, values: list[object], texts: list[object]) -> None:
+    assert json.dumps([key.key for key in keys_in_conflict(waiting(type_, values), 9)]) == json.dumps(
+        [[t] for t in texts]
+    )
