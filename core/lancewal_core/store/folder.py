@@ -9,7 +9,8 @@ Guarantees, besides those of ``object_store``
  2. ``LinkRefused`` names the link that was met on the way.  A listing says so of each link that it meets, since it cannot
     tell what is missing in its answer.  ``delete`` of an object that is a link removes the link.
  3. The folder itself may be a link, or lie behind some.
- 4. A put is staged as ``<name>#<number>`` beside its object, as Lance and obstore do; a listing leaves such names out.
+ 4. A folder where an object belongs, and a file where a folder belongs, are ``ObjectCorrupt``, never a missing object.
+ 5. A put is staged as ``<name>#<number>`` beside its object, as Lance and obstore do; a listing leaves such names out.
 """
 
 from __future__ import annotations
@@ -65,10 +66,8 @@ class FolderStore:
                 try:
                     etag = _put(parent, name, data)
                 except FileExistsError:
-                    if _is_folder(parent, name):  # ``get`` finds no object: whoever waits for one would try for ever
-                        raise ObjectCorrupt(
-                            f"a folder lies at {key} in {self._folder}, where an object belongs: remove it", object=key
-                        ) from None
+                    if _is_folder(parent, name):
+                        raise _folder_in_place(self._folder, key) from None
                     return Taken()
         except OSError as error:
             _check_length(error, key)
@@ -163,9 +162,11 @@ def opened_object(root: Path, key: str) -> Iterator[int | None]:
         return
     try:
         mode = os.fstat(file).st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        if stat.S_ISDIR(mode):
+            raise _folder_in_place(root, key)
+        if not stat.S_ISREG(mode):
             raise _no_file(root, key)
-        yield file if stat.S_ISREG(mode) else None
+        yield file
     finally:
         os.close(file)
 
@@ -178,6 +179,14 @@ def refuse_links(root: Path, folders: Sequence[str], *, below: bool = False) -> 
         with suppress(FileNotFoundError), opened_folder(root, _parts(folder)) as opened:
             if below:
                 waiting.extend(_folders_in(opened, root, folder))
+
+
+def folders_in(root: Path, folder: str) -> list[str]:
+    """Keys of the folders that lie in ``folder`` itself; empty where it is not there."""
+    folder = folder.rstrip("/")
+    with suppress(FileNotFoundError), opened_folder(root, _parts(folder)) as opened:
+        return sorted(_folders_in(opened, root, folder))
+    return []
 
 
 def _folders_in(opened: int, root: Path, folder: str) -> Iterator[str]:
@@ -203,6 +212,11 @@ def _opened_below(parent: int, name: str, make: bool, root: Path, folders: Seque
         # Refused in any case; which of the two it is, is for the message.
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(parent, name):
             raise _link(root, "/".join(folders)) from error
+        if error.errno == errno.ENOTDIR:
+            key = "/".join(folders)
+            raise ObjectCorrupt(
+                f"a file lies at {key} in {root}, where a folder belongs: remove it", object=key
+            ) from error
         raise
 
 
@@ -218,6 +232,10 @@ def _is_link(parent: int, name: str) -> bool:
         return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return False
+
+
+def _folder_in_place(root: Path, key: str) -> ObjectCorrupt:
+    return ObjectCorrupt(f"a folder lies at {key} in {root}, where an object belongs: remove it", object=key)
 
 
 def _no_file(root: Path, key: str) -> ObjectCorrupt:

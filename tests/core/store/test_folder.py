@@ -11,7 +11,7 @@ import pytest
 
 from lancewal_core.errors import LinkRefused, ObjectCorrupt, StoreUnavailable
 from lancewal_core.store.folder import FolderStore, opened_object, refuse_links
-from lancewal_core.store.object_store import PutUnknown, Stored, Taken
+from lancewal_core.store.object_store import Stored, Taken
 from lancewal_core.store.obstore import open_store
 
 KEY = "_lancewal/wal/log/1"
@@ -161,17 +161,29 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.M
         listening.bind("socket")
     with pytest.raises(ObjectCorrupt, match=r"socket in .* is neither a file nor a folder"):
         FolderStore(table).get("socket")
-    assert FolderStore(table).get("_lancewal") is None
-    with opened_object(table, "_lancewal/wal") as found:
-        assert found is None
 
 
-def test_a_folder_in_place_of_an_object_is_named_by_a_put(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_an_object_is_named(tmp_path: Path) -> None:
     table = folder_of(tmp_path, "table")
     (table / "pages" / "1.binpb").mkdir(parents=True)
-    with pytest.raises(ObjectCorrupt, match=r"a folder lies at pages/1\.binpb in .*, where an object belongs"):
-        FolderStore(table).put_if_absent("pages/1.binpb", b"x")
+    store, key = FolderStore(table), "pages/1.binpb"
+    asks = (store.get, store.size, lambda key: store.get_range(key, 0, 1), lambda key: store.put_if_absent(key, b"x"))
+    for ask in asks:
+        with pytest.raises(ObjectCorrupt, match=r"a folder lies at pages/1\.binpb in .*, where an object belongs"):
+            ask(key)
+    with pytest.raises(ObjectCorrupt, match="a folder lies"), opened_object(table, key):
+        pass
     assert [path.name for path in (table / "pages").iterdir()] == ["1.binpb"]
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    table = folder_of(tmp_path, "table")
+    (table / "pages").write_bytes(b"")
+    store = FolderStore(table)
+    asks = (store.get, store.size, lambda key: store.list("pages/"), lambda key: store.put_if_absent(key, b"x"))
+    for ask in asks:
+        with pytest.raises(ObjectCorrupt, match=r"a file lies at pages in .*, where a folder belongs"):
+            ask("pages/1.binpb")
 
 
 def test_names_that_are_no_keys(tmp_path: Path) -> None:
@@ -196,10 +208,3 @@ def test_without_its_folder_no_object_is_absent(tmp_path: Path) -> None:
         with pytest.raises(StoreUnavailable, match="there is no folder"):
             ask(FolderStore(table))
         assert not table.exists(), name
-
-
-def test_a_way_that_is_a_file_gives_no_verdict(tmp_path: Path) -> None:
-    store = FolderStore(folder_of(tmp_path, "table"))
-    assert isinstance(store.put_if_absent(f"{KEY}/x", b""), PutUnknown)
-    with pytest.raises(StoreUnavailable, match=f"could not read '{KEY}/x' at .*: NotADirectoryError: Not a directory"):
-        store.get(f"{KEY}/x")

@@ -35,7 +35,7 @@ from lancewal_core.names.paths import VERSIONS, data_file, parse_table_version
 from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.tasks import use_threads
 from lancewal_core.store.address import table_address
-from lancewal_core.store.folder import refuse_links
+from lancewal_core.store.folder import folders_in, refuse_links
 from lancewal_core.store.obstore import TableStore, local_folder, open_store
 from lancewal_core.table.lance.base_paths import BasePaths, check_base_paths
 from lancewal_core.table.lance.branches import Branches
@@ -123,13 +123,15 @@ class LanceTable:
                     self.uri, storage_options=self._options, session=self._session, block_size=self._block_size
                 )
         except ValueError as error:
+            self._refuse_folders()
             if says_gone(error):
                 raise TableMissing(
                     f"there is no Lance table at {self.uri}: make it with `lancewal table create`"
                 ) from error
-            raise read_error(error, f"opening {self.uri}") from None
+            raise self._why_not_opened(error) from None
         except OSError as error:
-            raise read_error(error, f"opening {self.uri}") from error
+            self._refuse_folders()
+            raise self._why_not_opened(error) from error
         return self._pinned(opened)
 
     def at(self, version: int) -> LancePinnedTable:
@@ -149,12 +151,14 @@ class LanceTable:
                     block_size=self._block_size,
                 )
         except ValueError as error:
+            self._refuse_folders()
             if says_gone(error):
                 raise VersionGone(
                     f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
                 ) from error
             raise read_error(error, f"opening version {version} of {self.uri}") from None
         except OSError as error:
+            self._refuse_folders()
             raise read_error(error, f"opening version {version} of {self.uri}") from error
         return self._pinned(opened)
 
@@ -385,6 +389,30 @@ class LanceTable:
             inside = self.uri.removeprefix(self._root).strip("/")
             folders = [f"{inside}/{part}" if inside else part for part in paths.LANCE_FOLDERS]
             refuse_links(root, folders, below=below)
+
+    def _refuse_folders(self) -> None:
+        """``ObjectCorrupt`` where a folder lies in place of a manifest: Lance says that there is no table."""
+        root = local_folder(self._root)
+        if root is None or not root.is_dir():
+            return
+        inside = self.uri.removeprefix(self._root).strip("/")
+        for key in folders_in(root, f"{inside}/{VERSIONS}".lstrip("/")):
+            if parse_table_version(key.removeprefix(inside).lstrip("/")) is not None:
+                raise ObjectCorrupt(
+                    f"a folder lies at {key} in {self._root}, where a manifest belongs: put the manifest back from a copy",
+                    object=key,
+                )
+
+    def _why_not_opened(self, error: BaseException) -> BaseException:
+        """Of the newest version.  Lance does not name the manifest that it cannot decode."""
+        found = read_error(error, f"opening {self.uri}")
+        if not isinstance(found, ObjectCorrupt):
+            return found
+        listed = [
+            (v, info.key) for info in self._objects().list(VERSIONS) if (v := parse_table_version(info.key)) is not None
+        ]
+        key = max(listed)[1] if listed else VERSIONS
+        return ObjectCorrupt(f"{found}. The newest manifest is {key}: put it back from a copy", object=key)
 
     def _file_session(self) -> LanceFileSession:
         """One for all files: a reader by its address makes a client of the store anew, 5 ms of CPU each."""

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from lance.dataset import Branches
 
-from lancewal_core.errors import VersionGone
+from lancewal_core.errors import ObjectCorrupt, TableMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.names.paths import parse_table_version
 from lancewal_core.table.lance.table import LanceTable
 
 
@@ -78,3 +79,35 @@ def test_branches_are_made_and_dropped_by_what_no_other_thread_goes_on_with(
     assert table.create_branch("b", version)
     assert table.drop_branch("b")
     assert len(taken) == 2
+
+
+@pytest.mark.parametrize("names", ["present", "former"])
+@pytest.mark.parametrize("form", ["a folder", "empty", "truncated", "other bytes"])
+def test_a_damaged_manifest_is_named(tmp_path: Path, names: str, form: str) -> None:
+    """Lance says of a folder in its place that there is no table."""
+    uri = str(tmp_path / "table")
+    for mode in ("create", "append"):
+        lance.write_dataset(pa.table({"a": [1]}), uri, mode=mode, enable_v2_manifest_paths=names == "present")
+    (manifest,) = (
+        path for path in (tmp_path / "table/_versions").iterdir() if parse_table_version(f"_versions/{path.name}") == 2
+    )
+    whole = manifest.read_bytes()
+    manifest.unlink()
+    if form == "a folder":
+        manifest.mkdir()
+    else:
+        manifest.write_bytes({"empty": b"", "truncated": whole[: len(whole) // 2], "other bytes": b"x" * 500}[form])
+    with pytest.raises(ObjectCorrupt, match=r"put .* back from a copy") as found:
+        LanceTable(uri).newest()
+    assert found.value.where["object"] == f"_versions/{manifest.name}"
+    assert manifest.name in str(found.value)
+    if form == "a folder":
+        with pytest.raises(ObjectCorrupt, match=manifest.name):
+            LanceTable(uri).at(2)
+
+
+def test_a_folder_that_is_not_there_is_no_damage(tmp_path: Path) -> None:
+    for name in ("nothing", "empty"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(TableMissing):
+            LanceTable(str(tmp_path / name)).newest()
