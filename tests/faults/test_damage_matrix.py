@@ -71,7 +71,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         template = pipeline.copied(tmp_path_factory.mktemp("template"))
     pipeline.close()
     with pytest.MonkeyPatch.context() as patched:
-        for module in ("reads", "plan.strong"):
+        for module in ("reading.reads", "plan.strong"):
             patched.setattr(f"lancewal_reader.{module}.PLANS_MAX", 2)
         yield World(template, failures, int(time.time() * 1000))
     template.close()
