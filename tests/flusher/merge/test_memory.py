@@ -63,7 +63,7 @@ def test_a_budget_that_no_generation_fits_into(table: FlusherTable) -> None:
     assert "flusher.merge_memory_bytes_max is 3000. Set it to" in text
     assert caught.value.where["region"]
     assert sorted(Path(table.uri).rglob("*")) == made
-    enough = int(text.split("set it to ")[1].split()[0])
+    enough = int(text.split("Set it to ")[1].split()[0])
     assert (
         len(run_round(table.context(), MergeLimits(memory_bytes=enough), RoundState(), sealed_grace_s=60).merges) == 1
     )
