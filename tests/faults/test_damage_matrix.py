@@ -1,4 +1,4 @@
-"""Every kind of object, truncated, flipped or missing, under all that read it: the reader, a flusher, ingest that claims.
+"""Every kind of object, damaged, missing or a folder, under all that read it: the reader, a flusher, ingest that claims.
 
 ``MATRIX`` says what comes of it: right, the kind of an error that names the object, or, where nobody can know, the fold of a
 shorter prefix.  No read is ever anything but the fold of a prefix; and once the object is back, all goes on.
@@ -172,10 +172,18 @@ OBJECTS: Mapping[str, Finder] = {
     "the contract": lambda p: newest(p, "/contract/"),
     "the newest record of a merge": lambda p: newest(p, "/merges/", "18446744073709551612.json"),
 }
+
+
+def folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 DAMAGES: Mapping[str, Callable[[Path], None]] = {
     "truncated": truncate,
     "emptied": lambda path: os.truncate(path, 0),
     "flipped": flip,
+    "a folder": folder,
     "missing": Path.unlink,
 }
 
@@ -216,6 +224,7 @@ MISSING: Mapping[str, Outcomes] = {
 MATRIX: Mapping[str, Mapping[str, Outcomes]] = {
     "truncated": DAMAGED,
     "emptied": DAMAGED,
+    "a folder": DAMAGED,
     # Lance's data files have no checksum: a flip in one may be read as another value (test_flipped_bits).
     "flipped": {what: outcomes for what, outcomes in DAMAGED.items() if what != "a snapshot's data file"},
     "missing": MISSING,
@@ -238,6 +247,8 @@ def test_a_damaged_object_is_named_and_nothing_wrong_is_read(
         reader(world)
     assert tuple(found) == MATRIX[damage][what]
     if damage != "missing" or not path.exists():  # the next owner may have put its own object there
+        if path.is_dir():
+            path.rmdir()
         path.write_bytes(whole)
     pipeline.produce(20)
     pipeline.crash()
