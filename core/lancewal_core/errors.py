@@ -37,7 +37,7 @@ INDEX_LOST = "the store's listing is out of date, or the index is lost (`lancewa
 """Why an index can end below what the table has merged."""
 FLUSH_DAMAGED = "`lancewal repair generation` makes it anew from the log"
 """The way on while the generation is not merged."""
-LOG_LOST = "Where Kafka still has the records: `lancewal repair segment` of the object that is lost or damaged"
+LOG_LOST = "if Kafka still has the records, run `lancewal repair segment` for the object that is lost or damaged"
 """The way on where neither a snapshot nor its log is there."""
 
 

@@ -45,7 +45,7 @@ _REFUSED = re.compile(
     r"authentication (?:error|failed)|certificate verify failed|alert (?:bad certificate|certificate \w+|unknown ca)",
     re.IGNORECASE,
 )
-"""What librdkafka and OpenSSL say where broker or client does not accept who the other is.  The question itself times out."""
+"""Words of librdkafka and OpenSSL where broker or client does not accept who the other is.  The question itself times out."""
 
 
 def error_of(error: BaseException | None) -> KafkaError | None:

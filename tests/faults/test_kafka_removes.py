@@ -175,7 +175,7 @@ def test_tombstones_were_cleaned_away(kafka: KafkaBroker, topic_name: str, tmp_p
     until(lambda: stopped(ingest) == {partition: "retention_lost"}, lambda: ingest.tail)
     (line,) = ingest.logged("partition_stopped")
     assert "delete.retention.ms is 1000" in line["error"]
-    assert f"deletes among offsets {durable[partition]} to" in line["error"]
+    assert f"Deletes among offsets {durable[partition]} to" in line["error"]
     world.check_strong()
     other = (partition + 1) % PARTITIONS
     refused = world.lancewal.run("offset", "accept-loss", f"{topic_name}-{other}", "--yes")

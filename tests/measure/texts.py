@@ -70,24 +70,25 @@ def is_text(statement: ast.stmt) -> bool:
     )
 
 
-_MADE_OF_TEXT = frozenset({"Argument", "Option", "Typer", "CommandApp", "error", "info", "warning"})
-"""Calls whose texts people read: options of commands, and log events."""
-
-
 def messages(source: str) -> Iterator[Docstring]:
-    """Yield the texts of raises, of options and of log events, each by the line where it begins."""
-    for node in ast.walk(ast.parse(source)):
+    """Yield the texts of several words that code holds, each by the line where it begins: errors, help, log events, causes,
+    metrics.  Patterns, and lists of names that begin with a line break, are none."""
+    pending: list[ast.AST] = [ast.parse(source)]
+    while pending:
+        node = pending.pop()
         match node:
-            case ast.Raise(exc=ast.Call() as call):
-                parts = [*call.args, *(k.value for k in call.keywords if k.arg in ("message", "cause"))][:1]
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) as call if name in _MADE_OF_TEXT:
-                parts = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "help")]
-            case _:
+            case ast.Expr() if is_text(node):
                 continue
-        for part in parts:
-            text = _spoken(part)
-            if " " in text:
-                yield Docstring("", part.lineno, text)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re"))):
+                continue
+            case ast.Constant() | ast.JoinedStr() | ast.BinOp(op=ast.Add()) if text := _spoken(node):
+                if " " in text and not text.startswith("\n"):
+                    yield Docstring("", node.lineno, text)
+                if not isinstance(node, ast.JoinedStr):
+                    continue
+                pending += [part for part in node.values if isinstance(part, ast.FormattedValue)]
+            case _:
+                pending += ast.iter_child_nodes(node)
 
 
 def _spoken(node: ast.expr) -> str:

@@ -54,8 +54,8 @@ from lancewal_ingest.context import new_owner
 REPAIR = OwnerId("repair")
 """Writer of the fences that end a log here."""
 _PERHAPS_IN_MEMORY = (
-    "an ingest process that wrote this log and still runs may have these records in memory: stop it in order first (SIGTERM), "
-    "it flushes what it has"
+    "an ingest process that wrote this log and still runs may have these records in memory. Stop it in order first (SIGTERM): "
+    "then it flushes what it has"
 )
 
 

@@ -81,9 +81,9 @@ class WatermarkPlan:
             waits = self.waiting.get(region, ())
             found.append(
                 told(
-                    f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}; "
-                    f"{len(waits)} generations behind it are merged, perhaps for the second time; "
-                    "what was changed by hand in their rows since is undone",
+                    f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}. "
+                    f"{len(waits)} generations after it are merged, perhaps for the second time; "
+                    "changes made by hand in their rows since are undone",
                     **of_region(region),
                     generation=mark.generation,
                     position=mark.next,

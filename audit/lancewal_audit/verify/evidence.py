@@ -137,7 +137,7 @@ def _tell_gaps(wal: WalRecords, ranges: dict[Region, Range], findings: Findings)
         else:
             text = (
                 f"{damaged.problem}. Its rows are held by {', '.join(sorted(set(holders)))}: nothing is lost but reads at "
-                "receipts from before that was merged; it goes with the trim behind the history window"
+                "receipts from before these rows were merged. The object goes with the trim after the history window"
             )
             findings.add(Finding("wal_held", WAL, text, object=damaged.key))
     for region, range_ in ranges.items():

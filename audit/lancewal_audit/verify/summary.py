@@ -87,7 +87,7 @@ def _notes(scope: Scope, tally: Tally, run: VerifyRun) -> list[str]:
         notes.append("no row could be compared: no record of any of them is left")
     elif tally.rows_unchecked and not scope.empty_before:
         notes.append(
-            "rows without a record left could not be compared; nor are they named as foreign, because the table is not "
+            "rows without a record left could not be compared. They are not named as foreign either, because the table is not "
             "known to have begun without rows"
         )
     return notes

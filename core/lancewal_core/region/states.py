@@ -382,8 +382,8 @@ def _each(
 def _too_large(page: Page, size: int) -> ObjectTooLarge:
     return too_large(
         paths.page_version(page, FIRST_VERSION),
-        f"{size} bytes at its next version, with one generation more than now: that is above {OPENED_BELOW}, "
-        f"and all marks on those there are have to fit in the {PAGE_BYTES_MAX}",
+        f"{size} bytes at its next version, with one generation more than now: that is above {OPENED_BELOW}. "
+        f"All marks on the present generations must fit in the {PAGE_BYTES_MAX}",
     )
 
 

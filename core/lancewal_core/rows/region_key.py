@@ -171,16 +171,16 @@ def why_misrouted(columns: Sequence[str], key: bytes | None, encoded: bytes | No
         return "A record without a key belongs in no partition" if key is None else _PARTITIONER
     named = f"({', '.join(columns)})"
     if encoded is None:
-        return f"Its {named} has no encoding: a null, or a date outside the years 1 to 9999"
+        return f"The record's {named} has no encoding: a null, or a date outside the years 1 to 9999"
     if key is None:
-        return f"It has no key: the producer must send the canonical encoding of {named}"
+        return f"The record has no key: the producer must send the canonical encoding of {named}"
     if key != encoded:
         return f"The bytes of its key are wrong: they are not the canonical encoding of {named}"
     return _PARTITIONER
 
 
 _PARTITIONER = (
-    "Its key is right, its partition is not: the producer does not use murmur2 (librdkafka needs "
+    "The record's key is right, its partition is not: the producer does not use murmur2 (librdkafka needs "
     "partitioner=murmur2_random), or chooses partitions itself"
 )
 

@@ -88,7 +88,10 @@ NOT_OPENED = Cause(
     "Ingest runs, and has never opened the partition; its page knows why.",
 )
 CANNOT_OPEN = Cause(
-    "cannot_open", PathStep.CONSUMED, SeenFrom.INGEST, "Its owner cannot open it; the kind is that of the error."
+    "cannot_open",
+    PathStep.CONSUMED,
+    SeenFrom.INGEST,
+    "The owner of the partition cannot open it; the kind is that of the error.",
 )
 OPEN_TRANSACTION = Cause(
     "open_transaction",
@@ -104,7 +107,7 @@ STOPPED = Cause(
     "stopped",
     PathStep.DECODED,
     SeenFrom.INGEST,
-    "Its owner has stopped it; the kind is that of the error (`region_conflict` is told by the stored state too).",
+    "The owner of the partition has stopped it; the kind is that of the error (the stored state tells `region_conflict` too).",
 )
 MISROUTED = Cause(
     "misrouted",
@@ -149,7 +152,7 @@ ROUNDS_FAIL = Cause(
 HELD_BACK = Cause(
     "held_back", PathStep.MERGED, SeenFrom.FLUSHER, "Others are merged, this one not; the kind is that of the error."
 )
-MERGE_DUE = Cause("merge_due", PathStep.MERGED, SeenFrom.OUTSIDE, "What is flushed waits for the next merge.")
+MERGE_DUE = Cause("merge_due", PathStep.MERGED, SeenFrom.OUTSIDE, "Flushed rows wait for the next merge.")
 PASSED_BY = Cause(
     "passed_by",
     PathStep.MERGED,
@@ -173,7 +176,7 @@ NO_ROWS_LEFT = Cause(
 )
 CAUGHT_UP = Cause("caught_up", PathStep.READ, SeenFrom.OUTSIDE, "All that is known of has come to the end of the way.")
 MOVING = Cause("moving", PathStep.CONSUMED, SeenFrom.OUTSIDE, "Records come, and nothing stands.")
-UNKNOWN = Cause("unknown", PathStep.READ, SeenFrom.OUTSIDE, "What is known from here does not tell.")
+UNKNOWN = Cause("unknown", PathStep.READ, SeenFrom.OUTSIDE, "The facts that are known from here do not tell.")
 
 CAUSES: tuple[Cause, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Cause))
 """In the order of the way."""

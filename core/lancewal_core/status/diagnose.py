@@ -115,7 +115,7 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             causes.NOTHING_PRODUCED,
             Urgency.IDLE,
             "no record was ever produced to it",
-            "Where some should have been, look at the producer's topic, brokers and partitioner",
+            "If some should have been, look at the producer's topic, brokers and partitioner",
         )
     start = it.begun if it.begun is not None else it.start
     if low == high and (start is None or start >= high):
@@ -222,9 +222,9 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             _past_misrouted(it),
         )
     if it.owner_wrote_ms is not None and _young(table, it.owner_wrote_ms):
-        why = "Its owner writes for other partitions, so this one has stopped"
+        why = "The owner writes for other partitions, so this one has stopped"
     else:
-        why = "It has stopped, or no ingest has it"
+        why = "The partition has stopped, or no ingest has it"
     return _found(
         causes.STANDS,
         Urgency.PROBLEM,
@@ -252,7 +252,7 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         Urgency.PROBLEM,
         f"{seen}. Older ones are not counted: what is produced now becomes no row",
         "`lancewal dead-letter list` counts them by reason and column. Correct the producer, or the table's columns and "
-        "format, and send them again: it is no problem any more once a newer record becomes a row",
+        "format, and send them again. The problem is over once a newer record becomes a row",
     )
 
 
@@ -280,7 +280,7 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             causes.SEAL_OVERDUE,
             Urgency.PROBLEM,
             f"{seen}, and was to be sealed by {utc_text(it.open.due_ms)}",
-            "Look at ingest's log and /readyz: the store takes no new index, its owner is gone, or its ingest.seal_age_s "
+            "Look at ingest's log and /readyz. The store takes no new index, the owner is gone, or its ingest.seal_age_s "
             "is longer than the one given here",
         )
     return _found(
@@ -329,7 +329,7 @@ def _not_merged(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             causes.PASSED_BY,
             Urgency.PROBLEM,
             f"{seen}, though a merge landed at {utc_text(table.merged_ms)}",
-            "What it needs may be damaged: the flusher's log, its /readyz and its /status name it",
+            "An object that its merge needs may be damaged: the flusher's log, its /readyz and its /status name it",
         )
     if table.merged_ms is not None:
         last = f"the last merge landed at {utc_text(table.merged_ms)}"
@@ -381,14 +381,14 @@ def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
             return _found(
                 causes.NO_ROWS_LEFT,
                 Urgency.IDLE,
-                f"all is merged up to position {it.merged}, and the table has no row: {table.keys_in_conflict} keys came "
+                f"all is merged up to position {it.merged}, and the table has no row. {table.keys_in_conflict} keys came "
                 "through two partitions, and their records wait for a decision",
                 "`lancewal conflict list` names them, `lancewal conflict settle` decides",
             )
         return _found(
             causes.NO_ROWS_LEFT,
             Urgency.IDLE,
-            f"all is merged up to position {it.merged}, and the table has no row left: its records were deletes, or the rows "
+            f"all is merged up to position {it.merged}, and the table has no row left. Its records were deletes, or the rows "
             "expired, or were deleted since",
             "`lancewal table show` names the time to live; `lancewal verify` compares the table with its records",
         )

@@ -18,7 +18,7 @@ from lancewal_core.errors import InvalidSettings
 from lancewal_core.process.library_errors import without_secrets
 
 NO_USER_INFORMATION = (
-    "the table's address has user information before its bucket or host (it is not shown here): credentials are given by "
+    "the table's address has user information before its bucket or host (it is not shown here). Give credentials by "
     "storage.options from a secret, by AWS_* variables or by a role"
 )
 

@@ -24,9 +24,9 @@ class StoreMetricTable(MetricTable, prefix="lancewal_store"):
     """``operation`` is what was asked, ``object`` which kind of object it was about: of a listing the first that it shows."""
 
     requests = counter(
-        "Requests of lancewal itself to the object store, Lance's own not among them. Outcomes are done, absent (nothing is "
-        "there), taken (of a put: something is, another process's or from an earlier try), unknown (of a put: no verdict) "
-        "and failed.",
+        "Requests of lancewal itself to the object store, Lance's own not among them. Outcomes: done, failed, absent (nothing "
+        "is there). Outcomes of a put alone: unknown (no verdict), taken (an object is there, another process's or from an "
+        "earlier try).",
         *("operation", "object", "outcome"),
         known=tuple(product(OPERATIONS, ("segment", OTHER), ("failed",))),
     )
@@ -38,7 +38,7 @@ class StoreMetricTable(MetricTable, prefix="lancewal_store"):
     read_bytes = counter("Bytes of objects read.", "object")
     written_bytes = counter("Bytes of objects stored.", "object")
     retries = counter(
-        "Requests about an object of which the last such request failed or gave no verdict; those that the store's client "
-        "tries again by itself are not seen.",
+        "Requests about an object of which the last such request failed or gave no verdict. Retries that the store's client "
+        "makes by itself are not seen.",
         *("operation", "object"),
     )

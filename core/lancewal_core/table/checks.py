@@ -114,7 +114,7 @@ def check_place(uri: str, contract: Contract) -> None:
 def elsewhere_advice(place: str | None) -> str:
     """What to do at a place where the contract is that of the table at ``place``."""
     return (
-        f"If its folder was moved here, or copied while neither ingest nor flusher worked on it: `lancewal table moved "
+        f"Was its folder moved here, or copied while neither ingest nor flusher worked on it? Then `lancewal table moved "
         f"--from {place}` makes it a table of its own, with all that it holds. If it is a copy from which only the merged "
         "rows are wanted: delete the copy's folder `_lancewal`, then `lancewal table attach`. If both addresses lead to one "
         "folder: use the other in table.uri"

@@ -46,7 +46,7 @@ class ConflictsRef:
         if region not in self.stopped:
             return None
         return RegionConflict(
-            f"topic {region.topic} partition {region.partition} takes no further records: {self.keys} primary keys came "
+            f"topic {region.topic} partition {region.partition} takes no further records. {self.keys} primary keys came "
             "through several partitions and wait for a decision, many of them through this one. Mend the producers; then "
             "decide: `lancewal conflict list`, `lancewal conflict settle`",
             topic=region.topic,

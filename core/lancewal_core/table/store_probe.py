@@ -80,7 +80,7 @@ class _Probe:
 def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
     """For a store that broke the promise in the way that ``what`` says."""
     return StoreUnsafe(
-        f"the store at {uri} {what}: it does not honour conditional PUT (If-None-Match: *), without which two "
+        f"the store at {uri} {what}: it does not honour conditional PUT (If-None-Match: *). Without it two "
         "owners could write the same segment and acknowledged rows would be lost. Use a store that does, or switch "
         "it on there; mind proxies and gateways on the way",
         object=key,

@@ -24,8 +24,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     keys_deleted = counter("Keys whose newest record is a delete.")
     fragments_scanned = counter("Fragments that merges scanned for keys: the key index does not cover them.")
     unknown_partition_rows = counter(
-        "Rows that the key index found for keys of a merge, of which it does not know through which partition they came:"
-        " only of tables keyed by bytes."
+        "Rows that the key index found for keys of a merge without knowing through which partition they came: only of "
+        "tables keyed by bytes."
     )
     keys_in_conflict = gauge(
         "Primary keys that came through two partitions and wait for a person's decision: only of tables keyed by bytes."
@@ -36,8 +36,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     key_entries_written = counter("Entries of key runs written, for new files and again by merging runs.", "reason")
     generations_merged = counter("Generations that merges took.", "partition")
     conflicts = counter(
-        "Merges that did not land, and were planned again: by conflict with a commit that came first, lost with their reply, "
-        "because a version or files were cleaned-up meanwhile, or as the merge before was unfinished.",
+        "Merges that did not land, and were planned again. Reasons: a commit that came first, a lost reply, a version or "
+        "files that were cleaned up meanwhile, an unfinished merge before.",
         "reason",
         known=REASONS,
     )
@@ -104,8 +104,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     unmerged_generations = gauge("Generations that have ended and are not merged.", "partition")
     unmerged_rows = gauge("Changed keys in flushes that are not merged.", "partition")
     oldest_unmerged_seconds = gauge(
-        "Since the oldest generation that has ended and is not merged was flushed, or, while it is not, since it was sealed; "
-        "by its state in the store, so it survives a restart. 0 while none waits.",
+        "Time since the oldest unmerged generation that has ended was flushed, or sealed while it is not flushed. The state "
+        "in the store tells, so it survives a restart. 0 while none waits.",
         "partition",
     )
     merged_timestamp_seconds = gauge(
@@ -115,8 +115,8 @@ class FlusherMetricTable(StoreMetricTable, ServiceMetricTable, prefix="lancewal_
     )
     last_round_timestamp_seconds = gauge("When a round last ended without an error; absent before the first.")
     visible_seconds = histogram(
-        "From asking Kafka for the ends of the partitions until a strong read sees up to there, for each partition with "
-        "new records since the measurement before; with flusher.visibility_interval_s.",
+        "From asking Kafka for the ends of the partitions until a strong read sees up to there. Measured with "
+        "flusher.visibility_interval_s, for each partition with new records since the measurement before.",
         _VISIBLE_S,
     )
     visibility_failures = counter(

@@ -440,8 +440,8 @@ class ConfluentSource:
             problem = offsets.problem(self._topic, partition, at, "read")
             if problem is None and _TRUNCATION in reason and offsets.low < at:
                 problem = TopicTruncated(
-                    f"topic {self._topic} partition {partition}: read up to position {at}, but what lies before it in Kafka "
-                    "is something else by now: the topic lost its tail and has grown again",
+                    f"topic {self._topic} partition {partition}: read up to position {at}, but Kafka has other records "
+                    "before it by now. The topic lost its tail and has grown again",
                     topic=self._topic,
                     partition=partition,
                 )

@@ -187,7 +187,7 @@ def _check_reached(region: Region, reached: Position | None, wanted: Position, o
         raise _wrong(
             region,
             f"the partition goes on {where}, not at {wanted}: only from the record that stops it on are records rejected",
-            None if wanted == offset else f"What lies before {wanted} is done; ingest goes on from there",
+            None if wanted == offset else f"Records before {wanted} are done; ingest goes on from there",
         )
 
 

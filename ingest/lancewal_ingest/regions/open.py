@@ -338,8 +338,8 @@ def _problem(
     problem = offsets.problem(region.topic, region.partition, position, "durable")
     if isinstance(problem, TopicTruncated) and _is_accepted(context, region, position, offsets):
         return KafkaBehind(
-            f"topic {region.topic} partition {region.partition}: Kafka ends at {offsets.high}, and its lost tail is accepted: "
-            f"it is read again from position {position} on, once it has grown up to there",
+            f"topic {region.topic} partition {region.partition}: Kafka ends at {offsets.high}, and its lost tail is accepted. "
+            f"Ingest reads it again from position {position} on, once it has grown up to there",
             topic=region.topic,
             partition=region.partition,
         )

@@ -63,7 +63,7 @@ def lost_tombstones(
         return None
     return RetentionLost(
         f"topic {region.topic} partition {region.partition}: durable up to position {position} for longer than the topic "
-        f"keeps tombstones (delete.retention.ms is {compaction.tombstones_s * 1000:g}): deletes among offsets {position} to "
+        f"keeps tombstones (delete.retention.ms is {compaction.tombstones_s * 1000:g}). Deletes among offsets {position} to "
         f"{old_end - 1} may be gone, and their rows would stay. To go on all the same: "
         f"`lancewal offset accept-loss {region.topic}-{region.partition}`",
         topic=region.topic,

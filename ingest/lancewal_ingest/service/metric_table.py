@@ -20,7 +20,7 @@ class KafkaMetricTable(MetricTable, prefix="lancewal_kafka"):
     """Figures that ingest's consumer tells of itself, every 5 s (``statistics.interval.ms``)."""
 
     connected_brokers = gauge("Brokers to which there is a connection.")
-    round_trip_seconds = gauge("What the slowest broker took to answer, 99th percentile of the last interval.")
+    round_trip_seconds = gauge("Time that the slowest broker took to answer, 99th percentile of the last interval.")
     throttle_seconds = gauge("Longest that a broker has throttled the consumer in the last interval.")
     request_failures = counter("Requests to brokers that were not sent, not answered in time, or not readable.")
     received_bytes = counter("Bytes received from brokers.")
@@ -67,10 +67,10 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
         "partition",
     )
     freshness_seconds = gauge(
-        "How long the oldest record that is not durable has waited; 0 while none waits. By the record's own time in Kafka, "
-        "but no longer than since this process last saw the partition end before the record: a backfill of old times is not "
-        "late. Where no time is known, since this process has known that a record waits; of a partition that is not open "
-        "yet, since it was assigned.",
+        "How long the oldest record that is not durable has waited; 0 while none waits. Counted by the record's own time in "
+        "Kafka, but no longer than since this process last saw the partition end before the record. So a backfill of old "
+        "times is not late. If no time is known: since this process has known that a record waits. If the partition is not "
+        "open yet: since it was assigned.",
         "partition",
     )
     standing_seconds = gauge(
@@ -86,12 +86,12 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     throttled = gauge("1 while nothing is consumed because memory is full.")
     paused = gauge("1 while `lancewal pause ingest` holds: nothing is consumed, and lag grows.")
     retention_horizon_seconds = gauge(
-        "Least time until Kafka deletes a record that is not durable, over the open partitions; +Inf where the topic "
+        "Least time until Kafka deletes a record that is not durable, over the open partitions. +Inf if the topic "
         "retains without end or nothing is open, NaN while unknown."
     )
     retention_seconds = gauge(
-        "Time for which Kafka retains a record at least, deletes of a compacted topic included: the largest horizon; +Inf "
-        "where the topic retains without end, NaN while unknown."
+        "Time for which Kafka retains a record at least, deletes of a compacted topic included: the largest horizon. +Inf "
+        "if the topic retains without end, NaN while unknown."
     )
     retention_reserve_offsets = gauge(
         "Offsets between the first that Kafka still has and the durable position.", "partition"
@@ -102,7 +102,7 @@ class IngestMetricTable(KafkaMetricTable, StoreMetricTable, ServiceMetricTable, 
     )
     open_seconds = histogram("From the assignment of a partition until it is open.", _LATENCY_S)
     replay_seconds = histogram(
-        "What reading a generation back from the WAL and writing its flush took; of several together the mean.",
+        "Time to read a generation back from the WAL and write its flush; of several together the mean.",
         _LATENCY_S,
     )
     invariant_violations = counter(

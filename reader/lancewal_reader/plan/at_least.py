@@ -143,8 +143,8 @@ def _of_former_topic(context: PlanContext, missing: Seq[Region]) -> str:
     if not missing or not former:
         return ""
     return (
-        f". Topic {contract.topic} was made anew since: if the token is of before, the table has its records, and no read "
-        "reaches their offsets; read without at_least"
+        f". Topic {contract.topic} was made anew since. If the token is from before, the table has its records, and no read "
+        "reaches their offsets. Read without at_least"
     )
 
 

@@ -169,7 +169,7 @@ def _pin(context: PlanContext, at: Receipt) -> Pinned:
 def _version_gone(context: PlanContext, at: Receipt) -> VersionGone:
     return VersionGone(
         f"table version {at.version} of the receipt is gone: a clean-up removed it, and no version that is left is known to "
-        f"show the same rows; the oldest one left is {min(context.table.versions(), default=0)}. Let Lance's clean-up keep "
+        f"show the same rows. The oldest one left is {min(context.table.versions(), default=0)}. Let Lance's clean-up keep "
         "versions at least as long as receipts are used; the table's history window is "
         f"{context.contract.history_window_s} s",
         version=at.version,

@@ -152,7 +152,7 @@ def _refusal(given: str) -> str:
     if _CREDENTIAL.search(given.lower()):
         # The value is not shown, nor is it kept.
         return (
-            f"option {given!r} is refused: Spark shows options in plans and logs, so credentials and storage options "
+            f"option {given!r} is refused: Spark shows options in plans and logs. Credentials and storage options "
             "come from the environment of driver and executors (AWS_* variables, a role, or LANCEWAL_STORAGE__OPTIONS__...)"
         )
     known = "; ".join(f"{name}: {text}" for name, text in OPTIONS.items())

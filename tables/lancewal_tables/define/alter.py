@@ -185,15 +185,15 @@ def _not_yet(contract: Contract, left: list[_Left], reached: list[_Reached]) -> 
     advice = f"To go on without what Kafka deleted: {', '.join(commands)}. " if commands else ""
     waiting = [at.region.partition for at in reached if _waits_for_a_seal(at)]
     seal = (
-        f". What is durable of partitions {', '.join(map(str, waiting))} is in open generations, which no merge takes: ingest "
-        "seals them after `ingest.seal_age_s`, or as it ends: to hasten that, stop it (SIGTERM) once all is durable, then "
+        f". Durable rows of partitions {', '.join(map(str, waiting))} are in open generations, which no merge takes: ingest "
+        "seals them after `ingest.seal_age_s`, or as it ends. To hasten that, stop it (SIGTERM) once all is durable, then "
         "`lancewal merge`"
     )
     return _refused(
         contract,
         left,
         f"Nothing was changed. {advice}With the producers stopped, start ingest again (`lancewal ingest run`), which takes "
-        "what the old partitions hold, let ingest and flusher work until `lancewal status` shows nothing unmerged, and run "
+        "what the old partitions hold. Let ingest and flusher work until `lancewal status` shows nothing unmerged, and run "
         f"the command again{seal if waiting else ''}",
     )
 

@@ -121,7 +121,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
         )
     if pinned.dataset.mem_wal_index_details() is not None:
         problems.append(
-            "Lance's own MemWAL is initialised on it, whose rows lancewal does not read: write its rows into the table and "
+            "Lance's own MemWAL is initialised on it, whose rows lancewal does not read. Write its rows into the table and "
             'drop its index, `dataset.drop_index("__lance_mem_wal")` (docs/how-to/attach-a-table.md shows how)'
         )
     for field in pinned.schema:

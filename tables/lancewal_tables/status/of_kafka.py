@@ -173,8 +173,8 @@ def foreign_members(group: str, members: Sequence[GroupMember], contract: Contra
             found[of].append(member.host)
     return [
         f"consumer group {group}: {len(hosts)} members ({', '.join(sorted(set(hosts)))}) work for the table "
-        f"{of.table_uuid} at {of.place}: each of the two tables gets the records of a part of the partitions only. Stop them; "
-        "if that table is a copy of this one, `lancewal table attach` or `table moved` makes it one of its own; if both have "
+        f"{of.table_uuid} at {of.place}. Each of the two tables gets the records of a part of the partitions only. Stop them. "
+        "If that table is a copy of this one, `lancewal table attach` or `table moved` makes it one of its own. If both have "
         "the same kafka.group_id, give them two, or none"
         for of, hosts in found.items()
     ]

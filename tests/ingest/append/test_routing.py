@@ -95,10 +95,10 @@ def test_canonical_tables_ask_the_row() -> None:
 @pytest.mark.parametrize(
     ("key", "row", "cause"),
     [
-        (b"customer-00042", b"customer-00042", "Its key is right, its partition is not"),
+        (b"customer-00042", b"customer-00042", "The record's key is right, its partition is not"),
         (b'"customer-00042"', b"customer-00042", "The bytes of its key are wrong"),
         (b"", b"customer-00042", "The bytes of its key are wrong"),
-        (None, b"customer-00042", "It has no key: the producer must send the canonical encoding of (id)"),
+        (None, b"customer-00042", "The record has no key: the producer must send the canonical encoding of (id)"),
     ],
 )
 def test_a_stop_says_which_of_key_and_partition_is_wrong(key: bytes | None, row: bytes, cause: str) -> None:
@@ -118,7 +118,7 @@ def test_a_stop_says_which_of_key_and_partition_is_wrong(key: bytes | None, row:
 
 
 def test_a_stop_names_a_row_whose_key_has_no_encoding() -> None:
-    assert why_misrouted(("id", "day"), b"x", None).startswith("Its (id, day) has no encoding")
+    assert why_misrouted(("id", "day"), b"x", None).startswith("The record's (id, day) has no encoding")
 
 
 @pytest.mark.parametrize(

@@ -553,7 +553,7 @@ def test_a_partition_that_stands_is_a_problem(kafka: KafkaBroker, settings: Sett
     status = status_of(settings, settings.table.uri, clock=later())
     (problem,) = status.problems
     assert "partition 0: stands at position 6 since 20" in problem
-    assert "records up to position 9 wait. It has stopped, or no ingest has it" in problem
+    assert "records up to position 9 wait. The partition has stopped, or no ingest has it" in problem
     assert stops(status) == ["consumed: stands", "flushed: seal_limits", "kafka: nothing_produced"]
     control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST, contract.making)
     paused = status_of(settings, settings.table.uri, clock=later())
@@ -615,9 +615,9 @@ def test_a_misrouted_record_is_named_at_once_with_its_cause(
     status = status_of(settings, settings.table.uri)
     assert stops(status) == ["decoded: misrouted"] * 3
     causes = [found.diagnosis.message.split(": the record there ")[1] for found in status.partitions]
-    assert causes[0].startswith("belongs to partition 1. Its key is right, its partition is not")
+    assert causes[0].startswith("belongs to partition 1. The record's key is right, its partition is not")
     assert causes[1].startswith("belongs to partition 0. The bytes of its key are wrong")
-    assert causes[2].startswith("belongs to partition 1. It has no key")
+    assert causes[2].startswith("belongs to partition 1. The record has no key")
     assert all("`lancewal table alter --on misrouted=dead-letter`" in found.diagnosis.do for found in status.partitions)
     # A record that belongs where it is, whatever its key says, is one that ingest is about to take.
     ingest.append(p0=0)
@@ -785,7 +785,7 @@ def test_an_owner_that_writes_for_others_has_stopped_it(
     ingest.append(p1=5)
     (problem,) = status_of(settings, settings.table.uri, clock=later()).problems
     assert "partition 0: stands at position 6" in problem
-    assert "Its owner writes for other partitions, so this one has stopped" in problem
+    assert "The owner writes for other partitions, so this one has stopped" in problem
     ingest.append(p0=1)
     assert status_of(settings, settings.table.uri, clock=later()).problems == ()
 
@@ -854,7 +854,7 @@ def test_exit_code_1_of_a_few_bad_records_behind_many_good_ones_says_what_it_is_
     assert code == 1
     assert "none of the newest 2 records became a row" in text
     assert "Older ones are not counted" in text
-    assert "no problem any more once a newer record becomes a row" in text
+    assert "The problem is over once a newer record becomes a row" in text
     assert said == "exit code 1, for the problem above: it wants a person\n"
     code, text, said = asked("-o", "json")
     assert (code, len(json.loads(text)["problems"]), said) == (1, 1, "")
