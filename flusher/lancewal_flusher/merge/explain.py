@@ -14,6 +14,7 @@ import pyarrow as pa
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.keys.live import find_live
 from lancewal_core.rows.key_set import KeySet
+from lancewal_core.settings.sections import FlusherSettings
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext
@@ -36,6 +37,8 @@ from lancewal_flusher.tasks.cost import (
 from lancewal_flusher.tasks.in_place import InPlace, change_of, choose_in_place
 from lancewal_flusher.upkeep.compaction import FileSizes, stored
 from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits
+
+_DEFAULTS = FlusherSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class MergeExplanation:
 
 
 def explain(
-    context: FlusherContext, limits: MergeLimits, compaction: CompactionLimits | None, threads: int = 2
+    context: FlusherContext, limits: MergeLimits, compaction: CompactionLimits | None, threads: int = _DEFAULTS.threads
 ) -> MergeExplanation | Refused:
     """``compaction``: its limits, None where it is turned off."""
     seen = look(context)

@@ -24,10 +24,12 @@ from lancewal_core.keys.conflicts import KEYS_MAX
 from lancewal_core.names.ids import Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.settings.sections import FlusherSettings
 from lancewal_core.table.protocol import Fragment
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.tasks.cost import vector_bytes
 
+_DEFAULTS = FlusherSettings()
 _KEY_BYTES = 100
 """Bytes of a changed key while it is looked up and hidden: the key itself, a short one, its code, its order, its row's
 place."""
@@ -51,7 +53,7 @@ class MergeLimits:
     """Most bytes that one merge combines, all its regions together: combined rows are held in memory.  A generation that
     is too large for that is taken by itself, and then adopted."""
 
-    memory_bytes: int = 1 << 30
+    memory_bytes: int = _DEFAULTS.merge_memory_bytes_max
     """About how much a merge may hold (``memory_bytes``): more waits for the next one."""
 
     defer_s: float = 0.0
@@ -64,7 +66,7 @@ class MergeLimits:
     """A smaller fragment is not worth a table version of its own, however worn: compaction takes it in its time."""
     conflict_keys_max: int = KEYS_MAX
     """Keys of two regions that wait for a person's decision; merges leave regions that would bring more (``set_aside``)."""
-    deleted_share: float = 0.2
+    deleted_share: float = _DEFAULTS.compaction_deleted_ratio
     """Share of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_ratio``)."""
 
     def share(self, regions: int) -> MergeLimits:

@@ -22,6 +22,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate, islice
 
+from lancewal_core.settings.sections import FlusherSettings
+
+_DEFAULTS = FlusherSettings()
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFragment:
@@ -51,11 +55,11 @@ class StoredFragment:
 class CompactionLimits:
     """Sizes in rows, and in bytes as stored."""
 
-    target_rows: int = 1_048_576
-    target_bytes: int = 256 << 20
+    target_rows: int = _DEFAULTS.compaction_target_rows
+    target_bytes: int = _DEFAULTS.compaction_target_bytes
     """A fragment is small below half of either."""
-    deleted_share: float = 0.2
-    round_bytes: int = 256 << 20
+    deleted_share: float = _DEFAULTS.compaction_deleted_ratio
+    round_bytes: int = _DEFAULTS.compaction_round_bytes_max
     """Bytes of one group."""
     groups_max: int = 1
     fragments_min: int = 4

@@ -16,18 +16,21 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from lancewal_core.settings.sections import FlusherSettings
 from lancewal_core.table.protocol import Fragment, TableIndex
 from lancewal_flusher.upkeep.index_doubt import FieldIds, takes_in_all
+
+_DEFAULTS = FlusherSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class IndexLimits:
     """Rows that queries may have to scan because an index does not cover them; what is reached first."""
 
-    unindexed_share: float = 0.1
+    unindexed_share: float = _DEFAULTS.index_unindexed_ratio_max
     """Share of the table's rows."""
-    unindexed_rows: int = 10_000
-    round_bytes: int = 256 << 20
+    unindexed_rows: int = _DEFAULTS.index_unindexed_rows_max
+    round_bytes: int = _DEFAULTS.index_round_bytes_max
     """Bytes of index entries written, and of fragments written anew for an index, in one round."""
 
 

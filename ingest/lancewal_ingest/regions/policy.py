@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from lancewal_core.settings.sections import IngestSettings
+
+_DEFAULTS = IngestSettings()
+
 GENERATION_BYTES_MAX = 1 << 30
 """At so much a generation is sealed whatever the settings say: folding joins its batches, and Arrow's texts and lists end at
 2 GiB in one column."""
@@ -54,10 +58,10 @@ class SealPolicy:
     passes it, an owner's first mostly less.
     """
 
-    nbytes: int = 64 << 20
-    rows: int = 1_000_000
-    age_s: float = 600.0
-    log_distance: int = 1_000
+    nbytes: int = _DEFAULTS.seal_bytes
+    rows: int = _DEFAULTS.seal_rows
+    age_s: float = _DEFAULTS.seal_age_s
+    log_distance: int = _DEFAULTS.seal_log_distance
 
     def decide(self, stats: GenerationStats) -> SealDecision:
         if stats.entries == 0:
@@ -85,7 +89,7 @@ class MemoryPolicy:
     Those of many regions fall due together, since they were opened together, and are flushed together.
     """
 
-    nbytes: int = 512 << 20
+    nbytes: int = _DEFAULTS.memory_bytes_max
     resume_ratio: float = 0.8
     memtables_ratio: float = 0.3
     unflushed_generations_max: int = 8

@@ -99,7 +99,7 @@ class AdmissionPolicy:
     above it.
     """
 
-    floor_s: float = 3600.0
+    floor_s: float
     share: float = 0.25
 
     def floor(self, retention_s: float) -> float:

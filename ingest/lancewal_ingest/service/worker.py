@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted, RegionConflict
 from lancewal_core.names.ids import LogId, OwnerId, Position
 from lancewal_core.process.failpoints import point, points
+from lancewal_core.settings.sections import IngestSettings
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
 from lancewal_ingest.append.bundling import Bundling
 from lancewal_ingest.append.draining import noting
@@ -59,6 +60,7 @@ _FLUSH_POLL_S = 0.01
 _GATHER_S, _GATHER_S_MAX = 0.005, 0.02
 """How long a poll collects further records once it has one."""
 
+_DEFAULTS = IngestSettings()
 SEGMENT_BYTES = 32 << 20
 SHARED_RATIO, SHARED_BYTES_MAX = 16, 32 << 20
 """A part of the budget, and no more, may be rows that MemTables share: where one of them goes, memory keeps its part."""
@@ -77,19 +79,19 @@ class WorkerLimits:
     """Times in seconds."""
 
     poll_records: int = 10_000
-    segment_rows: int = 60_000
+    segment_rows: int = _DEFAULTS.segment_rows_max
     """Most consumed records that go into a segment; so many, or ``segment_bytes``, start it before ``linger_s``."""
     segment_bytes: int = SEGMENT_BYTES
     """Limit of what the records weigh (``decode.weight``).  A poll may bring more: the rest goes into the next one."""
-    linger_s: float = 0.05
+    linger_s: float = _DEFAULTS.linger_ms / 1000
     """The least time between two segments."""
     linger_puts: float = 0.0
     """So many times what PUTs took of late pass between two segments, where that is longer; up to ``LINGER_S_MAX``.  A
     segment more often is a request more, and makes no row durable much sooner than its own PUT lets it be."""
     idle_position_s: float = 1.0
     """At most this often an entry without rows moves a region's position."""
-    offset_commit_s: float = 5.0
-    retry_s: float = 0.5
+    offset_commit_s: float = _DEFAULTS.offset_commit_interval_s
+    retry_s: float = _DEFAULTS.retry_interval_s
     damaged_s: float = 10.0
     """Until a partition is tried again of which something stored is lost or damaged: a person has to act first."""
     settle_s: float = 10.0
