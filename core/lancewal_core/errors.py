@@ -35,8 +35,8 @@ ATTACH_A_COPY = (
 
 INDEX_LOST = "the store's listing is out of date, or the index is lost (`lancewal repair region`)"
 """Why an index can end below what the table has merged."""
-FLUSH_DAMAGED = "`lancewal repair generation` makes it anew from the log"
-"""The way on while the generation is not merged."""
+FLUSH_DAMAGED = "`lancewal repair generation PARTITION` rebuilds it from the log; run it for each partition"
+"""The way on while the generation is not merged.  Generations of several partitions may share the flush's objects."""
 LOG_LOST = "if Kafka still has the records, run `lancewal repair segment` for the object that is lost or damaged"
 """The way on where neither a snapshot nor its log is there."""
 
