@@ -71,7 +71,7 @@ def test_a_flush_is_made_anew_from_its_log(pipeline: Pipeline, what: str, how: s
         else:
             flip(path)
     if how == "damaged" and what != "data files":
-        with pytest.raises(ObjectCorrupt, match="lancewal repair generation PARTITION.*each partition"):
+        with pytest.raises(ObjectCorrupt, match=r"lancewal repair generation PARTITION.*each partition"):
             open_table(pipeline.uri).to_arrow()
         with pytest.raises(ObjectCorrupt):
             pipeline.merge()

@@ -190,9 +190,8 @@ def check_quiet(context: RepairContext, members: Callable[[], int]) -> None:
     control = read_control(context.store, context.contract.making)
     running = [s for s in Service if control.paused(s, context.clock.now_ms()) is None]
     if running:
-        raise RepairRefused(
-            f"{' and '.join(running)} must be paused: `lancewal pause {running[0]}`. Nothing was changed"
-        )
+        commands = " && ".join(f"lancewal pause {service}" for service in running)
+        raise RepairRefused(f"{' and '.join(running)} must be paused: `{commands}`. Nothing was changed")
     count = members()
     if count:
         raise RepairRefused(

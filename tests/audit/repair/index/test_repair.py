@@ -404,6 +404,10 @@ def test_refused_while_somebody_is_at_work(pipeline: Pipeline) -> None:
         with pytest.raises(RepairRefused, match=f"lancewal pause {service}"):
             repair(pipeline)
         pause(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service, None)
+    for service in Service:
+        resume(pipeline.store, pipeline.clock, lambda: uuid.uuid4().hex, service, None)
+    with pytest.raises(RepairRefused, match="`lancewal pause ingest && lancewal pause flusher`"):
+        repair(pipeline)
     assert versions(pipeline) == before
 
 
