@@ -158,7 +158,7 @@ def old_partitions_are_drained() -> None:
     require(stage.acknowledged == {0: 2, 1: 2}, "durable up to", stage.acknowledged)
     require(not b.worker.stopped and sorted(b.worker.durable) == [0, 1], "B has", b.worker.durable, b.worker.stopped)
     with stops(
-        InvalidInput, "of partitions 0, 1 is in open generations, which no merge takes: ingest seals them after"
+        InvalidInput, "of partitions 0, 1 are in open generations, which no merge takes: ingest seals them after"
     ):
         alter(stage)
     stage.seal(b)
