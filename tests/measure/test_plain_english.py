@@ -15,10 +15,10 @@ from tests.measure.tree import part_of, product, read_tree
 
 CEILINGS = {
     ("audit", "docstring"): 14,
-    ("core", "docstring"): 352,
+    ("core", "docstring"): 351,
     ("flusher", "docstring"): 60,
     ("ingest", "docstring"): 53,
-    ("reader", "docstring"): 75,
+    ("reader", "docstring"): 74,
     ("tables", "docstring"): 16,
 }
 """Part and kind -> how many texts break a rule.  Whoever makes them fewer writes the new number here."""
