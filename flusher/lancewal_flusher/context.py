@@ -6,14 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import ContractMismatch, TableReplaced
+from lancewal_core.keys.conflicts import Conflicts, read_conflicts
 from lancewal_core.keys.index import KeyIndex
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.store.versioned import FIRST_VERSION
+from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import GROUP_TERMS, POLICIES, changed_terms, decode_contract
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner
+
+_CONFLICTS_KEPT_BYTES = 256 << 20
+"""Size of the keys in conflict that a process keeps: a million short ones take 167 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,19 @@ class FlusherContext(OpenedTable):
     key_parts_begun: set[str] = field(default_factory=set)
     """Objects that upkeep of the key index writes now, and that no catalog may name yet: garbage is collected beside it."""
     events: FlusherEvents = field(default_factory=FlusherEvents)
+    conflicts_kept: list[tuple[ConflictsRef, Conflicts]] = field(default_factory=list)
+    """The content of the object that was read last, at most one (``conflicts_of``)."""
+
+    def conflicts_of(self, ref: ConflictsRef | None) -> Conflicts:
+        """Return what ``read_conflicts`` gives, read once while the same object stays in force: reading takes seconds for a
+        million keys."""
+        for kept, content in self.conflicts_kept:
+            if kept == ref:
+                return content
+        content = read_conflicts(self.store, ref, self.contract.rows)
+        if ref is not None and content.waiting.nbytes + content.owners.nbytes <= _CONFLICTS_KEPT_BYTES:
+            self.conflicts_kept[:] = [(ref, content)]
+        return content
 
 
 def check_making(context: FlusherContext) -> None:

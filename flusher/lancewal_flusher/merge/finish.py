@@ -263,7 +263,7 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
     rows = context.contract.rows
     names = list(rows.primary_key)
     keys = [rows.key.empty_table()]
-    conflicts = read_conflicts(context.store, in_force.conflicts, rows)
+    conflicts = context.conflicts_of(in_force.conflicts)
     if facts.settled is not None:
         still = KeySet(conflicts.waiting_keys)
         waited = read_conflicts(context.store, facts.settled.before, rows).waiting_keys

@@ -30,7 +30,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lancewal_core.errors import Corrupt, MergeUnproven, ObjectMissing, RegionConflict, VersionGone
-from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.keys.index import KeyRows
 from lancewal_core.names.ids import Region, TableVersion
 from lancewal_core.process.tasks import together
@@ -233,7 +232,7 @@ def _plan(
     if not inputs.region_inputs:
         return NothingToMerge(pinned.version, inputs.in_force, inputs.indexes, left=inputs.left)
     # Step 3
-    held = read_conflicts(context.store, inputs.in_force.conflicts, context.contract.rows)
+    held = context.conflicts_of(inputs.in_force.conflicts)
     try:
         found = sort_out(context, pinned, inputs, held, limits)
     except ObjectMissing as error:

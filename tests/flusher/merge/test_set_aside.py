@@ -42,6 +42,7 @@ from lancewal_core.store.object_store import Done, put_once
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
+from lancewal_flusher import context as context_module
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.garbage.collect import GarbageState, collect_garbage
 from lancewal_flusher.garbage.flushes import KnownFlushes
@@ -483,6 +484,30 @@ def test_without_the_object_nothing_is_merged(world: Conflicted, harm: str) -> N
     with pytest.raises(ObjectMissing if harm == "lost" else ObjectCorrupt, match=key):
         merge_next(world.table.context(), OPEN_ROWS)
     assert any(key in problem for problem in table_status(Settings(), world.table.uri).problems)
+
+
+def test_a_process_reads_the_object_once_while_it_stays_in_force(
+    world: Conflicted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_wait(world)
+    world.merge_all()
+    read: list[object] = []
+
+    def counted(store: Any, ref: Any, rows: RowSchema) -> Conflicts:
+        read.append(ref)
+        return read_conflicts(store, ref, rows)
+
+    monkeypatch.setattr(context_module, "read_conflicts", counted)
+    context = world.table.context()
+    for id in (9, 10, 11):
+        world.send(2, upsert(id))
+        assert isinstance(merge_next(context, OPEN_ROWS), Merged)
+        finish_newest(context)
+    assert len(read) == 1
+    monkeypatch.setattr(context_module, "_CONFLICTS_KEPT_BYTES", 0)
+    large = world.table.context()
+    assert large.conflicts_of(context.conflicts_kept[0][0]).waiting.num_rows
+    assert large.conflicts_kept == []
 
 
 def test_a_key_that_is_decided_is_free_once_partitions_were_added(world: Conflicted) -> None:
