@@ -152,7 +152,7 @@ class KeyCatalogs:
         return self._read()[0]
 
     def read_sound(self) -> KeyCatalog | None:
-        """The same; None where it cannot be read, whatever other threads see meanwhile."""
+        """Read the catalog; None where it cannot be read, whatever other threads see meanwhile."""
         catalog, problem = self._read()
         return catalog if problem is None else None
 
@@ -163,7 +163,7 @@ class KeyCatalogs:
             return self._lost(error), error
 
     def last(self) -> KeyCatalog:
-        """As of the last look, without a request; empty where there was none."""
+        """Return the catalog as of the last look, without a request; empty where there was none."""
         known = self._known
         return EMPTY if known is None else known[1]
 

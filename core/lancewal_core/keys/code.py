@@ -62,8 +62,8 @@ def join_keys(parts: list[CodedKeys]) -> CodedKeys:
 
 
 def _texts(keys: pa.Table) -> pa.Array:
-    """A single string or binary is its bytes; of several columns each ends where a reader can tell: its length comes first,
-    or a semicolon last."""
+    """Return the bytes of texts.  A single string or binary is its bytes.  Of several columns each ends where a reader
+    can tell: its length comes first, or a semicolon last."""
     columns = [_combined(column) for column in keys.columns]
     if len(columns) == 1 and not pa.types.is_boolean(columns[0].type):
         return _bytes(columns[0])

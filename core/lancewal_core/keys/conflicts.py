@@ -63,7 +63,7 @@ KEYS_MAX = 4_000_000
 """Keys that wait at a time.  Beyond ``KEYS_FEW`` there is room for what is durable before ingest has stopped: sealed
 generations of two partitions and more, a million rows each."""
 _BYTES_FEW = CONFLICTS_ROWS_BYTES_MAX // 4
-"""As ``KEYS_FEW``, for wide rows."""
+"""Limit like ``KEYS_FEW``, for wide rows."""
 _REGIONS_MAX = 100_000
 _LENGTH_BYTES = 8
 
@@ -86,7 +86,7 @@ def _column(name: str, type_: pa.DataType) -> pa.Field:
 
 @dataclass(frozen=True)
 class Conflicts:
-    """What the object says; a value.  Its columns are those of the two streams."""
+    """Content of the object; a value.  Its columns are those of the two streams."""
 
     schema: RowSchema
     waiting: pa.Table
@@ -106,7 +106,7 @@ class Conflicts:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """Those of which something waits, or that own a key."""
+        """Regions of which something waits, or that own a key."""
         names = {name for part in (self.waiting, self.owners) for name in pc.unique(part[REGION]).to_pylist()}
         return tuple(sorted(map(region_named, names)))
 
@@ -127,7 +127,7 @@ class Conflicts:
         return tuple(sorted(found))
 
     def waiting_of(self, region: Region) -> pa.Table:
-        """What waits of one region."""
+        """Return what waits of one region."""
         return self.waiting.filter(pc.equal(self.waiting[REGION], region.name)).combine_chunks()
 
     def _gated(self, region: Region, wanted: RowSchema) -> pa.Table:
@@ -139,13 +139,14 @@ class Conflicts:
         return self.owners.filter(pc.equal(self.owners[REGION], region.name)).combine_chunks()
 
     def keys_of(self, region: Region) -> KeySet:
-        """Of which something of the region waits, or that it owns: it has a say."""
+        """Return the keys of which something of the region waits, or that it owns: it has a say."""
         names = list(self.schema.primary_key)
         both = [self.waiting_of(region).select(names), self.owned_by(region).select(names)]
         return KeySet(distinct(pa.concat_tables(both), self.schema))
 
     def wait_below(self, region: Region, keys: pa.Table, position: Position) -> Mask:
-        """Of which of these keys records of the region below the position wait: they have changed nothing of the table."""
+        """Mask over ``keys``: True where records of the region below the position wait, so that the table does not show
+        them."""
         waiting = self.waiting_of(region)
         held = KeySet(waiting.select(list(self.schema.primary_key)))
         firsts = np.append(waiting[FIRST].to_numpy(), np.iinfo(np.int64).max)
@@ -159,7 +160,7 @@ class Conflicts:
         return found
 
     def folded(self, region: Region, wanted: RowSchema, keys: KeySet | None = None) -> Folded:
-        """What waits of one region as states of keys, as the ``wanted`` contract has them; of these keys alone."""
+        """Return what waits of one region as states of keys, as the ``wanted`` contract has them; of these keys alone."""
         found = self._gated(region, wanted)
         if keys is not None:
             found = found.filter(pa.array(keys.contains([found[name] for name in keys.names])))
@@ -184,7 +185,7 @@ class Conflicts:
         return replace(self, waiting=pa.concat_tables([left, added]).combine_chunks())
 
     def with_owner(self, source: MergedFrom, keys: pa.Table) -> Conflicts:
-        """These keys have this owner, and no other."""
+        """Return the same, but that these keys have this owner, and no other."""
         if not keys.num_rows:
             return self
         left = self.owners.filter(pa.array(~_are(self.owners, KeySet(keys.combine_chunks()))))
@@ -207,7 +208,7 @@ class Conflicts:
 
 
 class ConflictKeys:
-    """Which operations do not reach the table: those of keys in force, through another region than the owner."""
+    """Keys in force.  Operations on them through another region than the owner do not reach the table."""
 
     def __init__(self, conflicts: Conflicts, counts: Counts) -> None:
         found = conflicts.that_counts(counts)
@@ -221,7 +222,7 @@ class ConflictKeys:
         return len(self._waiting)
 
     def left_out(self, region: Region, keys: pa.Table) -> Mask:
-        """Of operations of this region with these keys."""
+        """Mask over ``keys``: operations of this region that are left out."""
         columns = [keys[name] for name in self._owned.names]
         places = self._owned.places(columns)
         others = np.append(self._owners != region.name, False)
@@ -229,11 +230,11 @@ class ConflictKeys:
         return np.asarray(others[places] | unowned)
 
     def owned(self, keys: pa.Table) -> Mask:
-        """Which of these keys have an owner in force."""
+        """Mask over ``keys``: those that have an owner in force."""
         return self._owned.contains([keys[name] for name in self._owned.names])
 
     def waits(self, keys: pa.Table) -> Mask:
-        """Which of these keys wait for a decision."""
+        """Mask over ``keys``: those that wait for a decision."""
         return self._waiting.contains([keys[name] for name in self._waiting.names])
 
 
@@ -256,7 +257,7 @@ def _stream(rows: pa.Table) -> bytes:
 
 
 def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSchema) -> Conflicts:
-    """What is in force where ``ref`` is named; None: nothing."""
+    """Read what is in force where ``ref`` is named; None: nothing."""
     if ref is None:
         return Conflicts.none(schema)
     data = store.get(ref.key)
@@ -299,7 +300,7 @@ def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
 
 
 def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
-    """What waits, and the owners, as the object's streams have them; errors and bounds as of ``flush.side_rows``."""
+    """Return what waits, and the owners, as the object's streams have them; errors and bounds as of ``flush.side_rows``."""
     start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
     if start > len(data):
         raise ObjectCorrupt("its first stream ends behind its end")
@@ -349,7 +350,7 @@ def _is_of(rows: pa.Table, region: Region) -> Mask:
 
 
 def _owners_count(owners: pa.Table, counts: Counts) -> Mask:
-    """Which of them count; asked once for each region and position."""
+    """Return which owners count; asked once for each region and position."""
     known: dict[tuple[str, int], bool] = {}
     found = np.zeros(owners.num_rows, np.bool_)
     for at, (name, position) in enumerate(zip(owners[REGION].to_pylist(), owners[MERGED].to_pylist(), strict=True)):

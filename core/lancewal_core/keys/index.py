@@ -56,7 +56,7 @@ class RowsOfKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """What ``find`` found.  ``faults`` says why files are uncovered that should not be."""
+    """Rows that ``find`` found.  ``faults`` says why files are uncovered that should not be."""
 
     covered: Mapping[int, RowsOfKeys]
     """By fragment id; fragments without such a row are left out."""
@@ -71,7 +71,7 @@ class KeyIndex:
     catalogs: KeyCatalogs
     parts: PartSource
     tasks: Tasks | None = None
-    """Where parts are looked at side by side, if that is worth it; None: one after the other."""
+    """Tasks that look at parts side by side, if that is worth it; None: one after the other."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
@@ -170,7 +170,7 @@ def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEnt
 def find_in_runs(
     runs: Sequence[KeyRun], source: PartSource, sought: SoughtKeys, tasks: Tasks | None = None
 ) -> list[FoundEntries | Corrupt]:
-    """Of each run all entries for the keys sought, or what is wrong with one of its parts."""
+    """Return for each run all entries for the keys sought, or what is wrong with one of its parts."""
 
     def look(part: KeyPart) -> FoundEntries | Corrupt:
         try:
@@ -187,7 +187,7 @@ def find_in_runs(
 
 
 def _of_run(run: KeyRun, parts: Sequence[FoundEntries | Corrupt]) -> FoundEntries | Corrupt:
-    """What its parts gave, as one; or what is wrong with it."""
+    """Return what its parts gave, as one; or what is wrong with it."""
     nothing = np.zeros(0, np.uint32)
     found = [FoundEntries(np.zeros(0, np.int64), nothing, nothing, np.zeros(0, np.int32))]
     for part in parts:

@@ -29,7 +29,7 @@ def find_live(pinned: PinnedTable, keys: KeySet, found: KeyRows) -> dict[int, Ro
 
 
 def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOfKeys:
-    """Those of the rows that no deletion vector hides."""
+    """Return the rows that no deletion vector hides."""
     hidden = pinned.hidden_rows(fragment_id)
     few = not len(hidden) or hidden.max() < _TABLE_ROWS
     live = np.flatnonzero(~np.isin(rows.rows, hidden, kind="table" if few else None))

@@ -43,7 +43,7 @@ class PartSource(Protocol):
         """Whether ``open`` has nothing to read."""
 
     def keep(self, part: KeyPart, data: bytes) -> None:
-        """These are the bytes that were stored just now: they may be asked for soon."""
+        """Keep the bytes that were stored just now: they may be asked for soon."""
 
 
 class MappedParts:
@@ -57,9 +57,9 @@ class MappedParts:
         self._open: OrderedDict[str, tuple[KeyPart, Entries]] = OrderedDict()
         self._held = 0
         self._lock = Lock()
-        """Of what is above; held for no call outside."""
+        """Lock of what is above; held for no call outside."""
         self._turns: WeakValueDictionary[str, Lock] = WeakValueDictionary()
-        """Of those who open one part, by its name; each goes with the last of them."""
+        """Locks of those who open one part, by its name; each goes with the last of them."""
 
     def open(self, part: KeyPart) -> Entries:
         with self._lock:

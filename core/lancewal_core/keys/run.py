@@ -49,7 +49,7 @@ class Entries:
     regions: Regions | None = None
     """None: none is known."""
     steps: Places | None = None
-    """Of the numbers (``sorted_search``): only of a part that was read, to be searched."""
+    """Steps of the numbers (``sorted_search``): only of a part that was read, to be searched."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,7 +63,7 @@ class Entries:
         )
 
     def kept(self, wanted: npt.NDArray[np.bool_]) -> Entries:
-        """Those that are wanted."""
+        """Return the entries that are wanted."""
         at = np.flatnonzero(wanted)
         regions = None if self.regions is None else self.regions[at]
         return Entries(self.keys.take(at), self.rows[at], self.files[at], regions)
@@ -173,7 +173,7 @@ class SoughtKeys:
         return start < end
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """Where the keys with numbers from ``first`` to ``last`` stand."""
+        """Return where the keys with numbers from ``first`` to ``last`` stand."""
         numbers = self.keys.numbers
         return int(np.searchsorted(numbers, first, side="left")), int(np.searchsorted(numbers, last, side="right"))
 
@@ -191,10 +191,10 @@ class SoughtKeys:
 
 
 def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
-    """The part's entries for the keys sought.
+    """Return the part's entries for the keys sought.
 
-    Few keys are searched for among many entries; of entries that are not many more than the keys, a table of hash bits
-    leaves the few that are searched for among the keys.
+    Few keys are searched for among many entries.  Of entries that are not many more than the keys, a table of hash
+    bits leaves the few that are searched for among the keys.
     """
     numbers = part.keys.numbers
     start, end = sought.span(int(numbers[0]), int(numbers[-1])) if len(numbers) else (0, 0)

@@ -1,7 +1,7 @@
-"""Finding the live rows of a table version that have given keys by a scan of the key columns.
+"""Scan of the key columns for the live rows of a table version that have given keys.
 
-For fragments that the key index does not cover (``live``), and for those who have no index: readers, and who looks for rows
-that others have brought since.
+For fragments that the key index does not cover (``live``), and for those who have no index: readers, and who looks
+for rows that others have brought since.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def end_generations(
 def _end(
     opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord], settled: Sequence
 ) -> dict[Region, Ended | LancewalError]:
-    """Of one log."""
+    """End the generations of one log."""
     starts = {region: record.first_sequence for region, record in records.items()}
     settled = max(settled, *starts.values())
     log = next(iter(records.values())).log

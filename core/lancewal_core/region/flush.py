@@ -44,15 +44,15 @@ from lancewal_core.rows.fold import fold
 from lancewal_core.wal.entry import Entry
 
 Answer = FlushedGeneration | LancewalError | None
-"""What became of a generation's flush, why it is not known or not done, or None: somebody else was faster."""
+"""Result of a generation's flush, or why it is not known or not done, or None: somebody else was faster."""
 ALONE_ROWS = 50_000
 """A generation from this size on has a flush of its own: whatever else waits, a merge adopts its data file as it is
 (``MergeLimits.adopt_rows``)."""
 ALONE_BYTES = 8 << 20
-"""So has one that holds so much: a merge that must read it needs some times its size."""
+"""Bytes from which on a generation is flushed alone: a merge that must read it needs some times its size."""
 TOGETHER_BYTES = 64 << 20
-"""What generations that are flushed together hold at most: as much as one of them by the default of ``ingest.seal_bytes``.  A
-larger one goes alone."""
+"""Bytes that generations which are flushed together hold at most: as much as one of them by the default of
+``ingest.seal_bytes``.  A larger one goes alone."""
 
 
 def flush_generation(
@@ -82,7 +82,7 @@ class Flushing:
     """Flushes that are written, or could not be."""
 
     answers: dict[Region, Answer] = field(default_factory=dict)
-    """Of regions of which nothing is swapped."""
+    """Answers of regions of which nothing is swapped."""
     swaps: list[Task[dict[Region, Answer]]] = field(default_factory=list)
     """Under way, each with the answers of a page."""
 
@@ -142,8 +142,10 @@ def _mark(
 
 
 def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
-    """What each flush has.  Generations without records have one of their own: a merge that leaves one of them out adopts the
-    file of the others nevertheless, and damage of theirs holds up nobody else."""
+    """Return the generations of each flush.
+
+    Generations without records have one of their own.  A merge that leaves one of them out adopts the file of the
+    others nevertheless, and damage of theirs holds up nobody else."""
     small = [one for one in flushable if _is_small(one.content)]
     with_records = [one for one in small if one.record.next != one.record.first]
     without = [one for one in small if one.record.next == one.record.first]
@@ -200,8 +202,9 @@ def begin_flushes_from_logs(opened: OpenedTable, regions: Collection[Region], ne
 def _from_logs(
     opened: OpenedTable, regions: Collection[Region], answers: dict[Region, Answer]
 ) -> Iterator[list[Flushable]]:
-    """What the oldest SEALED generations come to, as much at a time as is read together.  ``answers`` gets those of the
-    regions that have none, or whose log cannot be read."""
+    """Yield the contents of the oldest SEALED generations, as much at a time as is read together.
+
+    ``answers`` gets those of the regions that have none, or whose log cannot be read."""
     by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
     for region, index in opened.indexes.read_each(regions).items():
         generations = index.generations if isinstance(index, RegionState) else ()

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the entries of a generation come to."""
+    """Fold of the entries of a generation."""
 
     folded: Folded
     repaired: bool = False
@@ -138,10 +138,10 @@ def read_each(
     generations: Sequence[tuple[Region, GenerationRecord]],
     read: Callable[[Sequence[FlushedGeneration]], Sequence[T | Corrupt]],
 ) -> list[T | Corrupt | None]:
-    """What ``read`` gives of the flush of each generation; None of one that names none.
+    """Return what ``read`` gives of the flush of each generation; None of one that names none.
 
-    Manifests in one round and contents in another, what generations share once: ``read`` is given parts of one flush in its
-    order.  What is wrong with one of them is its answer alone.
+    Manifests are read in one round and contents in another, what generations share once: ``read`` is given parts of
+    one flush in its order.  What is wrong with one of them is its answer alone.
     """
     flushes = read_flushes(opened.store, opened.tasks, {r.flush for _, r in generations if r.flush is not None})
     answers: dict[tuple[Region, Generation], T | Corrupt] = {}
@@ -239,7 +239,7 @@ def read_gone_of(store: ObjectStore, parts: Sequence[FlushedGeneration], schema:
 
 
 def check_sides(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[Corrupt | None]:
-    """What is wrong with the deletes and patches of parts of one flush in its order; each object is read once."""
+    """Return what is wrong with the deletes and patches of parts of one flush in its order; each object is read once."""
     gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
     found = [first if isinstance(first, Corrupt) else other for first, other in zip(gone, partials, strict=True)]
@@ -254,7 +254,7 @@ def _folded(rows: pa.Table | Corrupt, gone: pa.Table | Corrupt, partials: pa.Tab
 
 
 def _runs(parts: Sequence[FlushedGeneration]) -> list[list[FlushedGeneration]]:
-    """Those together whose rows follow one another."""
+    """Put the parts together whose rows follow one another."""
     runs: list[list[FlushedGeneration]] = []
     for part in parts:
         if runs and runs[-1][-1].rows_from + runs[-1][-1].rows == part.rows_from:
@@ -280,7 +280,7 @@ def _rows_of_run(
 def _sides(
     store: ObjectStore, parts: Sequence[FlushedGeneration], sides: Sequence[SideFile | None], schema: pa.Schema
 ) -> list[pa.Table | Corrupt]:
-    """What each has of one side file."""
+    """Return what each part has of one side file."""
     named = [side for side in sides if side is not None]
     if not named:
         return [schema.empty_table()] * len(parts)

@@ -31,7 +31,7 @@ _SEGMENTS_FIRST = 2
 
 
 class InLog(Protocol):
-    """Where a generation lies: its record, or what a plan keeps of that."""
+    """Place of a generation: its record, or what a plan keeps of that."""
 
     @property
     def generation(self) -> Generation: ...
@@ -95,7 +95,7 @@ def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> 
 
 
 def _is_of(record: InLog, entry: Described) -> bool:
-    """Of its region's entries."""
+    """Return whether an entry of its region is one of the generation's."""
     return record.next is not None and record.first <= entry.first < record.next
 
 
@@ -122,8 +122,11 @@ def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) 
 def entries_together(
     opened: OpenedTable, log: LogId, records: Mapping[Region, GenerationRecord], bytes_max: int
 ) -> dict[Region, list[Entry] | None]:
-    """Entries of as many of these generations of one log as ``bytes_max`` have room for, and of the first in any case; None of
-    one that they could not be read of beside others: it is for the caller to read that alone (``kept_entries``)."""
+    """Return the entries of as many of these generations of one log as ``bytes_max`` has room for, and of the first in
+    any case.
+
+    None of one that they could not be read of beside others: it is for the caller to read that alone
+    (``kept_entries``)."""
     found: dict[Region, list[Entry]] = {region: [] for region in records}
     at = 0
     step, kept = _SEGMENTS_FIRST, 0
@@ -150,8 +153,10 @@ def entries_together(
 
 
 def _left(records: Seq[GenerationRecord], at: int) -> range | None:
-    """From ``at`` on the first segment that one of these generations may have something in, up to the end of the last; None
-    where there is none.  What lies between two of them nobody reads: it may be most of a log."""
+    """Return the numbers from ``at`` on: from the first segment that one of these generations may have something in to
+    the end of the last; None where there is none.
+
+    What lies between two of them nobody reads: it may be most of a log."""
     ends = [(record, record.end_sequence or record.first_sequence) for record in records]
     behind = [(first, end) for record, end in ends if end > (first := max(record.first_sequence, at))]
     return range(min(first for first, _ in behind), max(end for _, end in behind)) if behind else None

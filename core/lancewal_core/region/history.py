@@ -123,7 +123,7 @@ def _identity(info: ObjectInfo) -> tuple[str, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SoundHistories:
-    """Of regions that somebody has claimed; of ``damaged`` ones nothing is known."""
+    """Histories of regions that somebody has claimed; of ``damaged`` ones nothing is known."""
 
     of: Mapping[Region, History]
     damaged: Mapping[Region, Corrupt]
@@ -152,9 +152,9 @@ def check_reaches(region: Region, index: RegionState | None, in_force: InForce) 
 
 
 def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: InForce) -> dict[Region, History]:
-    """Of those regions that somebody has claimed.
+    """Read the histories of those regions that somebody has claimed.
 
-    ``StoreInconsistent`` where an index ends below ``in_force``, read before, or generations are missing.
+    ``StoreInconsistent`` where a state ends below ``in_force``, read before, or generations are missing.
     """
     found = read_sound_histories(opened, regions, in_force)
     for error in found.damaged.values():
@@ -165,7 +165,8 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
 def read_sound_histories(
     opened: OpenedTable, regions: Collection[Region], in_force: InForce, known: KnownPages | None = None
 ) -> SoundHistories:
-    """The same, but where something of a region is damaged, that is its answer alone.  ``known``: of the look before."""
+    """Read the histories; where something of a region is damaged, that is its answer alone.  ``known``: of the look
+    before."""
     known = KnownPages(0) if known is None else known
     asked = list(regions)
     sound = opened.indexes.read_sound(asked)
@@ -192,7 +193,7 @@ def read_sound_histories(
 
 @dataclass(frozen=True, slots=True)
 class _Pages:
-    """Where the pages of a region are found."""
+    """Source of the pages of a region."""
 
     region: Region
     listed: Iterable[ObjectInfo]
@@ -230,8 +231,9 @@ def pages_of(
     listed: Iterable[ObjectInfo] | None = None,
     known: KnownPages | None = None,
 ) -> Iterator[tuple[str, tuple[GenerationRecord, ...]]]:
-    """The pages that a listing shows, ``listed`` or one of now, by object key, oldest first; those that end at or below
-    ``above`` are not read."""
+    """Return the pages that a listing shows, ``listed`` or one of now, by object key, oldest first.
+
+    Pages that end at or below ``above`` are not read."""
     known = KnownPages(0) if known is None else known
     if listed is None:
         listed = store.list(paths.history_prefix(region, making))

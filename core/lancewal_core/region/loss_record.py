@@ -47,7 +47,7 @@ class LossRecord(BaseModel):
     ``first`` while [first, next) was durable; what it gets there anew is never read."""
 
     segment: Annotated[str, AfterValidator(_key_of_a_segment)] | None = None
-    """Where they had been durable in a WAL segment that is lost: its key.  Reads from before may have seen what it held."""
+    """Key of the lost WAL segment in which they had been durable.  Reads from before may have seen what it held."""
 
     def same(self, other: LossRecord) -> bool:
         """Whether it is of the same loss, whoever accepted it when."""

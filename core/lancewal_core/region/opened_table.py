@@ -49,7 +49,7 @@ class OpenedTable:
 
     @property
     def parts(self) -> Parts:
-        """What a context that extends it begins with."""
+        """Values that a context which extends it begins with."""
         return (
             self.store,
             self.table,
@@ -78,7 +78,7 @@ class OpenedTable:
         return self.rows_as_wanted(entry.rows, entry.contract_version, lambda: entry_name(entry))
 
     def rows_of_flush(self, flushed: FlushedGeneration, content: Folded) -> Folded:
-        """What was read of a flush, as the table's contract has it."""
+        """Return what was read of a flush, as the table's contract has it."""
         return self.rows_as_wanted(content, flushed.contract_version, lambda: flushed.key)
 
     def read_indexes(self) -> dict[Region, RegionState]:
@@ -86,7 +86,7 @@ class OpenedTable:
         return self.indexes.read(self.contract.regions)
 
     def read_sound_indexes(self) -> Sound:
-        """The same, of all but the damaged ones: for work that does one region without another."""
+        """Read the newest states of all but the damaged regions: for work that does one region without another."""
         return self.indexes.read_sound(self.contract.regions)
 
 

@@ -97,7 +97,7 @@ class GenerationRecord:
     flushed_at_ms: int | None = None
     """When it first became FLUSHED; ``None`` before, and where a repair made the record anew."""
     record_times: RecordTimes | None = None
-    """Of the rows of its entries; ``None`` while OPEN, where it has no rows, and where a repair could not know them."""
+    """Times of the rows of its entries; ``None`` while OPEN, where it has no rows, and where a repair could not know them."""
 
     @property
     def record_time_max_ms(self) -> int | None:
@@ -415,7 +415,7 @@ def _encode_generation(region: Region, record: GenerationRecord) -> _Message.Mem
 
 
 def _generations(message: _Message, where: str, there: _Encoded | None = None) -> tuple[GenerationRecord, ...]:
-    """Those that are in ``there`` as they are here are taken from there."""
+    """Decode the generations; those that are in ``there`` as they are here are taken from there."""
     name = Region(message.topic, TopicId(message.topic_id), message.partition).name
     found: list[GenerationRecord] = []
     for mem_wal in message.mem_wal_list:
@@ -426,7 +426,7 @@ def _generations(message: _Message, where: str, there: _Encoded | None = None) -
 
 
 def _same(generations: Iterable[GenerationRecord], there: _Encoded) -> set[Generation]:
-    """Those whose very records are in ``there``."""
+    """Return the generations whose very records are in ``there``."""
     if not there:
         return set()
     return {r.generation for r in generations if r.generation in there and there[r.generation][1] is r}

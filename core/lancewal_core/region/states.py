@@ -35,8 +35,10 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family
 T = TypeVar("T")
 
 OPENED_BELOW = PAGE_BYTES_MAX // 3
-"""Bytes of a page, unpacked, in which a generation may be opened.  What is in a larger one becomes FLUSHED and MERGED
-before more comes: until its generations leave it, that makes it longer, by about as much as it was."""
+"""Bytes of a page, unpacked, in which a generation may be opened.
+
+A larger page has to become FLUSHED and MERGED before more comes: until its generations leave it, that makes it
+longer, by about as much as it was."""
 _BEYOND_GROWN = 2
 """Numbers asked beyond those that a page has grown by: the absent one that ends them, and one for a page that grows faster."""
 _AHEAD_MAX = 8
@@ -96,12 +98,12 @@ class Swap(NamedTuple):
 
 
 class Sound(NamedTuple):
-    """What could be read of several regions, and what could not."""
+    """States of several regions that could be read, and what could not."""
 
     indexes: dict[Region, RegionState]
-    """Of those that somebody has claimed."""
+    """States of those that somebody has claimed."""
     damaged: dict[Region, Corrupt]
-    """Where the record, or its page, is not what was written, and nothing is known of the region."""
+    """Regions whose record, or its page, is not what was written, so that nothing is known of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class _PageRead:
     indexes: dict[Region, RegionState]
     """Decoded so far."""
     before: dict[Region, Before] = field(default_factory=dict)
-    """Of regions that are not decoded yet, what was read last."""
+    """States, of regions that are not decoded yet, that were read last."""
     damaged: set[Region] = field(default_factory=set)
     """Met so far.  Somebody may put the very object back as it was: it is read again, which else is never done."""
 
@@ -136,7 +138,7 @@ class _PageRead:
         return self.indexes[region]
 
     def as_read(self, region: Region) -> Before | None:
-        """What ``index`` has found; None where that is nothing."""
+        """Return what ``index`` has found; None where that is nothing."""
         index, record = self.indexes.get(region), self.content.records.get(region.partition)
         return None if index is None or record is None else Before(unpack_record(record.data), index)
 
@@ -171,7 +173,7 @@ class RegionIndexes:
         self._grown: dict[Page, int] = {}
         """By how many versions, between reads of late."""
         self._lock = Lock()
-        """Of what is known; held for no call outside."""
+        """Lock of what is known; held for no call outside."""
 
     def read(self, regions: Collection[Region], *, again: bool = False) -> dict[Region, RegionState]:
         """The newest index of each, but for regions that nobody has claimed yet; in their order.
@@ -193,7 +195,7 @@ class RegionIndexes:
         return {region: answers[region] for region in regions}
 
     def read_sound(self, regions: Collection[Region]) -> Sound:
-        """As ``read``, but damage is the answer of its regions alone; any other error is raised."""
+        """Read, as ``read`` does, but damage is the answer of its regions alone; any other error is raised."""
         indexes: dict[Region, RegionState] = {}
         damaged: dict[Region, Corrupt] = {}
         for region, answer in self.read_each(regions).items():
@@ -313,7 +315,7 @@ class RegionIndexes:
 
 
 class _Swaps:
-    """What becomes of the decisions of one call on one page."""
+    """Decisions of one call on one page, and what becomes of them."""
 
     def __init__(self, decisions: Mapping[Region, Decide]) -> None:
         self._decisions = decisions
@@ -321,7 +323,7 @@ class _Swaps:
         """Write ids that may lie in the store."""
         self._answers: dict[Region, Swap] = {}
         self._decided: dict[Region, tuple[RegionState, PageRecord]] = {}
-        """What the page that is put now says anew."""
+        """States that the page which is put now says anew."""
         self._errors: dict[Region, LancewalError] = {}
 
     def decide(self, read: _PageRead | None, content: StatePage, clock: Clock) -> StatePage | None:
@@ -397,7 +399,7 @@ def _opens(index: RegionState, found: RegionState | None) -> bool:
 def _from_before(
     before: _PageRead | None, content: StatePage
 ) -> tuple[dict[Region, RegionState], dict[Region, Before]]:
-    """Of indexes decoded before, those whose records are still the same, and the others."""
+    """Return the states decoded before whose records are still the same, and the others."""
     same: dict[Region, RegionState] = {}
     if before is None:
         return same, {}

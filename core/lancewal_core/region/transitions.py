@@ -39,14 +39,14 @@ class Ended:
     next: Position
     end_sequence: Sequence
     record_times: RecordTimes | None
-    """Of its entries' rows."""
+    """Times of its entries' rows."""
     at_ms: int
     """When that was found out, by the clock of the process that ended it: it writes the state SEALED."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims, and from which segment on its log may hold the region."""
+    """Claimant of a region, and from which segment on its log may hold it."""
 
     owner: OwnerId
     log: LogId

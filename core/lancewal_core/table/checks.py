@@ -1,4 +1,4 @@
-"""Is this the table that the contract describes, and do the settings agree with it?
+"""Checks that this is the table which the contract describes, and that the settings agree with it.
 
 Every service asks at its start, and again wherever it builds on a version of the table: users rename and drop columns,
 restore, and recreate tables at the same place.
@@ -112,7 +112,7 @@ def check_place(uri: str, contract: Contract) -> None:
 
 
 def elsewhere_advice(place: str | None) -> str:
-    """What to do at a place where the contract is that of the table at ``place``."""
+    """Return what to do at a place where the contract is that of the table at ``place``."""
     return (
         f"Was its folder moved here, or copied while neither ingest nor flusher worked on it? Then `lancewal table moved "
         f"--from {place}` makes it a table of its own, with all that it holds. If it is a copy from which only the merged "
@@ -182,7 +182,7 @@ def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collectio
 
 
 def _pair(name: str, setting: Any, term: Any) -> _Pair:
-    """Where the contract does not have a term, settings say so by what is empty."""
+    """Pair a term with its setting.  Where the contract does not have the term, settings say so by what is empty."""
     return f"table.{name}", setting, type(setting)() if term is None else term
 
 

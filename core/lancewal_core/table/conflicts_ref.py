@@ -37,7 +37,7 @@ class ConflictsRef:
         return paths.conflicts_object(self.merge)
 
     def members(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Members as JSON has them."""
         found: dict[str, object] = {"merge": self.merge, "size": self.size, "sha256": self.sha256, "keys": self.keys}
         return {**found, "stopped": [region.name for region in self.stopped]} if self.stopped else found
 

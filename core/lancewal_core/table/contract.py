@@ -273,9 +273,9 @@ def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None
 
 
 def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract | None:
-    """The newest contract, or None if there is none.
+    """Return the newest contract, or None if there is none.
 
-    Version 1 says under which making the others lie, so that no version of a table that was at this place before is taken
+    Version 1 says under which making the others lie.  So no version of a table that was at this place before is taken
     for one of this table.  No version is ever deleted.
     """
     key = paths.contract_version(FIRST_VERSION, None)

@@ -32,7 +32,7 @@ class LoadRecord(BaseModel):
     format: Version1 = 1
     began_at_ms: int
     topic_id: Word
-    """Of the contract then: regions of another topic are not those of today."""
+    """Topic id of the contract then: regions of another topic are not those of today."""
     merged: dict[str, Annotated[int, Field(ge=0, le=2**63 - 1)]]
     """By the region's name."""
 
@@ -44,9 +44,10 @@ class LoadRecord(BaseModel):
 def begin_load(
     store: ObjectStore, name: str, contract: Contract, record: LoadRecord, *, look_only: bool = False
 ) -> LoadRecord:
-    """Where the load ``name`` began: here, or where an earlier try did; ``look_only``: where it would begin.
+    """Return where the load ``name`` began: here, or where an earlier try did; ``look_only``: where it would begin.
 
-    ``InvalidInput`` for a name that cannot be one, and for a load of another topic; ``StoreUnavailable`` without a verdict.
+    ``InvalidInput`` for a name that cannot be one, and for a load of another topic; ``StoreUnavailable`` without a
+    verdict.
     """
     if len(name) > NAME_MAX:
         raise InvalidInput(f"a load's name has at most {NAME_MAX} characters, this one {len(name)}")

@@ -100,7 +100,8 @@ def fragment_rows(fragment_json: str) -> int:
 
 
 def rows_of_fragments(fragments: Iterable[str], rows: range | None) -> Iterator[tuple[str, range | None]]:
-    """What ``rows`` has of each of these fragments, one behind the other, but for those that it has nothing of; None: all."""
+    """Return what ``rows`` has of each of these fragments, one behind the other, but for those that it has nothing of;
+    None: all."""
     begin = 0
     for fragment in fragments:
         end = begin + fragment_rows(fragment)
@@ -159,7 +160,7 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """It landed, as this version; ``pinned`` is that, where it is at hand."""
+    """The commit landed, as this version; ``pinned`` is that, where it is at hand."""
 
     version: TableVersion
     pinned: PinnedTable | None = field(default=None, compare=False)
@@ -169,7 +170,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflicted:
-    """It did not land and never will; plan again."""
+    """The commit did not land and never will; plan again."""
 
     reason: str
 
@@ -180,7 +181,7 @@ class CommitLost:
 
     cause: str
     far_rows: tuple[int, ...] = ()
-    """Of an extension: addresses of rows that the index does not take.  ``rebuild_index`` goes on without them."""
+    """Addresses of rows that the index does not take, of an extension.  ``rebuild_index`` goes on without them."""
 
 
 CommitOutcome = Committed | Conflicted | CommitLost
@@ -188,7 +189,7 @@ CommitOutcome = Committed | Conflicted | CommitLost
 
 @dataclass(frozen=True, slots=True)
 class RewriteBounds:
-    """What writing fragments anew may take, and what becomes of them."""
+    """Bounds of writing fragments anew, and what becomes of them."""
 
     batch_bytes: int
     """Rows in one batch, about."""
@@ -211,14 +212,13 @@ class TableIndex:
     columns: frozenset[str] = frozenset()
     """Top-level columns that it indexes, or parts of them."""
     row_bytes: float = 0.0
-    """Of a row in it, as stored; 0 where Lance does not say."""
+    """Bytes of a row in it, as stored; 0 where Lance does not say."""
     kind: str = ""
     """Lance's name of it, e.g. ``BTree``, ``Inverted``, ``IVF_PQ``."""
     named: tuple[frozenset[int], ...] = ()
     """Fragments that each segment names, also those that are gone."""
     versions: tuple[int, ...] = ()
-    """Of each segment the table version that the oldest of its entries were taken from: of one that has taken in others,
-    theirs."""
+    """Per index segment: table version of its oldest entries; for a merged segment, the oldest of its parts."""
     extends_alone: bool = True
     """Whether Lance can make a segment of uncovered rows only.  Else an extension takes in one segment at least."""
 
@@ -230,14 +230,14 @@ class TableIndex:
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """What made a version.  ``operation`` is Lance's name of it, e.g. ``Update``, ``Append``, ``Restore``."""
+    """Transaction that made a version.  ``operation`` is Lance's name of it, e.g. ``Update``, ``Append``, ``Restore``."""
 
     operation: str
     read_version: int
-    """Of a rebased commit the version right below it, not the one it was computed from."""
+    """Version that it read; of a rebased commit the version right below it, not the one it was computed from."""
     properties: Mapping[str, str] = field(default_factory=dict)
     restored: int | None = None
-    """Of a ``Restore`` the version whose content it brought back."""
+    """Version whose content a ``Restore`` brought back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +259,9 @@ class Branch:
 
     name: str
     version: TableVersion
-    """Of the table, that it began at."""
+    """Version of the table that it began at."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """Its metadata, as ``note_branch`` wrote it."""
+    """Metadata of the branch, as ``note_branch`` wrote it."""
 
 
 class PinnedTable(Protocol):
@@ -294,9 +294,11 @@ class PinnedTable(Protocol):
         """Whether rows keep their ids when fragments are written anew."""
 
     def updated_rows(self) -> frozenset[tuple[int, int]]:
-        """Of rows that were updated and kept their row id: in which version each was made, and in which updated last.
+        """Return for rows that were updated and kept their row id in which version each was made, and in which updated
+        last.
 
-        Empty for tables without stable row ids: there an updated row is another one, or lies where ``fields_apart`` finds it.
+        Empty for tables without stable row ids: there an updated row is another one, or lies where ``fields_apart``
+        finds it.
         """
 
     def unrewritable_fragments(self) -> frozenset[int]:
@@ -327,7 +329,7 @@ class PinnedTable(Protocol):
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As ``scan``; live rows at the addresses ``without``, which ascend, are left out."""
+        """Scan, as ``scan`` does; live rows at the addresses ``without``, which ascend, are left out."""
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Rows by address, in the order given."""
@@ -362,7 +364,7 @@ class Table(Protocol):
         """Raises ``VersionGone``."""
 
     def opened(self, version: int) -> PinnedTable:
-        """As ``at``, but that one which is open here is not asked for: that it is gone shows by what is missing of it."""
+        """Open, as ``at`` does, but do not ask for one which is open here: that it is gone shows by what is missing of it."""
 
     def versions(self) -> Sequence[TableVersion]:
         """All that are there, tagged ones too, in any order."""
@@ -372,7 +374,7 @@ class Table(Protocol):
         ``VersionGone`` where there is none."""
 
     def stored_versions(self) -> Mapping[TableVersion, int]:
-        """As ``versions``, by one listing: of each since when it is there, by the store's clock (Unix ms)."""
+        """Return ``versions``, by one listing: of each since when it is there, by the store's clock (Unix ms)."""
 
     def remove_versions(self, versions: Sequence[TableVersion]) -> None:
         """Remove versions and what only they need: never the newest, nor one that a tag or a branch needs.  Files that no
@@ -411,7 +413,7 @@ class Table(Protocol):
         """
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
-        """Those of the named data files that are not in the data folder."""
+        """Return those of the named data files that are not in the data folder."""
 
     def read_unadopted(
         self, fragments: Sequence[str], columns: Sequence[str], rows: range | None = None
@@ -468,7 +470,7 @@ def version_exists(table: Table, version: TableVersion) -> bool:
 
 
 def file_lost(table: Table, error: VersionGone, *versions: TableVersion) -> ObjectMissing | None:
-    """What is to be raised instead of ``error`` where none of these versions was cleaned up: the last one lacks a file."""
+    """Return what to raise instead of ``error`` where none of these versions was cleaned up: the last one lacks a file."""
     if not all(version_exists(table, version) for version in versions):
         return None
     return ObjectMissing(f"table version {versions[-1]} refers to a file that is gone: {error}")

@@ -65,7 +65,7 @@ class Snapshot:
     """Through which the latter came."""
 
     def notes(self) -> dict[str, str]:
-        """As its branch's metadata."""
+        """Return the snapshot as its branch's metadata."""
         found = {
             NOTE: _FORMAT,
             _RECEIPT: self.receipt,
@@ -130,7 +130,7 @@ def snapshots(table: Table) -> Sequence[Snapshot]:
 
 
 def readable_snapshots(table: Table) -> tuple[Sequence[Snapshot], Sequence[Corrupt]]:
-    """Those of all that can be read, and what is wrong with each other."""
+    """Return the snapshots that can be read, and what is wrong with each other."""
     found: list[Snapshot] = []
     faults: list[Corrupt] = []
     for branch in table.branches():

@@ -42,7 +42,7 @@ ROUNDS = 4
 """A store that loses every second race passes all of them once in sixteen starts; each costs four requests' time."""
 _LATE = b"late"
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""What ``link`` says where the file system has none."""
+"""Errors of ``link`` where the file system has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ _HOSTED = ("aws_virtual_hosted_style_request", "virtual_hosted_style_request")
 
 
 class StoreWay(BaseModel):
-    """What a process sees of a store."""
+    """The store as a process sees it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -55,7 +55,7 @@ class StoreWay(BaseModel):
     endpoint: str
     """Scheme, host and port; empty: that of the bucket's region.  ``file``: a local folder."""
     bucket: str
-    """Of a local folder: its absolute path."""
+    """Bucket; of a local folder its absolute path."""
     addressing: str
     """``path`` or ``virtual-hosted``; empty for a folder."""
 
@@ -90,7 +90,7 @@ def decode_way(data: bytes, where: str) -> StoreWay:
 
 
 def check_way(way: StoreWay, name: str) -> None:
-    """What can be told without the store: ``check_links`` of a local folder.  ``name`` is new."""
+    """Check what can be told without the store: ``check_links`` of a local folder.  ``name`` is new."""
     if way.endpoint == _FOLDER:
         check_links(Path(way.bucket), name)
 

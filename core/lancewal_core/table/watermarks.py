@@ -70,7 +70,7 @@ class Watermark:
     generation: Generation
     next: Position
     perhaps: Generation | None = None
-    """Where a person has accepted a lower bound: up to here the table may hold rows nevertheless."""
+    """Position up to which the table may hold rows nevertheless, where a person has accepted a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class InForce:
 
 _KINDS = ("merge", "checkpoint", "keep", "replay", "accepted")
 Decision = Literal["keep", "replay", "accepted"]
-"""What a person said: after a restore what becomes of the rows merged since, or that a conclusion is right."""
+"""Decision of a person: after a restore what becomes of the rows merged since, or that a conclusion is right."""
 
 NOTHING_MERGED = InForce(TableVersion(0), None, {})
 
@@ -323,7 +323,7 @@ class Watermarks:
         return None
 
     def recorded(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
-        """As ``record``; ``StoreUnavailable`` without a verdict, for those who go no further without it."""
+        """Record, as ``record`` does; ``StoreUnavailable`` without a verdict, for those who go no further without it."""
         unknown = self.record(in_force, version, kind)
         if unknown is not None:
             raise no_verdict(paths.merge_record(version, self._making), unknown.cause, "the next round writes it")
@@ -407,7 +407,7 @@ def says_keep(data: bytes, key: str) -> bool:
 
 
 def kind_of(data: bytes, key: str) -> str:
-    """What a record under ``merges/`` is, a person's word or not: the ``kind`` that it was written as."""
+    """Return what a record under ``merges/`` is, a person's word or not: the ``kind`` that it was written as."""
     try:
         return _kind(JsonObject.parse(data))
     except JsonFault as error:

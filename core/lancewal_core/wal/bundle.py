@@ -47,7 +47,7 @@ from lancewal_core.wal.segment import (
 )
 
 SEGMENTS_MAX = 1_024
-"""That a bundle may copy; ingest's copy 32."""
+"""Segments that a bundle may copy; ingest's copy 32."""
 BATCH_ROWS_MAX = 65_536
 """Most rows of a record batch, but for one entry that has more."""
 

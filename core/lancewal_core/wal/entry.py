@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def range(self) -> RowRange:
-        """Where its rows lie."""
+        """Place of its rows."""
         return self.held if isinstance(self.held, RowRange) else RowRange.whole(self.held)
 
     @property
@@ -76,8 +76,9 @@ def kept_bytes(entries: Iterable[Entry]) -> int:
 
 
 def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> bool:
-    """Whether these follow each other from ``first`` to ``next_`` without a gap: all entries there are between the two, since
-    what a log holds of a region never goes back."""
+    """Return whether these follow each other from ``first`` to ``next_`` without a gap.
+
+    Then they are all entries there are between the two, since what a log holds of a region never goes back."""
     at = first
     for entry in entries:
         if entry.first != at:
@@ -104,7 +105,7 @@ class Described(Protocol):
 
 
 def check_entries(writer: str, entries: Iterable[Described]) -> None:
-    """Those of one segment, but for their rows (``check_rows``): each region has one."""
+    """Check the entries of one segment, but for their rows (``check_rows``): each region has one."""
     entries = tuple(entries)
     check_words(writer, entries)
     _check_once(entries)

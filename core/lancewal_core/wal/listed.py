@@ -31,12 +31,13 @@ _BYTES_AT_ONCE = 16 << 20
 _BEHIND = 2
 """And so many behind the last: one that is new, and the end."""
 _BYTES_A_REQUEST = 64 << 10
-"""So much more than the segments wanted of it a bundle may have: more takes longer to fetch than to ask for each of them."""
+"""Bytes that a bundle may have more than the segments wanted of it: more takes longer to fetch than to ask for each of
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a listing shows behind a segment."""
+    """Objects that a listing shows behind a segment."""
 
     segments: Mapping[int, ObjectInfo]
     bundles: Seq[tuple[int, int, ObjectInfo]] = ()

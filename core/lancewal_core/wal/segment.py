@@ -109,7 +109,7 @@ class SegmentSection:
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """What the trailer says about an entry."""
+    """Header of an entry in the trailer."""
 
     region: Region
     first: Position
@@ -117,18 +117,18 @@ class EntryHeader:
     contract_version: int
     row_count: int
     record_times: RecordTimes | None
-    """Of its rows; None where it has none."""
+    """Times of its rows; None where it has none."""
     rejected: tuple[RejectedOffset, ...]
     nbytes: int
-    """Its share of its record batch's bytes in the object, by rows."""
+    """Share of its record batch's bytes in the object, by rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchHeader:
-    """What the trailer says about a record batch."""
+    """Header of a record batch in the trailer."""
 
     section: SegmentSection
-    """Its message."""
+    """Section of its message."""
     raw_bytes: int
     """Size of its buffers when decompressed."""
     entries: tuple[EntryHeader, ...]
@@ -260,8 +260,9 @@ def _section(body: pa.Buffer, start: int, end: int) -> _Table.Section:
 
 
 def encode_fence(fence: Fence) -> bytes:
-    """The fence as an object's bytes; raises ``InvalidInput`` when its log or sequence cannot be a key, or its writer or the
-    writer's log are no words."""
+    """Return the fence as an object's bytes.
+
+    ``InvalidInput`` when its log or sequence cannot be a key, or its writer or the writer's log are no words."""
     paths.wal_segment(fence.log, fence.sequence)
     _check_fence(fence)
     table = _Table(
@@ -408,7 +409,7 @@ def _decode_trailer(message: _Table, body_length: int, where: str) -> Trailer:
 
 
 def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
-    """Those of one segment: ``ObjectCorrupt`` where they break the rules."""
+    """Check the entries of one segment: ``ObjectCorrupt`` where they break the rules."""
     try:
         check_entries(writer, entries)
     except LancewalError as error:
@@ -418,7 +419,7 @@ def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
 def decode_body(
     message: wal_segment_pb2.WalSegmentTable, body: wal_segment_pb2.WalSegmentTable.Body, body_length: int, where: str
 ) -> Trailer:
-    """What the table says of the stream; the rules of entries are for the caller to check."""
+    """Decode what the table says of the stream; the rules of entries are for the caller to check."""
     schema = _decode_section(body.schema)
     batches = _decode_batches(body, where)
     end = 0
@@ -561,7 +562,7 @@ def _checked(data: pa.Buffer | bytes, section: SegmentSection, where: str) -> pa
 
 
 def corrupt(where: str, problem: str) -> ObjectCorrupt:
-    """What says so of a segment, a fence or a bundle."""
+    """Return the error that says so of a segment, a fence or a bundle."""
     act = "restore the object, or read its records from Kafka again: `lancewal repair segment`"
     if paths.parse_wal_bundle(where) is not None:
         act = "readers pass it over; delete it, and the segments that it copies are read instead"

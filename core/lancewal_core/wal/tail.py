@@ -32,7 +32,7 @@ class LogTail:
         self._log = log
         self._first = first
         self._looked: dict[Region, Sequence] = {}
-        """Of each that was asked for, the number up to which it is known."""
+        """Number up to which each that was asked for is known."""
 
     def look(self, wanted: Mapping[Region, Sequence]) -> None:
         """Bring ``reached`` up to date for these regions, from where their open generations begin; others may lie behind."""

@@ -137,7 +137,7 @@ def walk_trailers(
 
 
 def trailer_at(store: ObjectStore, log: LogId, sequence: Sequence) -> Trailer | Fence | None:
-    """That of one number, asked for without a listing; None if there is none."""
+    """Return the trailer of one number, asked for without a listing; None if there is none."""
     key = paths.wal_segment(log, sequence)
     data = store.get(key)
     return None if data is None else decode_trailer(data, key, len(data))
@@ -183,10 +183,11 @@ def _walk(
 def _absent(
     at: Sequence, answers: Seq[S | Fence | None], before: Sequence | None, read: Callable[[Sequence], S | Fence | None]
 ) -> tuple[S | Fence | None, Sequence | None]:
-    """What ``at`` holds after all, or else a later number that is there; ``answers`` are those for the numbers behind it.
+    """Return what ``at`` holds after all, or else a later number that is there; ``answers`` are those for the numbers
+    behind it.
 
-    A number is sent only when the one before it is settled: one that is there while the one before it is absent means
-    that this one has come between the two GETs, or is gone.
+    A number is sent only when the one before it is settled.  One that is there while the one before it is absent
+    means that this one has come between the two GETs, or is gone.
     """
     if not answers and (before is None or at + 1 < before):
         answers = [read(Sequence(at + 1))]

@@ -87,24 +87,27 @@ class LogWriter:
         self._clock = clock
         self._schema = schema
         self.length = 0.0
-        """Of what was sent, see ``length_of``."""
+        """Length of what was sent, see ``length_of``."""
         self._next = Sequence(0)
         self._unsettled: bytes | None = None
         self._written_at_ms = 0
-        """Of the segment that was sent last."""
+        """Time of the segment that was sent last."""
         self._alive_at = (clock.monotonic(), clock.now_ms())
         self._puts_s: deque[float] = deque(maxlen=_PUTS)
 
     @property
     def put_s(self) -> float:
-        """What a PUT has taken of late: the median of the last few that were stored, so that a single slow one says nothing;
+        """Seconds that a PUT has taken of late: the median of the last few that were stored, so that a single slow one
+        says nothing.
+
         0 before the first.  May be asked from any thread."""
         return statistics.median(tuple(self._puts_s) or (0.0,))
 
     @property
     def silent_s(self) -> float:
-        """How long ago the log was begun, or took its newest segment; of two clocks, one of which may stand in a machine
-        that sleeps, the one that says more."""
+        """Seconds since the log was begun, or took its newest segment.
+
+        Of two clocks, one of which may stand in a machine that sleeps, the one counts that says more."""
         monotonic, wall_ms = self._alive_at
         return max(self._clock.monotonic() - monotonic, (self._clock.now_ms() - wall_ms) / 1000)
 

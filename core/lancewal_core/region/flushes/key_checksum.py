@@ -16,8 +16,10 @@ from lancewal_core.rows.byte_view import byte_view
 
 
 def key_sum(keys: pa.Table) -> int:
-    """crc32c, column by column: the number of nulls (there should be none), then the values as they lie in memory; those of
-    texts and binaries after their lengths."""
+    """Return a crc32c, column by column.
+
+    First the number of nulls (there should be none), then the values as they lie in memory; those of texts and
+    binaries after their lengths."""
     total = 0
     for column in keys.columns:
         for piece in _pieces(column):

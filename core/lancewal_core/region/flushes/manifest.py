@@ -36,7 +36,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a part has of a side file: an Arrow IPC stream of its own."""
+    """Stretch of a side file that a part has: an Arrow IPC stream of its own."""
 
     rows: int
     size: int
@@ -56,7 +56,7 @@ class FlushPart:
     deletes: Stretch | None
     patches: Stretch | None
     keys_crc32c: int
-    """Of the rows' keys."""
+    """Checksum of the rows' keys."""
     sealed_at_ms: int | None = None
     record_times: RecordTimes | None = None
     """This and the one above as the generation's record has them."""
@@ -66,7 +66,7 @@ class FlushPart:
 
 @dataclass(frozen=True, slots=True)
 class SideFile:
-    """Where the keys in state Gone, or the Partial rows, of a part lie."""
+    """Place of the keys in state Gone, or the Partial rows, of a part."""
 
     key: str
     start: int
@@ -77,10 +77,10 @@ class SideFile:
 
 @dataclass(frozen=True, slots=True)
 class FlushedGeneration:
-    """What a manifest says of one of its parts: a flushed MemTable, a *flush* for short."""
+    """One part of a flush, as the manifest says it: a flushed MemTable."""
 
     key: str
-    """Of the manifest."""
+    """Key of the manifest."""
     contract_version: int
     fragments: tuple[str, ...]
     """Data files of the whole flush."""
@@ -89,7 +89,7 @@ class FlushedGeneration:
     rows_from: int
     """How many rows of the data files come before its own."""
     rows_bytes: int
-    """Of the data files; of shared ones about what its rows take."""
+    """Bytes of the data files; of shared ones about what its rows take."""
     deletes: SideFile | None
     patches: SideFile | None
     part: FlushPart
@@ -191,7 +191,7 @@ class Flush:
         return {(found.region, found.generation): found for found in self.generations}
 
     def generation_of(self, region: Region, generation: Generation) -> FlushedGeneration:
-        """Of one part; ``ObjectCorrupt`` where there is none."""
+        """Return one part; ``ObjectCorrupt`` where there is none."""
         found = self._by_generation.get((region, generation))
         if found is not None:
             return found
@@ -219,7 +219,7 @@ def read_flush(store: ObjectStore, key: str) -> Flush:
 
 
 def read_flushed_generation(store: ObjectStore, key: str, region: Region, generation: Generation) -> FlushedGeneration:
-    """The same, and of it the part of a generation."""
+    """Read the manifest, and return the part of a generation."""
     return read_flush(store, key).generation_of(region, generation)
 
 

@@ -1,7 +1,7 @@
-"""How the states of many regions lie in few objects.
+"""Pages: the states of many regions in few objects.
 
-``packed_record`` is a region's index as it lies in a page; ``state_page`` is one version of a page: a head, and a record of
-each region; ``page_chain`` finds a page's newest version and swaps it for the next.
+``packed_record`` is a region's state as it lies in a page.  ``state_page`` is one version of a page: a head, and a
+record of each region.  ``page_chain`` finds a page's newest version and swaps it for the next.
 
 May import: errors, names, process, proto, store.
 """

@@ -23,7 +23,7 @@ _HEAD = struct.Struct("<II")
 
 
 class RecordBroken(ValueError):
-    """It is not what ``pack_record`` has made; the text says what is wrong with it."""
+    """A record is not what ``pack_record`` has made; the text says what is wrong with it."""
 
 
 def pack_record(data: bytes) -> bytes:
@@ -34,7 +34,7 @@ def pack_record(data: bytes) -> bytes:
 
 
 def unpacked_bytes(record: bytes) -> int:
-    """Of ``unpack_record``; 0 where it is broken, and nothing is unpacked."""
+    """Return the bytes of ``unpack_record``; 0 where it is broken, and nothing is unpacked."""
     try:
         return _checked_size(record)
     except RecordBroken:

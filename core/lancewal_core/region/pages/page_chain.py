@@ -83,7 +83,7 @@ class KnownPage:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """So many numbers are asked at once, where there are ``tasks``; else in turn, up to the first that is absent."""
+    """Numbers that are asked at once, where there are ``tasks``; else in turn, up to the first that is absent."""
 
     numbers: int
     tasks: Tasks | None = None
@@ -213,7 +213,7 @@ def _forward(
 
 
 def _newest_listed(store: ObjectStore, family: Family, version: Version) -> Version:
-    """What a listing shows behind ``version``; where the base is still there, no number up to it is absent."""
+    """Return what a listing shows behind ``version``; where the base is still there, no number up to it is absent."""
     listed = max(_listed(store, family), default=FIRST_VERSION)
     data = store.get(family.key(listed)) if listed > version.version else None
     return version if data is None else Version(listed, data)

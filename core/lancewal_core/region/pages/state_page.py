@@ -45,7 +45,7 @@ _Head = state_page_pb2.StatePageHead
 
 @dataclass(frozen=True, slots=True)
 class PageRecord:
-    """What a page has of one region."""
+    """Record of one region in a page."""
 
     data: bytes
     """A packed region index, not yet looked into; empty: it is lost."""
@@ -71,7 +71,7 @@ class StatePage:
 
     @property
     def unpacked_bytes(self) -> int:
-        """Of all records that are sound."""
+        """Bytes of all records that are sound."""
         return sum(unpacked_bytes(record.data) for record in self.records.values())
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class StatePage:
 
 
 def empty_page(page: Page, regions_per_page: int) -> StatePage:
-    """What is before version 1; it is never written."""
+    """Return the page before version 1; it is never written."""
     return StatePage(page, regions_per_page, "none", {})
 
 

@@ -47,21 +47,21 @@ _TEXT = TOKENIZER | {"with_position", "block_size"}
 
 @dataclass(frozen=True, slots=True)
 class IndexBuild:
-    """What makes the index once more."""
+    """Parameters that make the index once more."""
 
     name: str
     kind: str
-    """As pylance calls it; as Lance does where pylance has no such kind."""
+    """Kind as pylance calls it, or as Lance does where pylance has no such kind."""
     path: tuple[str, ...]
     """The column, and below it the members of structs."""
     parameters: Mapping[str, Any]
     segments: int
     not_reported: str = ""
-    """What Lance does not tell of it."""
+    """Parameters that Lance does not tell."""
     unknown: str = ""
     """Why it cannot be built again from what is known; empty where it can."""
     damaged: bool = False
-    """Its files cannot be read, so that ``unknown`` says so."""
+    """True where its files cannot be read, so that ``unknown`` says so."""
 
     @property
     def sql(self) -> str:
@@ -75,20 +75,20 @@ class IndexBuild:
 
     @property
     def call(self) -> str:
-        """What builds it again, for people."""
+        """Call that builds it again, for people."""
         method = "create_index" if self.kind.startswith("IVF_") else "create_scalar_index"
         more = "".join(f", {key}={value!r}" for key, value in self.parameters.items())
         return f"{method}({self.column!r}, {self.kind!r}, name={self.name!r}, replace=True{more})"
 
 
 def index_builds(dataset: Any) -> tuple[IndexBuild, ...]:
-    """Of all indexes that users have made, by name."""
+    """Return the builds of all indexes that users have made, by name."""
     found = [d for d in dataset.describe_indices() if not d.name.startswith(SYSTEM_INDEX)]
     return tuple(_build_of(dataset, description) for description in sorted(found, key=lambda d: d.name))
 
 
 def index_build(dataset: Any, name: str) -> IndexBuild | None:
-    """Of one of them."""
+    """Return the build of one of them."""
     found = [d for d in dataset.describe_indices() if d.name == name]
     return _build_of(dataset, found[0]) if found else None
 
@@ -270,10 +270,11 @@ def _vector(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _statistics(dataset: Any, name: str) -> Mapping[str, Any] | None:
-    """Of its segment with most partitions, else of the oldest that says any; None where files of it cannot be read.
+    """Return the statistics of its segment with most partitions, else of the oldest that says any; None where files of
+    it cannot be read.
 
-    Lance says nothing of a segment that covers no row any more.  A small segment may have fewer partitions than the index was
-    made with.
+    Lance says nothing of a segment that covers no row any more.  A small segment may have fewer partitions than the
+    index was made with.
     """
     try:
         with reading(f"reading index {name}", names_nothing=True):

@@ -34,10 +34,10 @@ _UPDATED_AT = "_row_last_updated_at_version"
 _BY_PATH = ("Inverted", "IVF_")
 """Kinds of index of which Lance finds a member of a struct whatever it is to do."""
 _BLOCKED_ONE_OF = 50
-"""Where no more than one row of so many is to be left out, Lance does it, which costs less; with more of them it takes longer:
+"""Share of rows to be left out up to which Lance leaves them out, which costs less.  With more of them it takes longer:
 it reads what lies in between, piece by piece."""
 _READ_AHEAD_BYTES = 128 << 20
-"""Of files that a scan reads before their rows are asked for.  Lance's own bound is 2 GiB, and it reads more
+"""Bytes of files that a scan reads before their rows are asked for.  Lance's own bound is 2 GiB, and it reads more
 fragments side by side the more cores there are."""
 _TAKEN_ONE_BY_ONE = 5_000
 """Rows that are read faster each by itself; more of them by a scan of what holds them."""
@@ -45,7 +45,7 @@ _TAKEN_ONE_BY_ONE = 5_000
 
 @dataclass(frozen=True, slots=True)
 class _Only:
-    """What a scan is restricted to: an allow list as Lance takes it, or all but some addresses."""
+    """Restriction of a scan: an allow list as Lance takes it, or all but some addresses."""
 
     allowed: bytes | None = None
     without: npt.NDArray[np.uint64] | None = None
@@ -106,7 +106,7 @@ class LancePinnedTable:
         return [self._index(i) for i in self.described_indexes() if not i.name.startswith(SYSTEM_INDEX)]
 
     def described_indexes(self) -> Sequence[Any]:
-        """As Lance describes them."""
+        """Indexes as Lance describes them."""
         if self._described is None:
             self._described = tuple(self._dataset.describe_indices())
         return self._described
@@ -255,7 +255,7 @@ class LancePinnedTable:
         return found.select(list(columns)).take(places)
 
     def _listable(self, addresses: pa.ChunkedArray) -> pa.ChunkedArray:
-        """What Lance compares an allow list with: addresses, or row ids where the table has stable ones."""
+        """Return what Lance compares an allow list with: addresses, or row ids where the table has stable ones."""
         if not self._dataset.has_stable_row_ids:
             return addresses
         fragments = np.unique(addresses.to_numpy() >> np.uint64(32)).tolist()
@@ -286,7 +286,7 @@ class LancePinnedTable:
         return np.asarray(self._deletions().hidden_rows(self._dataset, fragment_id).to_array(), np.int64)
 
     def _deletes_elsewhere(self, fragment_id: int) -> bool:
-        """Of a shallow clone: the deletion vector lies in another table's folder."""
+        """Read the deletes of a shallow clone: the deletion vector lies in another table's folder."""
         file = self._dataset.get_fragment(fragment_id).metadata.deletion_file
         return file is not None and file.base_id is not None
 

@@ -38,7 +38,8 @@ def rewrite_fragments(dataset: Any, fragment_ids: Sequence[int], bounds: Rewrite
 
 
 def _options(dataset: Any, fragments: Sequence[Mapping[str, Any]], bounds: RewriteBounds) -> Any:
-    """As they stand in a plan, whose form belongs to the release: of a plan that leaves out every fragment."""
+    """Return the options as they stand in a plan, whose form belongs to the release: of a plan that leaves out every
+    fragment."""
     rows = sum(f["physical_rows"] for f in fragments)
     nbytes = sum(file.get("file_size_bytes") or 0 for f in fragments for file in f["files"])
     # Files may be packed far tighter than rows are in memory.

@@ -32,7 +32,7 @@ deletion file; and not more rows, since compaction would leave alone what it bun
 
 
 class RowFiles:
-    """Of the data set at ``uri``; ``newest`` opens its newest version."""
+    """Files of rows of the data set at ``uri``; ``newest`` opens its newest version."""
 
     def __init__(self, uri: str, newest: Callable[[], Any]) -> None:
         self._uri = uri
@@ -97,7 +97,7 @@ class RowFiles:
 
 
 def _rows_of_one_writer(rows: pa.Table) -> int:
-    """So many are written by one, and the others at the same time by another one: whole files, or half a file."""
+    """Return how many rows one writer writes, and the others at the same time by another one: whole files, or half a file."""
     count = int(rows.num_rows)
     files = -(-count // ROWS_PER_FILE)
     if files > 1:

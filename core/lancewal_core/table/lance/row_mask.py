@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pyroaring import BitMap
 
 _FRAGMENTS_MAX = 16
-"""Of which a byte for each row is kept; a scan reads a few side by side."""
+"""Fragments of which a byte for each row is kept; a scan reads a few side by side."""
 
 Addresses = npt.NDArray[np.uint64]
 
@@ -41,7 +41,7 @@ class RowMask:
         self._hidden: OrderedDict[int, npt.NDArray[np.bool_]] = OrderedDict()
 
     def kept(self, addresses: Addresses) -> npt.NDArray[np.bool_]:
-        """Which of these rows stay."""
+        """Mask of these rows: those that stay."""
         fragments = addresses >> np.uint64(32)
         rows = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
         kept = np.ones(len(rows), np.bool_)

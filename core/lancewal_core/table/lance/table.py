@@ -404,7 +404,7 @@ class LanceTable:
                 )
 
     def _why_not_opened(self, error: BaseException) -> BaseException:
-        """Of the newest version.  Lance does not name the manifest that it cannot decode."""
+        """Return why the newest version cannot be opened.  Lance does not name the manifest that it cannot decode."""
         found = read_error(error, f"opening {self.uri}")
         if not isinstance(found, ObjectCorrupt):
             return found

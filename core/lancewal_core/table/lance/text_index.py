@@ -1,7 +1,7 @@
-"""What a full text index knows of its documents: which rows it has, and how many words each.
+"""Documents of a full text index: which rows it has, and how many words each.
 
-Lance scores by the documents of all segments of an index, also of rows that are deleted by now; ``DocumentLengths`` tells
-those apart by their row ids.
+Lance scores by the documents of all segments of an index, also of rows that are deleted by now; ``DocumentLengths``
+tells those apart by their row ids.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def text_indexes(pinned: LancePinnedTable, trained: Trained) -> Sequence[TextInd
 
 
 def _tokenizer(pinned: LancePinnedTable, description: Any, trained: Trained, *, here: bool) -> Mapping[str, Any]:
-    """What the index was trained with.  The description leaves out stop words of its own (Lance 14); each segment has all."""
+    """Return what the index was trained with.  The description leaves out stop words of its own (Lance 14); each segment
+    has all."""
     told = dict(description.details)
     if description.segments:
         segment = str(description.segments[0].uuid)
@@ -102,13 +103,13 @@ def _told(pinned: LancePinnedTable, name: str) -> Mapping[str, Any]:
 
 
 def _metadata(pinned: LancePinnedTable, segment: str) -> Mapping[bytes, bytes]:
-    """Of an index's segment."""
+    """Return the metadata of an index's segment."""
     found: Mapping[bytes, bytes] = pinned.index_file(f"{segment}/metadata.lance").metadata().schema.metadata
     return found
 
 
 def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLengths:
-    """Of all documents of all segments, deleted ones too.  ``VersionGone`` where a clean-up was faster."""
+    """Return the lengths of all documents of all segments, deleted ones too.  ``VersionGone`` where a clean-up was faster."""
     ids, words = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     for segment in index.segments:
         for partition in json.loads(_metadata(pinned, segment)[b"partitions"]):
