@@ -123,12 +123,16 @@ def test_offsets_lie_under_the_contract_of_their_time() -> None:
 @pytest.mark.parametrize(
     ("columns", "named"),
     [
-        ([("id", pa.int64()), ("a", pa.int32())], "'a' is int64, the table's contract has int32"),
-        ([("id", pa.int64()), ("b", pa.int64())], "'b' is absent"),
+        ([("id", pa.int64()), ("a", pa.int32())], "column 'a' is int64, the table's contract has int32"),
+        ([("id", pa.int64()), ("b", pa.int64())], "column 'b' is absent"),
+        (
+            [("a", pa.int64()), ("id", pa.int64())],
+            r"its columns are \['id', 'a'\], those of the table's contract \['a', 'id'\]",
+        ),
     ],
 )
 def test_rows_of_other_columns_are_refused(columns: list[tuple[str, pa.DataType]], named: str) -> None:
     rows = pa.record_batch({"id": pa.array([1]), "a": pa.array([2])})
     assert rows_of_columns(rows, rows.schema, "x") is rows
-    with pytest.raises(ContractMismatch, match=f"^x has rows of another contract: column {named}"):
+    with pytest.raises(ContractMismatch, match=f"^x has rows of another contract: {named}"):
         rows_of_columns(rows, pa.schema(columns), "x")

@@ -43,6 +43,10 @@ def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.
             raise ContractMismatch(
                 f"{where} has rows of another contract: column {name!r} is {found}, the table's contract has {type_}"
             )
+    if (order := rows.schema.names[: len(columns)]) != columns.names:  # a bit of ``_present`` is a place in this order
+        raise ContractMismatch(
+            f"{where} has rows of another contract: its columns are {order}, those of the table's contract {columns.names}"
+        )
     return rows
 
 
