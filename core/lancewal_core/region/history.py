@@ -20,7 +20,7 @@ Steps of ``generations_behind``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from threading import Lock
@@ -28,48 +28,14 @@ from threading import Lock
 from lancewal_core.errors import INDEX_LOST, Corrupt, OutsideHistoryWindow, PlanStale, StoreInconsistent
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Making, Position, Region
-from lancewal_core.process.tasks import Tasks
 from lancewal_core.region.opened_table import OpenedTable
+from lancewal_core.region.region_listing import list_regions
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState, decode_history
-from lancewal_core.store.object_store import ANSWER_OBJECTS, ObjectInfo, ObjectStore
+from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
 
 _READS = 3
 """Times that index and pages are read to find them without a gap: another collector may trim in between."""
-
-
-def list_regions(
-    store: ObjectStore,
-    tasks: Tasks,
-    regions: Collection[Region],
-    folder: Callable[[Region, Making | None], str],
-    making: Making | None,
-) -> dict[Region, Sequence[ObjectInfo]]:
-    """List ``folder`` of each region, which is below its ``region_prefix``; a hint, as every listing.
-
-    One request does where few objects lie in all regions: their folders lie side by side, a thousand objects an answer.
-    Else each region is asked for by itself, since answers of one listing come one behind the other.
-    """
-    prefixes = {folder(region, making): region for region in regions}
-    topics = {paths.topic_regions_prefix(region, making) for region in regions}
-    if len(regions) > 1 and len(topics) == 1:
-        together = store.list(topics.pop(), limit=ANSWER_OBJECTS)
-        if len(together) != ANSWER_OBJECTS:
-            return _divided(together, prefixes)
-    listed = tasks.map(store.list, list(prefixes))
-    return dict(zip(prefixes.values(), listed, strict=True))
-
-
-def _divided(infos: Sequence[ObjectInfo], prefixes: dict[str, Region]) -> dict[Region, Sequence[ObjectInfo]]:
-    found: dict[Region, list[ObjectInfo]] = {region: [] for region in prefixes.values()}
-    depths = {prefix.count("/") for prefix in prefixes}
-    for info in infos:
-        parts = info.key.split("/")
-        for depth in depths:
-            region = prefixes.get("/".join(parts[:depth]) + "/")
-            if region is not None:
-                found[region].append(info)
-    return dict(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@
 ``at_version`` of a version alone, ``at_snapshot`` of a snapshot, ``at_receipt`` of a receipt, by a version that may
 ``stand_in`` for one that is gone; so do ``at_positions``, ``at_timestamp`` and ``at_record_time``, which first find theirs.
 ``breaks`` says where a change of the contract forbids it, and where positions lie on both sides of what breaks a table's
-history.  ``log_entries`` hold what the walked logs hold by region.
+history.  ``open_versions`` are those that plans have pinned, ``log_entries`` what the walked logs hold by region.
 
 ``hidden`` are the merged rows that what is unmerged in a plan supersedes, kept for the next one.
 

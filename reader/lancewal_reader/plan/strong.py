@@ -37,7 +37,6 @@ from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Lock
 from typing import TypeVar
 
 from lancewal_core.errors import (
@@ -63,35 +62,12 @@ from lancewal_core.wal.segment import Segment, Trailer
 from lancewal_core.wal.segment_cache import SegmentCache
 from lancewal_core.wal.walk import Walk, walk_cached, walk_trailers
 from lancewal_reader.plan.log_entries import EntryRef, KnownEntries, LogEntries
+from lancewal_reader.plan.open_versions import OpenVersions
 from lancewal_reader.python_collector import many_objects_made
 
 T = TypeVar("T")
 PLANS_MAX = 20
 PAUSE_S = 0.02
-
-
-class OpenVersions:
-    """Table versions that plans opened last: a read goes on with the one that its plan has pinned.  Threads may share it.
-
-    They serve the read right behind its plan, and lookups, which have read all before their first row is given.  Another
-    read that is used again later opens its version anew.  What a clean-up has taken since then shows before the first
-    row, and not where its files are read.
-    """
-
-    def __init__(self, count_max: int = 2) -> None:
-        self._count_max = count_max
-        self._pinned: dict[TableVersion, PinnedTable] = {}
-        self._lock = Lock()
-
-    def keep(self, pinned: PinnedTable) -> None:
-        with self._lock:
-            self._pinned.pop(pinned.version, None)
-            self._pinned[pinned.version] = pinned
-            if len(self._pinned) > self._count_max:
-                del self._pinned[next(iter(self._pinned))]
-
-    def get(self, version: TableVersion) -> PinnedTable | None:
-        return self._pinned.get(version)
 
 
 @dataclass(frozen=True, slots=True)

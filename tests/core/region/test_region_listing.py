@@ -6,7 +6,7 @@ import pytest
 
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, Position, Region, TopicId
-from lancewal_core.region.history import list_regions
+from lancewal_core.region.region_listing import list_regions
 from lancewal_core.store.object_store import ANSWER_OBJECTS
 from tests.support.scripted import InlineTasks, ManualClock, ScriptedStore
 

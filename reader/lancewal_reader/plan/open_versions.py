@@ -1,0 +1,32 @@
+"""Versions of the table that plans have opened last: a read goes on with the one that its plan has pinned.
+
+A pinned version stays what it is, for the read right behind its plan, and for lookups, which have read all before
+their first row is given.  Another read that is used again later opens its version anew.  What a clean-up has taken
+since then shows before the first row, and not where its files are read.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from lancewal_core.names.ids import TableVersion
+from lancewal_core.table.protocol import PinnedTable
+
+
+class OpenVersions:
+    """Threads may share it."""
+
+    def __init__(self, count_max: int = 2) -> None:
+        self._count_max = count_max
+        self._pinned: dict[TableVersion, PinnedTable] = {}
+        self._lock = Lock()
+
+    def keep(self, pinned: PinnedTable) -> None:
+        with self._lock:
+            self._pinned.pop(pinned.version, None)
+            self._pinned[pinned.version] = pinned
+            if len(self._pinned) > self._count_max:
+                del self._pinned[next(iter(self._pinned))]
+
+    def get(self, version: TableVersion) -> PinnedTable | None:
+        return self._pinned.get(version)
