@@ -583,5 +583,5 @@ def test_what_is_wrong_is_said(made: Texts) -> None:
         with pytest.raises(InvalidInput, match=told):
             opened.search(**arguments)  # type: ignore[arg-type]
     fuzzy = lance.query.MatchQuery("w1", "text", fuzziness=1)
-    with pytest.raises(SearchUnsupported, match=r"use lancewal\.Match"):
+    with pytest.raises(SearchUnsupported, match=r"Use lancewal\.Match"):
         opened.search(text=fuzzy)  # type: ignore[arg-type]
