@@ -16,15 +16,13 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from tests.measure import tree
 from tests.measure.texts import docstrings, is_text
 
-ROOT = Path(__file__).resolve().parents[2]
 LEVELS = ("words", "messages", "code")
 
 _FACTS = re.compile(
@@ -52,23 +50,19 @@ class Changed:
 
 def changed(base: str) -> Iterator[Changed]:
     """Yield the Python files and pages that differ from the commit; a file that moved is compared with what it was."""
-    listed = _git("diff", "--name-status", "--find-renames", base, "--", "*.py", "*.md")
+    listed = _text("diff", "--name-status", "--find-renames", base, "--", "*.py", "*.md")
     for line in listed.splitlines():
         status, old, new = [*line.split("\t"), ""][:3]
         new = new or old
-        before = "" if status == "A" else _git("show", f"{base}:{old}")
-        now = "" if status == "D" else (ROOT / new).read_text()
+        before = "" if status == "A" else _text("show", f"{base}:{old}")
+        now = "" if status == "D" else (tree.ROOT / new).read_text()
         yield Changed(new, before, now)
-    for new in _git("ls-files", "--others", "--exclude-standard", "--", "*.py").splitlines():
-        yield Changed(new, "", (ROOT / new).read_text())
+    for new in _text("ls-files", "--others", "--exclude-standard", "--", "*.py").splitlines():
+        yield Changed(new, "", (tree.ROOT / new).read_text())
 
 
-def _git(*arguments: str) -> str:
-    """Raises ``LookupError`` if git refuses, for example a commit that is not there."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, text=True, capture_output=True)
-    if done.returncode:
-        raise LookupError(done.stderr.strip())
-    return done.stdout
+def _text(*arguments: str) -> str:
+    return tree.git(*arguments).decode()
 
 
 def level(one: Changed) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.measure import compared, texts
+from tests.measure import compared, texts, tree
 from tests.measure.__main__ import breaches, main
 from tests.measure.compared import Changed
 from tests.measure.tree import part_of, product, read_tree
@@ -107,7 +107,7 @@ def test_a_file_that_git_does_not_know_yet_counts(tmp_path: Path, monkeypatch: p
     for command in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "a"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
     (tmp_path / "new.py").write_text("X = 1\n")
-    monkeypatch.setattr(compared, "ROOT", tmp_path)
+    monkeypatch.setattr(tree, "ROOT", tmp_path)
     assert compared.report("HEAD", "messages") == (["new.py: code changed"], 1)
 
 

@@ -19,10 +19,10 @@ def read_tree(commit: str | None = None) -> Mapping[str, str]:
     Raises ``LookupError`` if git does not know the commit.
     """
     if commit is None:
-        listed = _git("ls-files", "-z", "--cached", "--others", "--exclude-standard").decode().split("\0")
+        listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard").decode().split("\0")
         contents = {name: (ROOT / name).read_bytes() for name in listed if name and (ROOT / name).is_file()}
     else:
-        with tarfile.open(fileobj=io.BytesIO(_git("archive", "--format=tar", commit))) as archive:
+        with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", commit))) as archive:
             opened = {member.name: archive.extractfile(member) for member in archive.getmembers()}
             contents = {name: content.read() for name, content in opened.items() if content is not None}
     found = {}
@@ -48,7 +48,8 @@ def part_of(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _git(*arguments: str) -> bytes:
+def git(*arguments: str) -> bytes:
+    """Return what git prints.  Raises ``LookupError`` if git refuses, for example a commit that is not there."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True)
     if done.returncode:
         raise LookupError(done.stderr.decode(errors="replace").strip())
