@@ -277,10 +277,11 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSche
 
 
 def _written(data: bytes, schema: RowSchema) -> RowSchema:
-    """The columns of what waits, as the object's first stream names them."""
+    """The columns of what waits, as the object's first stream names them: all but those that ``_waiting_schema`` adds."""
+    added = len(_waiting_schema(schema)) - len(schema.columns)
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)[_LENGTH_BYTES:]) as stream:
-            fields = list(stream.schema)[: len(schema.columns) - len(_waiting_schema(schema))]
+            fields = list(stream.schema)[:-added]
     except (pa.ArrowException, OSError):
         return schema  # ``decode_conflicts`` says what is wrong
     found = RowSchema(pa.schema(fields), schema.primary_key, schema.region_key)

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from lancewal_core.errors import InvalidInput, RegionConflict
-from lancewal_core.keys.conflicts import ConflictKeys, Conflicts, read_conflicts
+from lancewal_core.keys.conflicts import ConflictKeys, read_conflicts
 from lancewal_core.keys.origin import Meeting, conflict, counting
 from lancewal_core.names.ids import Region
 from lancewal_core.rows.fold import Folded, divide, key_codes
@@ -100,9 +100,7 @@ class InForceCache:
             known = self._known
         if known is not None and known[:2] == (ref, contract.row_terms):
             return known[2]
-        rows = contract.rows
-        held = Conflicts.none(rows) if ref is None else read_conflicts(store, ref, rows)
-        keys = ConflictKeys(held, counting(contract))
+        keys = ConflictKeys(read_conflicts(store, ref, contract.rows), counting(contract))
         with self._lock:
             self._known = (ref, contract.row_terms, keys)
         return keys
