@@ -1,7 +1,7 @@
-"""The error tree: one class per thing a caller can do about it.
+"""The error tree: one class for each thing that a caller can do.
 
-Every error has a stable ``kind`` (used in logs, metrics and dead letters) and a message that says what is wrong,
-where (topic, partition, offset or object) and what to do.  The six branches say what the caller does:
+Every error has a stable ``kind`` (used in logs, metrics and dead letters).  Its message says what is wrong, where
+(topic, partition, offset or object) and what to do.  The six branches say what the caller does:
 
 * ``Retry``: the same call may succeed later (store or broker unavailable).
 * ``Refresh``: what the caller knows is out of date; plan again from the newest state.
@@ -10,8 +10,8 @@ where (topic, partition, offset or object) and what to do.  The six branches say
 * ``ActionNeeded``: a person must change something: an input, a setting, the topic, the table, the store.
 * ``Corrupt``: stored bytes are not what was written; stop and name the object.
 
-The branch also says with which code a command ends, but for ``StoreRefused`` and ``KafkaRefused``: a service tries again, and
-a command asks for a person.
+The branch also gives the exit code of a command.  ``StoreRefused`` and ``KafkaRefused`` are exceptions: a service
+retries after them, but a command asks for a person.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LancewalError(Exception):
 
 
 def or_raised(answer: T | LancewalError) -> T:
-    """What of many has an answer of its own; its error is raised."""
+    """Return the result for one item of a batch call, or raise the item's error."""
     if isinstance(answer, LancewalError):
         raise answer
     return answer
@@ -107,7 +107,7 @@ class KafkaBehind(Retry):
 
 
 class TokenTimeout(Retry):
-    """What a token asks for is not durable yet; ``where`` has the positions reached and wanted."""
+    """The positions of a token are not durable yet; ``where`` has the positions reached and wanted."""
 
 
 class CommitUnknown(Retry):
@@ -130,7 +130,7 @@ class WriteFailed(Retry):
 
 
 class Refresh(LancewalError):
-    """What the caller knows is out of date."""
+    """The caller's knowledge is out of date."""
 
     exit_code = MAY_PASS
 
@@ -223,7 +223,7 @@ class LinkRefused(ActionNeeded):
 
 
 class TableExists(ActionNeeded):
-    """What is to be made is there already, or something else is in its place."""
+    """The table to be made exists already, or something else lies in its place."""
 
 
 class TableElsewhere(ActionNeeded):

@@ -1,7 +1,8 @@
-"""Options that commands share: each has one name, meaning and help, here; and how a command gets its settings.
+"""Options that commands share, and how a command gets its settings.  Each shared option has its name, meaning and help
+here.
 
-A command is about one table, and takes ``-t``, ``-c`` and ``--storage-option``; what it reports it prints in the form of
-``-o``, and ``--dry-run`` and ``--yes`` mean the same wherever they are.
+A command is about one table, and takes ``-t``, ``-c`` and ``--storage-option``.  It prints its report in the form of
+``-o``.  ``--dry-run`` and ``--yes`` mean the same in every command.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help=
 def read_settings(
     config: Path | None, table: str = "", storage_option: Sequence[str] | None = None, *, defining: bool = False
 ) -> Settings:
-    """Read the settings of this process: the only place of a command that reads the environment.
+    """Read the settings of this process.  A command reads the environment nowhere else.
 
-    ``table`` stands in for ``table.uri``.  Where it is another table, what the settings say of theirs is left out;
-    but not when ``defining`` one, which is made by these terms at another address.
+    ``table`` replaces ``table.uri``.  If it is another table, the settings of the configured table are left out.  With
+    ``defining`` they are kept: the command makes a table by these terms at the other address.
     """
     from lancewal_core.settings.load import load_settings
 

@@ -1,13 +1,13 @@
-r"""What commands print, and text from outside in it: what a terminal would obey is shown as ``\x1b``.
+r"""Output of commands.  In text from outside, characters that a terminal would obey are shown as ``\x1b``.
 
-Rows, names of columns and owners, keys of objects, errors of others: whoever wrote them could move the cursor, set the
-clipboard, fake a line, or turn text around.  Every command prints through here.
+Rows, names of columns and owners, keys of objects and errors of others come from outside.  Their author could move
+the cursor, set the clipboard, fake a line, or turn text around.  Every command prints through this module.
 
 Guarantees
- 1. What is printed has no control character (C0, DEL, C1), no sign that changes the direction of text, no line break but those
-    of the command itself, no half of a surrogate pair.  Everything else is printed as it is.
+ 1. Printed text has no control character (C0, DEL, C1), no sign that changes the direction of text, no line break but those
+    of the command itself, and no half of a surrogate pair.  Everything else is printed unchanged.
  2. JSON stays the same JSON.
- 3. What stdout does not take is an error that says so, and no traceback.
+ 3. If stdout cannot take the output, the command fails with an error that says so, without a traceback.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The catalog of the key index: which runs there are, and which data files each of them covers.
+"""The catalog of the key index: which runs exist, and which data files each run covers.
 
-One versioned object; a new version for each change.  It is a hint in every respect: a file that no run covers is scanned,
-a part that is missing or damaged makes its run's files uncovered.  So a catalog that is out of date, lost or unreadable
-costs time and nothing else.
+The catalog is one versioned object, with a new version for each change.  It is only a hint.  A file that no run
+covers is scanned.  If a part of a run is missing or damaged, the run's files count as uncovered.  So a catalog that
+is out of date, lost or unreadable costs time and nothing else.
 
-Guarantee: any changed or missing byte is found: the text ends with a crc32c of everything before it.  Only catalogs of earlier
-releases have none.
+Guarantee: any changed or missing byte is found, since the text ends with a crc32c of everything before it.  Only
+catalogs of earlier releases have no checksum.
 """
 
 from __future__ import annotations

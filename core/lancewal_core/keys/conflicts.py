@@ -1,26 +1,28 @@
-"""Keys that came through two regions: whose rows the table has of them, and what waits for a person's decision.
+"""Keys that came through two regions: who owns their rows in the table, and which operations wait for a person's
+decision.
 
-Of a table whose rows do not tell their region (``origin``) one primary key may come through two partitions, and nothing
-says which of its rows is newer.  Such a key is *set aside*: one region at most is its *owner*, and what the table has of the
-key is exactly what the owner's records make of it; what other regions' records did to it waits here, folded by region.
+In a table whose rows do not tell their region (``origin``), one primary key may come through two partitions.  Nothing
+then says which of its rows is newer.  Such a key is *set aside*, and one region at most is its *owner*.  The table
+holds for the key exactly the result of the owner's records.  What other regions' records did to the key waits here,
+folded by region.
 
-* An owner without anything that waits: the key is decided, and stays so while the owner's region counts (``origin``).
-* Something that waits, and no owner: of the key the table has nothing from Kafka.
+* A key with an owner and nothing that waits is decided.  It stays so while the owner's region counts (``origin``).
+* A key without an owner, of which something waits, has nothing from Kafka in the table.
 
-The object is immutable, named by the merge that wrote it (``conflicts_ref``): the length of its first stream in eight bytes,
-little-endian, and two Arrow IPC streams.  The first has a row for the operations of each region that waits for a key: the
-columns of the table, then
+The object is immutable, and named by the merge that wrote it (``conflicts_ref``).  It has the length of its first
+stream in eight bytes, little-endian, and two Arrow IPC streams.  The first stream has a row for the operations of
+each region that waits for a key: the columns of the table, then
 
-* ``_op``, ``_present``: as of a WAL batch,
+* ``_op``, ``_present``: as in a WAL batch,
 * ``_region``: the region's name,
 * ``_first``, ``_next``: positions between which the operations lie, as far as the generations tell that they came in.
 
-The second has a row for each owner: the key columns, ``_region``, and ``_merged``: the position up to which its region had
-been merged when it was taken for the owner.
+The second stream has a row for each key with an owner: the key columns, ``_region``, and ``_merged``.  ``_merged`` is
+the position up to which the region had been merged when it became the owner.
 
 Guarantees
- 1. ``read_conflicts`` gives what was written, or ``ObjectMissing`` or ``ObjectCorrupt`` that names the object.
- 2. ``ConflictKeys.left_out`` is a function of the object, the contract and the operation's region and key alone: merges,
+ 1. ``read_conflicts`` returns what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` that names the object.
+ 2. ``ConflictKeys.left_out`` depends on the object, the contract and the operation's region and key alone.  So merges,
     readers and each of a job's tasks agree.
 """
 

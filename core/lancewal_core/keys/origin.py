@@ -1,17 +1,18 @@
-"""Through which region a key came, where its row cannot tell (``format.key: bytes``).
+"""The region through which a key came, where its row cannot tell (``format.key: bytes``).
 
-With the encoding ``canonical`` the region of a row follows from its columns, and one key has one region by construction.
-With ``format.key: bytes`` producers may key by anything; if that is no function of the primary key, one key comes through two
-partitions, and Kafka does not order these.  So the region of a row is remembered, and compared wherever two rows of a key
-meet: ``RegionConflict``.
+With the encoding ``canonical`` the region of a row follows from its columns, so one key has one region by
+construction.  With ``format.key: bytes`` producers may choose any record key.  If that is not a function of the
+primary key, one primary key comes through two partitions, and Kafka does not order these.  So the region of a row is
+remembered, and compared wherever two rows of a key meet.  Different regions are a ``RegionConflict``.
 
 Guarantees
- 1. A region that is remembered counts until a change of the topic's partitions (``alter --partitions``) at which it was
-    merged already, or until another topic took the place (``alter --topic-id``): after those a key may come through another.
- 2. A region that is not remembered passes: a row whose region is lost, or that never came through Kafka, conflicts with none.
+ 1. A remembered region counts until the topic's partitions change (``alter --partitions``), if the row was merged by then,
+    or until another topic takes the place (``alter --topic-id``).  After such a change a key may come through another region.
+ 2. A region that is not remembered passes.  A row whose region is lost, or that never came through Kafka, conflicts with none.
 
-With each region stands the *position* up to which it was merged when the row came into the table: above the row's own
-offset, and at or below the positions that an ``alter`` recorded exactly if the row was merged by then.
+Each region has a *position* beside it: the one up to which the region was merged when the row came into the table.
+This position is above the row's own offset.  It is at or below the positions that an ``alter`` recorded exactly if
+the row was merged by then.
 """
 
 from __future__ import annotations

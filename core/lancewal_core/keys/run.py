@@ -1,14 +1,19 @@
 """A key run: where the rows of some data files lie, sorted by key, in parts of bounded size.
 
 An *entry* says that a physical row of a data file has a key.  A run has one entry for every physical row of each file
-that it covers, deleted rows too: which rows are live is a matter of the table version, not of the file.  Data files never
-change, so a run is never out of date; at worst its files are no longer in use.
+that it covers, deleted rows too.  Which rows are live depends on the table version, not on the file.  Data files
+never change, so a run is never out of date; at worst its files are no longer in use.
 
-A *part* is an immutable Arrow stream of one batch, uncompressed, that is read where it lies (memory-mapped): columns
-``number`` and ``key`` (``code``; ``key`` only where numbers alone do not decide), ``row`` (uint32) and ``file``
-(uint32, place in the run's list of files), and of tables whose rows do not tell their region (``origin``) ``region``
-(int32, place in the run's list of regions; -1: not known).  Entries are sorted by ``number``, the parts of a run too, and
-no number is in two parts of a run.
+A *part* is an immutable, uncompressed Arrow stream of one batch.  It is read in place (memory-mapped).  Its columns
+are
+
+* ``number`` and ``key``: the key (``code``); ``key`` only where numbers alone do not decide,
+* ``row`` (uint32): the physical row,
+* ``file`` (uint32): place in the run's list of files,
+* ``region`` (int32): place in the run's list of regions, -1 if not known; only in tables whose rows do not tell their region
+  (``origin``).
+
+Entries are sorted by ``number``, and so are the parts of a run.  No number is in two parts of a run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scan of the key columns for the live rows of a table version that have given keys.
 
-For fragments that the key index does not cover (``live``), and for those who have no index: readers, and who looks
-for rows that others have brought since.
+The scan serves fragments that the key index does not cover (``live``).  It also serves callers without an index:
+readers, and code that looks for rows which others have added since.
 """
 
 from __future__ import annotations

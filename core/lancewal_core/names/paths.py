@@ -63,7 +63,8 @@ def makings_prefix() -> str:
 
 
 def made_folder(making: Making | None) -> str:
-    """Where the objects of this making lie; a table made before there were makings has ``None``, and no folder of its own."""
+    """Return the folder for the objects of this making.  A table from before makings has ``None``, and no folder of its
+    own."""
     return ROOT if making is None else f"{makings_prefix()}{_word('making', making)}/"
 
 

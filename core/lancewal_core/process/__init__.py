@@ -1,9 +1,9 @@
-"""What a process has around it, each as a parameter: nothing of the protocols is in here.
+"""The surroundings of a process, each passed as a parameter.  Nothing of the protocols is in here.
 
-Time (``clock``), concurrency (``tasks``), a service's begin and end (``start``, ``stop_signals``), points to fail at
-(``failpoints``), probes and metrics (``health``, ``silence`` of what is waited for, ``metric_table``,
-``service_metrics``), log events (``event_table``, ``service_events``), texts of other libraries' errors
-(``library_errors``), how far long work is (``progress``).
+Time is in ``clock``, concurrency in ``tasks``.  ``start`` begins a service and ``stop_signals`` ends it; ``failpoints``
+are points to fail at.  ``health`` serves probes and metrics, ``silence`` watches for stores and brokers that do not
+answer, and ``metric_table`` and ``service_metrics`` declare metrics.  ``event_table`` and ``service_events`` are log
+events.  ``library_errors`` reads the texts of other libraries' errors.  ``progress`` says how far long work is.
 
 May import: errors.
 """

@@ -91,8 +91,9 @@ class Health:
         remark: Callable[[], str] = lambda: "",
         beside: Callable[[], Sequence[tuple[str, float]]] = lambda: (),
     ) -> None:
-        """``waits``: whether the loop may stand for what no restart mends; ``remark``: what a service that is ready adds;
-        ``beside``: what the loop has begun and not ended, by name, and for how many seconds that is under way."""
+        """``waits`` says whether the loop may stand still for something that no restart mends.  ``remark`` is added to
+        the answer of a ready service.  ``beside`` lists what the loop has begun and not ended: a name, and for how many
+        seconds it has been under way."""
         self.clock = clock
         self.remark = remark
         self._problems = problems

@@ -39,8 +39,10 @@ def without_secrets(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line without the library's source place, cut at a bearable length, and the cause where the library tells it
-    further below, without secrets in addresses; of S3's answer its code and text; the type's name if there is no text."""
+    """Return the error in one line, without secrets in addresses; the type's name if the error has no text.
+
+    The line is the first one of the text, without the place in the library's source and cut at a bearable length.  The
+    cause is added if the library tells it further below.  An answer of S3 is replaced by its code and text."""
     first, _, rest = _S3_ANSWER.sub(_s3_answer, without_secrets(str(error)).strip()[:_READ_MAX], count=1).partition(
         "\n"
     )

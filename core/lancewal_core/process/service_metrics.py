@@ -21,7 +21,7 @@ REPEAT_LOG_S = 10.0
 
 
 class ServiceMetricTable(MetricTable, prefix="lancewal"):
-    """What the metric table of every service extends."""
+    """Base class for the metric table of every service."""
 
     build = info("The service that this process is, and its release.", "service", "version")
     table = info(

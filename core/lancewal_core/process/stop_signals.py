@@ -43,8 +43,9 @@ _told = threading.Event()
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """A question that becomes true with the first SIGTERM or SIGINT; a second one ends the process at once,
-    or as soon as what is under way in a library returns."""
+    """Yield a function that says whether this process was told to stop: True from the first SIGTERM or SIGINT on.
+
+    A second signal ends the process at once, or as soon as a running call of a library returns."""
     told = False
 
     def stop(number: int, _: object) -> None:
@@ -101,9 +102,11 @@ def end_process(code: int) -> NoReturn:
 
 
 def returned_in_time(call: Callable[[], None], timeout_s: float) -> bool:
-    """Run ``call`` on a thread of its own, and raise what it raises; for the last calls of a process, whose answer is only
-    good to have.  False if it has not returned after ``timeout_s``: it goes on then, holds up no end of the process, and
-    what it works on must not be touched any more."""
+    """Run ``call`` on a thread of its own for at most ``timeout_s``, and raise what it raises.  Return False if it has
+    not returned.
+
+    This is for the last calls of a process, whose answer is only good to have.  A call that has not returned goes on,
+    and does not hold up the end of the process.  Nothing that it works on may be touched any more."""
     raised: list[BaseException] = []
 
     def run() -> None:

@@ -1,11 +1,11 @@
 """Concurrency as a parameter.
 
-Protocol code is synchronous; what it wants to have running beside it (parallel GETs, the PUT in flight) it hands to a
+Protocol code is synchronous.  It hands work that should run beside it (parallel GETs, the PUT in flight) to a
 ``Tasks``.  Production uses threads; the simulation uses actors under its scheduler.
 
-The threads of Lance, of obstore and of ``ThreadTasks`` do not live on in the child of a fork, where a call would wait for them
-for ever.  In the child of a process that had used them each use raises ``ProcessForked`` at once (``use_threads``); where the
-parent had only imported lancewal, the child may use all of it.
+The threads of Lance, of obstore and of ``ThreadTasks`` do not live on in the child of a fork.  A call there would wait
+for them for ever.  So in the child of a process that had used them, each use raises ``ProcessForked`` at once
+(``use_threads``).  If the parent had only imported lancewal, the child may use all of it.
 """
 
 from __future__ import annotations
@@ -99,14 +99,15 @@ def _begin_thread(in_: threading.local) -> None:
 
 
 class ThreadTasks:
-    """Threads of this process, which several of its threads may give calls to.
+    """Threads of this process.  Several threads of the process may give calls to them.
 
-    ``map`` has threads of its own, so that a started call may use it, and so may its calls: in one of ``map``'s threads the
-    caller makes calls too, since all others may be waiting as it is.
+    ``map`` has threads of its own, so that a started call may use ``map``.  Calls of ``map`` may use ``map`` too.  The
+    caller then makes calls itself, since all other threads of ``map`` may be waiting as well.
 
-    ``caller_helps``: so it does everywhere; for calls that compute.  The caller is one of ``io_threads`` then: it would only
-    wait, and where it sleeps Linux runs the threads it has woken on one core for some milliseconds.  Not for calls that wait:
-    a main thread in one of them hears no signal.
+    ``caller_helps`` lets the caller make calls everywhere.  This is for calls that compute.  The caller is then one of
+    the ``io_threads``.  Otherwise the caller would only wait, and while it sleeps, Linux runs the threads it has woken
+    on one core for some milliseconds.  Do not set this for calls that wait: a main thread in such a call hears no
+    signal.
     """
 
     def __init__(self, workers: int = 2, io_threads: int = IO_THREADS, *, caller_helps: bool = False) -> None:

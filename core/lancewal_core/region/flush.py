@@ -1,18 +1,19 @@
 """Flush: SEALED -> FLUSHED.  Anyone may do it for any SEALED generation; the compare-and-swap keeps one result.
 
-Of several regions at a time, small generations are written together, as parts of one flush, and larger ones side by side; each
-page is swapped once, and each region has its own answer.  Who flushes beside other work has that of each page as it comes
-(``begin_flushes``).
+Several regions are flushed in one call.  Small generations are written together, as parts of one flush, and larger ones
+side by side.  Each page is swapped once, and each region has its own answer.  ``begin_flushes`` gives the answers page
+by page, to callers that do other work meanwhile.
 
 Guarantees
  1. The flush holds the fold of exactly the records of [first, next) that are not rejected, whether it was folded from
     the MemTable or from the WAL.
  2. Generations become FLUSHED strictly in order.
  3. A crash at any point leaves a SEALED generation and, at most, files that nothing names.
- 4. Where generations cannot be read or written together, for whatever reason, each is tried by itself: none holds up another.
- 5. ``begin_flushes``: a page whose swap has no answer holds up no answer of another.  Such a swap may land later all the
-    same: whoever tries again finds that it has.  Before the swaps all is one: what is read and written together waits for
-    its slowest request.
+ 4. Where generations cannot be read or written together, for whatever reason, each is tried by itself: none holds up
+    another.
+ 5. ``begin_flushes``: a page whose swap has no answer holds up no answer of another page.  Such a swap may still land
+    later: whoever tries again finds that it has.  Before the swaps nothing is separate: what is read and written
+    together waits for its slowest request.
 
 Steps
  1. Gather the generation's entries (from memory, or from its log: ``generation_entries``) and fold them.

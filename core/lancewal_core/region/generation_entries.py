@@ -1,11 +1,11 @@
 """The entries of generations that have ended, read from their logs.
 
-Guarantee: what is given for a generation is all of its entries in their order, from its first position to its next without a
-gap; or an error.
+Guarantee: the result for a generation is an error, or all of its entries in their order.  They go from its first
+position to its next without a gap.
 
-``entries_of`` reads one, ``headers_of`` several that lie in the same segments.  What is not there may have been trimmed
-meanwhile, which only the index tells: ``kept_entries`` looks.  ``entries_together`` reads those of several regions that share
-a log, and each segment of it once.
+``entries_of`` reads one generation, ``headers_of`` several that lie in the same segments.  Missing entries may have
+been trimmed meanwhile, which only the index tells: ``kept_entries`` looks there.  ``entries_together`` reads the
+generations of several regions that share a log, and each segment of the log once.
 """
 
 from __future__ import annotations
@@ -153,10 +153,10 @@ def entries_together(
 
 
 def _left(records: Seq[GenerationRecord], at: int) -> range | None:
-    """Return the numbers from ``at`` on: from the first segment that one of these generations may have something in to
-    the end of the last; None where there is none.
+    """Return the range of segment numbers that are still to be read for these generations; None if there are none.
 
-    What lies between two of them nobody reads: it may be most of a log."""
+    The range begins with the first segment, from ``at`` on, that may have entries of one of them.  It ends with the end
+    of the last.  So a stretch of the log between two generations, perhaps most of it, is passed over."""
     ends = [(record, record.end_sequence or record.first_sequence) for record in records]
     behind = [(first, end) for record, end in ends if end > (first := max(record.first_sequence, at))]
     return range(min(first for first, _ in behind), max(end for _, end in behind)) if behind else None

@@ -1,21 +1,26 @@
-"""What is kept of a region: generations in its index, and in the history pages that its index left behind.
+"""Everything that is kept of a region: generations in its index, and in the history pages that its index left behind.
 
-An index that ends below what the table has merged is not the newest: a listing was empty or cut short, or the index is lost;
-or it was read first, and merged since.  ``check_reaches`` refuses it, for all who compare an index with watermarks.
+An index that ends below what the table has merged is not the newest, or is lost.  Perhaps a listing was empty or cut
+short, or the index was read first and its generations were merged since.  ``check_reaches`` refuses such an index, for
+all who compare an index with watermarks.
 
 Guarantees
- 1. ``read_histories`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.  Pages are
-    found by a listing, which is a hint; generations are numbered without holes, so a page that it leaves out shows.
-    ``read_sound_histories`` does the same region by region: damage of one's state or pages is that region's alone.
- 2. ``generations_behind`` names every generation above the given one, oldest first, without a gap up to the newest, or raises;
-    but for those that are trimmed and had no record, where it is told at which position the given one ends.
+ 1. ``read_histories`` names every generation above the trimmed boundary, without a gap up to the newest, or raises.
+    Pages are found by a listing, which is a hint.  Generations are numbered without holes, so a page that the listing
+    leaves out shows.  ``read_sound_histories`` does the same region by region: damage of one's state or pages is that
+    region's alone.
+ 2. ``generations_behind`` names every generation above the given one, oldest first, without a gap up to the newest, or
+    raises.  If the caller gives the position at which the given generation ends, generations that are trimmed and had
+    no record may be missing.
 
 Steps of ``generations_behind``
- 1. The newest index.  Its trimmed boundary above the given generation, and above the position at which that ends:
-    ``OutsideHistoryWindow``.  At that position: what is trimmed of it had no record, and the boundary takes its place.
- 2. Where the index begins later, the pages that hold what is missing.  A page is written before its generations leave the
-    index, so pages read after the index have them; it is deleted only behind the boundary.
- 3. A gap, or a page that has vanished: the boundary has moved since, or the listing is short: ``PlanStale``.
+ 1. Take the newest index.  Its trimmed boundary may lie above the given generation.  If the boundary's position is not
+    the one at which that generation ends, or the caller gave none, raise ``OutsideHistoryWindow``.  Otherwise no
+    trimmed generation had a record, and the boundary takes the place of the given generation.
+ 2. Where the index begins later, read the pages that hold what is missing.  A page is written before its generations
+    leave the index, so pages read after the index have them.  A page is deleted only after the boundary has passed it.
+ 3. If there is a gap, or a page has vanished, raise ``PlanStale``: the boundary has moved since, or the listing is
+    short.
 """
 
 from __future__ import annotations
@@ -96,11 +101,13 @@ class SoundHistories:
 
 
 def check_reaches(region: Region, index: RegionState | None, in_force: InForce) -> None:
-    """``StoreInconsistent`` where the region's index, None if none is found, ends below ``in_force``, or still has what is
-    merged as OPEN: of the entries behind that, which may be durable before it is sealed, it says nothing.
+    """Raise ``StoreInconsistent`` if the region's index cannot be the newest.  The index is None if none was found.
 
-    Whoever has read the watermarks before it knows by that that it is not the newest.  Whoever has not, as a plan that reads
-    both at the same time, reads both again.
+    Such an index ends below ``in_force``, or still has a generation as OPEN that is merged.  Entries after that
+    generation may be durable before it is sealed, and the index says nothing of them.
+
+    A caller that read the watermarks before the index knows by the error that the index is not the newest.  A caller
+    that read both at the same time, as a plan does, must read both again.
     """
     merged = in_force.generation(region)
     newest = None if index is None else index.newest

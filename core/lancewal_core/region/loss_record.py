@@ -1,12 +1,14 @@
-"""The record of an accepted loss: offsets of a region that Kafka deleted before they became durable, or that were durable in
-a WAL segment which is lost, and that Kafka has deleted by now.
+"""The record of an accepted loss: offsets of a region that Kafka has deleted.  They were deleted before they became
+durable, or were durable in a WAL segment which is lost.
 
-Of a compacted topic it may be deletes alone: then the offsets are read, and what they still have is in the table.  Where the
-topic lost its tail, it is what producers write a second time at these offsets: what was there before is durable and stays.
+On a compacted topic the loss may be deletes alone.  Then the offsets are read, and the records that are left there are
+in the table.  Where the topic lost its tail, the loss is what producers write a second time at these offsets.  What was
+there before is durable and stays.
 
-Written before anything passes over them, so that no gap is without one.  Immutable, kept for ever, deleted by
-nobody.  ``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``; what else is lost from the same position
-on, of the other kind or up to another end, is recorded beside it, as ``<first>-2.json`` and so on.
+The record is written before anything passes over its offsets, so that no gap is without a record.  It is immutable,
+kept for ever, and deleted by nobody.  Its key is ``_lancewal/regions/<topic>/<topic
+id>/<partition>/losses/<first>.json``.  Another loss from the same position on, of the other kind or up to another end,
+is recorded beside it, as ``<first>-2.json`` and so on.
 """
 
 from __future__ import annotations

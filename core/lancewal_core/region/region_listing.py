@@ -1,8 +1,8 @@
-"""Listing a folder of many regions: one request where few objects lie in all of them, else one and more for each.
+"""Listing of a folder in many regions: one request if few objects lie in all of them, else at least one more for each.
 
-Their folders lie side by side, so a listing of what they have in common shows all, a thousand objects an answer.  Answers of
-one listing come one behind the other, listings of single regions side by side: so where there is more than one answer,
-each region is asked for by itself.
+The folders of a topic's regions lie side by side.  So a listing of their common prefix shows all, a thousand objects an
+answer.  The answers of one listing come one after the other, but listings of single regions run side by side.  So where
+there is more than one answer, each region is listed by itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def list_regions(
     folder: Callable[[Region, Making | None], str],
     making: Making | None,
 ) -> dict[Region, Sequence[ObjectInfo]]:
-    """What lies in ``folder`` of each region, which is below its ``region_prefix``; a hint, as every listing."""
+    """Return the objects in ``folder`` of each region.  Every ``folder`` lies below the ``region_prefix``.  A hint, as
+    every listing."""
     prefixes = {folder(region, making): region for region in regions}
     topics = {paths.topic_regions_prefix(region, making) for region in regions}
     if len(regions) > 1 and len(topics) == 1:

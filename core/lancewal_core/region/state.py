@@ -72,8 +72,8 @@ TRANSITIONS: dict[GenerationState, frozenset[GenerationState]] = {
 class GenerationRecord:
     """One generation of a region.
 
-    All its entries lie in one log.  They follow each other from ``first`` to ``next`` without a gap, so they are not named
-    here: who has read some knows whether these are all (``wal.entry.is_chain``).
+    All its entries lie in one log.  They follow each other from ``first`` to ``next`` without a gap, so the record does
+    not name them.  A reader of some entries can tell whether they are all (``wal.entry.is_chain``).
     """
 
     generation: Generation
@@ -183,9 +183,9 @@ class RegionState:
     def check(self, sound: Collection[Generation] = ()) -> None:
         """Raise ``ObjectCorrupt`` unless the structural invariants hold.
 
-        Generation numbers and positions are contiguous, only the newest may be OPEN, no generation is further than an
-        earlier one, only MERGED ones are trimmed, and each has the fields that its state demands.  ``sound``: those whose
-        record alone was found so before.
+        Generation numbers and positions are contiguous, and only the newest generation may be OPEN.  No generation is
+        further than an earlier one, and only MERGED ones are trimmed.  Each has the fields that its state demands.
+        ``sound``: generations whose record alone was checked before.
         """
         _check_chain(self.region, self.generations, sound)
         if self.contract_version < 1:

@@ -35,9 +35,9 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family
 T = TypeVar("T")
 
 OPENED_BELOW = PAGE_BYTES_MAX // 3
-"""Bytes of a page, unpacked, in which a generation may be opened.
+"""Largest size of a page, in unpacked bytes, at which a generation may be opened in it.
 
-A larger page has to become FLUSHED and MERGED before more comes: until its generations leave it, that makes it
+Generations of a larger page must become FLUSHED and MERGED first.  Until they leave the page, these changes make it
 longer, by about as much as it was."""
 _BEYOND_GROWN = 2
 """Numbers asked beyond those that a page has grown by: the absent one that ends them, and one for a page that grows faster."""

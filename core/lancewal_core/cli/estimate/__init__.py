@@ -1,7 +1,8 @@
-"""``lancewal estimate``: what a deployment that there is not yet will ask of its store, and what that costs.
+"""``lancewal estimate``: the requests and the cost of a planned deployment.
 
-``counted`` is what each act asks, as a test counts it; ``deployment`` what is wished for; ``pace`` how often each act comes
-and how soon a row is seen; ``expected`` the sum of both; ``command`` shows it.
+``counted`` has the requests of each act, as a test counts them.  ``deployment`` describes the deployment that is
+wanted.  ``pace`` says how often each act comes and how soon a row is seen.  ``expected`` sums both up, and
+``command`` shows the sum.
 
 May import: cli, errors, process, settings, store, table, wal.
 """

@@ -1,7 +1,9 @@
-"""What each act asks of the store: read from ``counted.json``, which the test of docs/reference/requests.md counts and writes.
+"""Requests that each act sends to the store, read from ``counted.json``.  The test of docs/reference/requests.md counts
+them and writes that file.
 
-An act was counted at four sizes, each larger than ``SMALL`` in one thing: what one more partition, state page or log adds is a
-difference of two of them, and between and behind them the numbers are taken to lie on a line.
+An act was counted at four sizes.  ``SMALL`` is the first, and each other one is larger than an earlier one in one
+thing.  So the cost of one more partition, state page or log is the difference between two sizes.  Other sizes lie on
+straight lines through the counted ones.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""What a deployment asks of its store a second and a month, and what that costs: how often each act comes, times what it asks.
+"""Requests of a deployment each second, its bytes each month, and their price.  The requests are how often each act
+comes, times the requests of the act.
 
-Left out are requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``): how many these are follows from its
-size and from what readers read.
+Requests for rows of the table (``data/``, ``_deletions/``, ``_indices/``) are left out.  Their number follows from
+the size of the table and from what readers read.
 
-*Contention.*  A swap of a state page puts the next version; of two processes that do it between the same two looks one is
-refused, and looks again.  Swaps of a page are taken to come independently of one another: with ``rate`` a second that land,
-one whose answer takes ``window`` seconds meets none with the chance ``exp(-rate * window)``, so it takes
-``exp(rate * window)`` tries.  Where several members have partitions of a page, what one knows of it is old besides: its first
-try of a turn is refused.
+*Contention.*  A swap of a state page puts the next version.  If two processes swap a page between the same two looks, one of
+them is refused and looks again.  Swaps of a page are assumed to come independently of each other, ``rate`` a second.  A swap
+whose answer takes ``window`` seconds meets no other with the probability ``exp(-rate * window)``, so it takes
+``exp(rate * window)`` tries.  Where several members have partitions of a page, the version that a member knows is also out of
+date: its first try of a turn is refused.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """How often each act comes, and how soon a row is seen.
 
-An ingest stores at most one segment at a time, at most one each ``ingest.linger_ms`` and in three times what a PUT takes, and
-none while no record has come: so with records that come by chance, ``rate`` a second, a segment is stored every
-``period + exp(-rate * period) / rate`` seconds.
-What a generation is sealed by is whatever limit of the settings it reaches first.
+An ingest process stores at most one segment at a time.  It stores at most one in each ``ingest.linger_ms``, and at
+most one in three times the duration of a PUT.  It stores none while no record has come.  If records come at random,
+``rate`` a second, a segment is stored every ``period + exp(-rate * period) / rate`` seconds.  A generation is sealed
+by the limit of the settings that it reaches first.
 
-A record is seen behind: its way into the loop, the wait for the next segment, the PUT, the wait of a reader for its next read,
-and that read.  ``most_s`` takes the longest of both waits, ``typical_s`` the half.
+The delay until a record is seen has five parts: its way into the loop, the wait for the next segment, the PUT, the
+wait for the reader's next read, and that read.  ``most_s`` counts both waits in full, ``typical_s`` counts half of
+each.
 
-Seconds that are not the store's are rough ones of two cores that run broker, services, store and reader together:
-``dev.py bench steady`` compares what follows from them.
+Seconds that are not the store's are rough values of two cores that run broker, services, store and reader together.
+``dev.py bench steady`` compares the results with measured ones.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def pace(wished: Deployment) -> IngestPace:
     read_s = READ_S + (asked(READ, read_size(wished)).rounds + ROUNDS_FOR_ROWS) * wished.latency_s
     every_s = max(wished.read_every_s, read_s)
     beside_s = BROKER_S + every_s + read_s
-    """What a row waits for however fast segments follow one another."""
+    """Delay of a row that does not depend on how fast segments follow one another."""
     if not _keeps_up(wished):
         raise WishUnreachable(
             f"{wished.member_rows_per_s:,.0f} rows/s of {wished.row_bytes:g} bytes are more than one member takes in; "

@@ -1,7 +1,7 @@
-"""What a flush says of the generations that it has: the value and its parts as they are stored.
+"""Description of a flush: the generations in it and where their content lies, as values and as stored.
 
-``manifest`` names the parts of a flush, with ``fragment`` for its data files, ``key_checksum`` for the keys in them, and
-``u64_segment`` for entries in the exported MemWAL message.
+``manifest`` names the parts of a flush.  ``fragment`` describes its data files, ``key_checksum`` the keys in them.
+``u64_segment`` encodes the positions of entries in the exported MemWAL message.
 
 May import: errors, names, proto, rows, store, table.
 """

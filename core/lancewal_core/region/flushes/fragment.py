@@ -1,7 +1,8 @@
-"""A fragment as the manifest of a flush names it: where rows lie, and what a merge puts into the table as it stands.
+"""A fragment as the manifest of a flush names it: the place of rows, which a merge puts into the table unchanged.
 
-Guarantee: what is read names one data file in the table's own data folder, by nothing but a plain name, and hides no row.
-So neither a read nor a commit is led to a file elsewhere by what is stored, and Lance is given nothing that it cannot take.
+Guarantee: the fragment names one data file in the table's own data folder, by nothing but a plain name, and hides no
+row.  So stored bytes lead neither a read nor a commit to a file elsewhere, and Lance is given nothing that it cannot
+take.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What a flush says of itself: generations that were flushed together, and where the content of each lies.
+"""The manifest of a flush: generations that were flushed together, and where the content of each lies.
 
 Guarantees
- 1. A *part* is one generation of one region.  Of what the parts share, the rows of the data files and the bytes of
-    ``deletes.arrow`` and ``patches.arrow``, each has what comes behind that of the parts before it: only how much it has is
-    said, never from where.  So no manifest can let a row count for two parts, or for none.
- 2. Together the parts have exactly the rows of the data files, none of which is named twice; no generation is two parts.
+ 1. A *part* is one generation of one region.  Parts share the rows of the data files and the bytes of ``deletes.arrow``
+    and ``patches.arrow``.  Each part has what comes after the share of the parts before it.  The manifest says only how
+    much a part has, never from where.  So no manifest can let a row count for two parts, or for none.
+ 2. Together the parts have exactly the rows of the data files, none of which is named twice; no generation is two
+    parts.
  3. Nothing in it leads elsewhere: side files lie in its own folder, data files in the table's.
 
-Who has a generation's record takes its part as a ``FlushedGeneration``.  A manifest without that part is damaged: the record
-names it.
+A caller that has a generation's record takes its part as a ``FlushedGeneration``.  A manifest without that part is
+damaged, since the record names the manifest.
 """
 
 from __future__ import annotations

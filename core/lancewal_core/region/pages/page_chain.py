@@ -1,33 +1,36 @@
 """The versions of a page: finding the newest, and swapping it for the next.
 
-Version n + 1 is made by put-if-absent; whoever stores it has swapped n for n + 1.  Old versions are deleted, in ascending
-order, so a number that is absent is not one that was never used: a process that slept must not take it for that.
+Version n + 1 is made by put-if-absent; whoever stores it has swapped n for n + 1.  Old versions are deleted, in
+ascending order.  So a number that is absent may have been used before.  A process that slept must not take such a
+number for a free one.
 
 Guarantees
- 1. ``newest`` returns a version that was the newest at some moment during the call, or None where the page has none.  It
-    takes one round where the page has grown by less than ``ahead`` numbers since it was known.
- 2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found when
-    ``decide`` declines.  A lost race decides again; a lost reply is recognised, since no two objects are equal: each try
-    of a put is encoded anew, with a write id of its own.  What was known to be the newest less than ``SLOW_S`` ago is
-    taken for it, and nobody is asked: the put behind it tells, by b.  That ``decide`` declines, or raises, counts only of a
-    version that was looked for.
- 3. No number is used twice: what was put at a number that had been used before, and was deleted since, does not count, and
-    nobody takes it for the newest.
+ 1. ``newest`` returns a version that was the newest at some moment during the call, or None where the page has none.
+    It takes one round where the page has grown by less than ``ahead`` numbers since it was known.
+ 2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
+    when ``decide`` declines.  A lost race decides again.  A lost reply is recognised, since no two objects are equal:
+    each try of a put is encoded again, with a write id of its own.  A version that was known to be the newest less than
+    ``SLOW_S`` ago is taken for the newest without a request: the put after it tells, by b.  That ``decide`` declines,
+    or raises, counts only for a version that was looked for.
+ 3. No number is used twice.  What was put at a number that had been used before, and was deleted since, does not count,
+    and nobody takes it for the newest.
 
 How
  a. ``KnownPage`` is a version that was proven to be the newest, and a moment before the request that proved it.
- b. An hour is longer than ``SLOW_S`` and all else that may lie between: a version is deleted once one that is an hour younger
-    lies there (or after a week), and the newest never is.  So of what is known since less than ``SLOW_S``, by both clocks,
-    nothing behind it is deleted: the first absent number behind it was never used.
- c. Longer ago, that is asked: the known version is still there, the very same object, *after* the absent number was seen or
-    the put has landed.  Versions go in ascending order, so nothing behind it was deleted before.  Where it is gone, nothing
-    is known, not whether a put has landed either: the search begins with a listing.
- d. A listing is a hint.  What it shows is read after the number behind it was seen to be absent.  It does not show which
-    object it was, so that proves it as in c only while the listing is not long ago, by both clocks: later, what lies there
-    may have been put anew, and version 1 is there in any case.  Then another listing is asked for.
- e. Version 1 is never deleted, so that a page that has none has no version.  It proves nothing in c and is, alone, the newest
-    only where a listing shows it; a listing that is empty, or names a version that is gone, is asked again, and then is
-    ``StoreInconsistent``.
+ b. A version is deleted once one that is an hour younger lies there (or after a week), and the newest never is.  An
+    hour is longer than ``SLOW_S`` and all else that may lie between.  So nothing is deleted after a version that became
+    known less than ``SLOW_S`` ago, by both clocks.  The first absent number after that version was never used.
+ c. If the version became known longer ago, that is asked.  *After* the absent number was seen, or the put has landed,
+    the known version must still be there, the very same object.  Versions go in ascending order, so nothing after it
+    was deleted before.  If it is gone, nothing is known, not even whether a put has landed: the search begins with a
+    listing.
+ d. A listing is a hint.  A version that it shows is read after the next number was seen to be absent.  The listing does
+    not show which object it was.  So reading that version proves the same as in c only while the listing is not long
+    ago, by both clocks.  Later, another object may have been put there, and version 1 is there in any case.  Then
+    another listing is asked for.
+ e. Version 1 is never deleted, so a page without it has no version.  It proves nothing in c.  If it is the
+    only version, it is the newest only where a listing shows it.  A listing that is empty, or names a version
+    that is gone, is asked again; after that it is ``StoreInconsistent``.
 """
 
 from __future__ import annotations
@@ -192,10 +195,12 @@ def _put(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]
 def _forward(
     store: ObjectStore, family: Family, clock: Clock, base: KnownPage, version: Version, ahead: Ahead = _ONE
 ) -> KnownPage | None:
-    """From ``version`` on, which is ``base`` or was read behind it; None where nothing is known any more.
+    """Return the newest version from ``version`` on, which is ``base`` or was read after it; None if nothing is known
+    any more.
 
-    The first absent number of those asked at once ends it: nothing was deleted behind the base, so what lies before that
-    number was the newest when the number was seen to be absent, or came later and was the newest until that number came.
+    Several numbers are asked at once, and the first absent one ends the search.  Nothing after the base was deleted.
+    So the version before the absent number was the newest when that number was seen to be absent.  Or the version came
+    later, and was the newest until that number came.
     """
     steps = 0
     while True:

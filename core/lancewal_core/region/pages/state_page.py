@@ -3,16 +3,16 @@
 Promises:
 
 1. ``decode_page(encode_page(page)) == page``, and equal pages give equal bytes.
-2. Any changed, missing or added byte is found: in the head by its checksum, in a record by its own (``index_in``).
-   So damage in one record, or a record of a newer format, is that region's alone: the records of the others are read, and
+2. Any changed, missing or added byte is found: in the head by its checksum, in a record by its own (``index_in``).  So
+   damage in one record, or a record of a newer format, is that region's alone.  The records of the others are read, and
    whoever swaps another region's copies it as it is, unread.
 3. The sound records of a page unpack to no more than ``PAGE_BYTES_MAX`` together.
 4. A head of a format version that this release does not know is refused by name, never half read.
 
-Layout: length of the head (4 bytes, little endian), the head (protobuf ``StatePageHead``, ``proto/state_page.proto``, its
-checksum last), the records one behind the other in the order of their partitions.  A record is a region index, packed
-(``packed_record``), which is not looked into here; one without bytes is lost: a repair says so of what it could not keep.
-A partition without a record has not been claimed.
+Layout: first the length of the head (4 bytes, little endian), then the head (protobuf ``StatePageHead``,
+``proto/state_page.proto``, its checksum last).  The records follow without gaps, in the order of their partitions.  A
+record is a packed region index (``packed_record``), which this module does not look into.  A record without bytes is
+lost: a repair writes such a record where it could not keep one.  A partition without a record has not been claimed.
 """
 
 from __future__ import annotations
