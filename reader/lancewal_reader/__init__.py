@@ -1,7 +1,8 @@
-"""Reading lancewal tables: table, flushes and WAL tail merged at read time, straight from object storage.
+"""Read lancewal tables straight from object storage.  A read merges the table, the flushes and the tail of the WAL.
 
-``table`` is what a program opens; it reads now or at a ``point``.  A ``plan`` says what is read, ``unmerged`` folds what is
-not merged, ``reading`` puts both together, ``search`` finds the nearest or best rows.  ``spark`` and ``commands`` are the
-other doors; ``event_table`` is what is logged; ``forms`` are those of values and rows; ``python_collector`` looks for cycles
-rarely while a read makes many objects.
+A program opens a ``table`` and reads it as of now or at a ``point``.  A ``plan`` names the version, flushes and
+entries of one read.  ``unmerged`` folds the unmerged rows, ``reading`` puts them together with the merged table, and
+``search`` finds the nearest or best rows.  ``spark`` and ``commands`` are the other entry points.  ``event_table``
+lists the log events, and ``forms`` converts values and rows.  ``python_collector`` lets Python look for cycles less
+often while a read makes many objects.
 """

@@ -1,12 +1,12 @@
-"""Python's collector of cycles while a read goes over what is not merged: it begins at fifty thousand new objects, not at
-seven hundred.
+"""Run Python's collector of cycles less often while a read goes through unmerged rows.
 
-Of hundreds of partitions that is some hundred thousand entries of a few rows, in no cycle, which an open table remembers.  By
-default the collector looks at all of them again and again while they are made: that took more than a third of the processor's
-time of a first read of 130,000 entries (own measurement).
+The collector then begins at fifty thousand new objects, not at seven hundred.  With hundreds of partitions a read
+makes some hundred thousand entries of a few rows each.  An open table remembers these entries, and they form no
+cycles.  By default the collector looks at all of them again and again while they are made.  That took more than a
+third of the processor time of a first read of 130,000 entries (own measurement).
 
-A reader is a guest in its process: it changes this for as long as it reads what is not merged alone, and not where somebody
-has turned the collector off, or has it begin later, by themselves.
+A reader is a guest in its process.  It changes the threshold only while it reads unmerged rows.  It changes nothing
+if somebody has turned the collector off, or has set a higher threshold.
 """
 
 from __future__ import annotations

@@ -63,18 +63,24 @@ def open_table(
 ) -> Table:
     """Open the table at an address (a local path, ``file://`` or ``s3://``) for reading; read-only credentials suffice.
 
-    ``storage_options`` are Lance's.  ``cache_bytes_max``: most bytes of unmerged rows that are remembered between reads, half
-    of them as they stand in the WAL, half as they were flushed; the last two states that were read are besides, or the last of
-    each choice of columns, and where the merged rows lie that they replace.  Searches keep as many bytes of vectors of merged
-    rows that no index covers.
-    ``unmerged_keys_max``: a read that meets more keys with unmerged records, whose rows it would hold in memory, is
-    ``TooManyUnmerged``.
-    ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone do, is refused
-    (``BasePathsRefused``) unless this is ``allow``.  ``conflicts``: of keys that came through two partitions, which nothing
-    orders, reads ``leave-out`` records and say so (``left_out_of``), or ``fail`` with ``RegionConflict``.
+    ``storage_options`` are Lance's.
 
-    Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``, ``StoreUnavailable``; ``InvalidInput`` for a wrong
-    argument, ``InvalidSettings`` for an address with user information.
+    ``cache_bytes_max``: most bytes of unmerged rows that are kept between reads, half of them as they are in the WAL,
+    half as they were flushed.  In addition the table keeps the last two states that were read, or the last of each
+    choice of columns.  For these states it keeps the addresses of the merged rows that unmerged rows replace.
+    Searches keep as many bytes again of vectors of merged rows that no index covers.
+
+    ``unmerged_keys_max``: a read that meets more keys with unmerged records is ``TooManyUnmerged``, since it would
+    hold their rows in memory.
+
+    ``base_paths``: a table whose files lie in other folders too, as those of a shallow clone do, is refused
+    (``BasePathsRefused``) unless this is ``allow``.
+
+    ``conflicts``: some keys came through two partitions, and nothing orders their records.  Reads ``leave-out`` these
+    records and say so (``left_out_of``), or ``fail`` with ``RegionConflict``.
+
+    Raises ``TableMissing``, ``NotALancewalTable``, ``TableReplaced``, ``StoreUnavailable``; ``InvalidInput`` for a
+    wrong argument, ``InvalidSettings`` for an address with user information.
     """
     if conflicts not in get_args(OnConflict):
         raise InvalidInput(f"conflicts {conflicts!r} is unknown: use 'leave-out' or 'fail'")
@@ -135,19 +141,24 @@ def counted(table: Table, filter: str | pc.Expression | None = None, **read: Unp
 class Table:
     """An open table; ``open_table`` makes it.  Threads may share it.
 
-    Every read takes ``consistency``: ``strong`` sees every row that was durable before the call; ``eventual`` the merged table
-    alone, also one that a user has restored: its receipt then has no positions.  Or it takes ``at``, a point: a receipt, its
-    text or its JSON, for exactly the rows of the read that gave it; ``At.version(412)`` or ``version:412`` for the merged
-    table as it was.  Reads without ``at`` never go back: none is older than one that was planned before it began.  With
-    ``max_staleness_s`` the newest strong plan of this open table is used again while it is younger, without a request.
+    Every read takes ``consistency`` or ``at``.  ``strong`` sees every row that was durable before the call.
+    ``eventual`` sees the merged table alone, also one that a user has restored: its receipt then has no positions.
 
-    ``columns``: names, in the order wanted (default all).  ``filter``: a condition in Lance's SQL, or an
-    expression of ``pyarrow.compute`` that can be said in it.  ``limit``: at most so many
-    rows, whichever.  As an Arrow PyCapsule (``__arrow_c_stream__``) a table is ``scan()`` of that moment.
+    ``at`` is a point.  A receipt, its text or its JSON gives exactly the rows of the read that returned it.
+    ``At.version(412)`` or ``version:412`` gives the merged table as it was.
 
-    All raise ``InvalidInput`` for what is wrong in the arguments; with ``at`` also ``VersionGone``, ``OutsideHistoryWindow``
-    and ``RecordsGivenUp``; ``ObjectMissing`` or ``ObjectCorrupt`` where an object that the read needs is lost or damaged;
-    ``TooManyUnmerged`` beyond the ``unmerged_keys_max`` of ``open_table``.
+    Reads without ``at`` never go back: none is older than one that was planned before it began.  With
+    ``max_staleness_s`` the newest strong plan of this open table is used again while it is younger, without a
+    request.
+
+    ``columns``: names, in the order wanted (default all).  ``filter``: a condition in Lance's SQL, or an expression
+    of ``pyarrow.compute`` that can be translated into one.  ``limit``: at most this many rows, in no order.  As an
+    Arrow PyCapsule (``__arrow_c_stream__``) a table is ``scan()`` of that moment.
+
+    All reads raise ``InvalidInput`` for a wrong argument.  With ``at`` they also raise ``VersionGone``,
+    ``OutsideHistoryWindow`` and ``RecordsGivenUp``.  ``ObjectMissing`` or ``ObjectCorrupt``: an object that the read
+    needs is lost or damaged.  ``TooManyUnmerged``: there are more unmerged keys than the ``unmerged_keys_max`` of
+    ``open_table``.
     """
 
     def __init__(self, reads: Reads, vectors: UnindexedVectors | None = None) -> None:
@@ -253,13 +264,15 @@ class Table:
         region_key: object = None,
         **read: Unpack[Read],
     ) -> Rows:
-        """The rows of these primary keys, in their order; a key that has no row gives none.
+        """Return the rows of these primary keys, in the order of the keys; a key without a row gives none.
 
-        ``keys``: a list of values, or of tuples or mappings where the key has several columns; or an Arrow table that has the
-        columns of the primary key.  Thousands at once cost little more than one.  What the key index covers is not scanned.
+        ``keys``: a list of values, or of tuples or mappings if the key has several columns.  An Arrow table with the
+        columns of the primary key is accepted too.  Thousands at once cost little more than one.  Keys that the key
+        index covers are found without a scan.
 
-        ``region_key``: a value of the region key, or a tuple or mapping of several columns.  All keys have it, and without
-        ``keys`` all rows that have it are given, in any order; what is unmerged is read of its partition alone.
+        ``region_key``: a value of the region key, or a tuple or mapping of several columns.  All ``keys`` must have
+        it.  Without ``keys`` all rows that have it are returned, in any order.  Unmerged rows are read from its
+        partition alone.
         """
         contract, wanted = self.contract, self._wanted(columns, None, **read)
         if keys is None and region_key is None:
@@ -294,22 +307,26 @@ class Table:
         columns: Sequence[str] | None = None,
         **how: Unpack[Search],
     ) -> SearchRows:
-        """The ``limit`` rows nearest to ``vector``, with ``_distance``, or best by ``text``, with ``_score``.  No row is
-        omitted and none is out of date: unmerged rows are all compared, and merged ones that they replace are hidden before.
+        """Return the ``limit`` rows nearest to ``vector``, with ``_distance``, or best by ``text``, with ``_score``.
 
-        ``filter`` is applied before ranking.  ``exact`` compares all rows one by one.
+        No row is omitted and none is out of date: unmerged rows are all compared, and merged rows that they replace
+        are hidden before.  ``filter`` is applied before ranking.  ``exact`` compares all rows one by one.
 
-        By vector: many vectors are many queries.  ``vector_column`` where there are several; ``metric``: ``l2``, ``cosine`` or
-        ``dot``, by default the index's, else ``l2``; of binary vectors (uint8) always ``hamming``.  An index chooses
-        candidates among merged rows (``nprobes`` partitions at least, ``refine_factor`` times the rows asked for).
+        By vector: many vectors are many queries.  ``vector_column`` says which column, if there are several.
+        ``metric`` is ``l2``, ``cosine`` or ``dot``; the default is the index's, else ``l2``.  For binary vectors
+        (uint8) it is always ``hamming``.  An index chooses candidates among merged rows: from at least ``nprobes``
+        partitions, ``refine_factor`` times the rows asked for.
 
-        By text: words, or a ``Match``, ``Phrase``, ``Boolean`` or ``Boost``, in ``text_columns``, by default the only one
-        that has a full text index, or at all.  The ranking is BM25 by the statistics of all rows of the state, and exact.
+        By text: words, or a ``Match``, ``Phrase``, ``Boolean`` or ``Boost``, in ``text_columns``.  The default is the
+        only column that has a full text index, else the only text column.  The ranking is BM25 by the statistics of
+        all rows of the state, and exact.
 
-        By both: the two rankings are fused by ``fusion``, into ``_relevance_score``.  ``rerank``: a function that is given the
-        rows of four times the limit and says what each is worth.
+        By both: ``fusion`` fuses the two rankings into ``_relevance_score``.
 
-        ``SearchUnsupported``: it cannot be answered wholly.
+        ``rerank``: a function that is given the rows of four times the limit and returns a number for each; the
+        highest come first.
+
+        Raises ``SearchUnsupported`` if the search cannot be answered completely.
         """
         asked: dict[str, Any] = dict(how)
         named = {name: asked.pop(name) for name in ASKED if name in asked}

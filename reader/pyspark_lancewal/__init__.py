@@ -1,7 +1,7 @@
-"""What Spark finds by itself: ``spark.read.format("lancewal")``.
+"""The module that Spark finds by itself: ``spark.read.format("lancewal")``.
 
-Spark imports every top-level module named ``pyspark_*`` when it looks for data sources, also in jobs that never use this
-one; so nothing here loads Lance before a table is read.
+Spark imports every top-level module named ``pyspark_*`` when it looks for data sources, also in jobs that never use
+this one.  Therefore nothing here loads Lance before a table is read.
 """
 
 from __future__ import annotations

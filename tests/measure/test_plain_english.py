@@ -18,7 +18,6 @@ CEILINGS = {
     ("core", "docstring"): 141,
     ("flusher", "docstring"): 60,
     ("ingest", "docstring"): 53,
-    ("reader", "docstring"): 74,
     ("tables", "docstring"): 16,
 }
 """Part and kind -> how many texts break a rule.  Whoever makes them fewer writes the new number here."""

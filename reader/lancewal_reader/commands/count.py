@@ -36,10 +36,10 @@ def command(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Count the rows of a table as of now, or as at a point; without --filter no row of the merged table is read, but for
-    keys that the key index does not cover.
+    """Count the rows of a table as of now, or at a point. Without --filter no row of the merged table is read, except
+    for keys that the key index does not cover.
 
-    It ends with the receipt, on stderr: what was counted, as a word that --at takes.
+    The receipt is printed last, on stderr. It names the state that was counted, as a word that --at takes.
 
     Example: lancewal count -t s3://lake/orders --filter "status = 'open'"
     """

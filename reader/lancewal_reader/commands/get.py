@@ -54,11 +54,12 @@ def command(
     config: ConfigOption = None,
     storage_option: StorageOption = None,
 ) -> None:
-    """Show the rows of primary keys, in the order of the keys; what the key index covers is not scanned.
+    """Show the rows of primary keys, in the order of the keys. Keys that the key index covers are found without a scan.
 
-    A key is written as `lancewal read -o jsonl` shows its value: a text as it is, 42, true, 2026-01-31, a time in ISO 8601, a
-    binary in base64. Of several columns it is a JSON list in the order of the primary key, or a JSON object. A key that has
-    no row is named on stderr. It ends with the receipt, on stderr: what was read, as a word that --at takes.
+    A key is written as `lancewal read -o jsonl` shows its value: text as it is, 42, true, 2026-01-31. A time is
+    written in ISO 8601, a binary value in base64. A key of several columns is a JSON list in the order of the primary
+    key, or a JSON object.  Keys without a row are named on stderr. The receipt is printed last, on stderr. It names
+    the state that was read, as a word that --at takes.
 
     Example: lancewal get '["north", 17]' '{"region": "south", "id": 4}' -t s3://lake/orders -o jsonl
     """

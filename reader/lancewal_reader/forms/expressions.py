@@ -1,13 +1,17 @@
-"""An expression of ``pyarrow.compute`` as a condition in Lance's SQL: with the same meaning, or refused by name.
+"""Translate an expression of ``pyarrow.compute`` into a condition in Lance's SQL with the same meaning, or refuse it by
+name.
 
-Pyarrow evaluates none of it, and neither does Lance see it: what passes is what the condition says in Lance, on merged and
-unmerged rows alike.  (Lance takes expressions by Substrait, but not for tables that have columns of certain types.)
+Neither pyarrow nor Lance evaluates the expression itself.  The rows that pass are those that satisfy the condition in
+Lance, merged and unmerged rows alike.  (Lance takes expressions by Substrait, but not for tables that have columns of
+certain types.)
 
-Taken: columns and members of structs, literals, ``== != < <= > >=``, ``& | ~``, ``is_null``, ``is_valid``, ``isin``,
-``pc.starts_with``, ``ends_with`` and ``match_substring``.  As in pyarrow ``isin`` is false, and not unknown, of a null.
+Accepted are columns and members of structs, literals, ``== != < <= > >=``, ``& | ~``, ``is_null``, ``is_valid``,
+``isin``, ``pc.starts_with``, ``ends_with`` and ``match_substring``.  As in pyarrow, ``isin`` of a null is false, not
+unknown.
 
-An expression has no parts that Python could look at.  It is taken apart as it is pickled: an Arrow file whose schema lists in
-its metadata, in order, calls, their arguments and their ends, and whose columns are the literals and the options.
+Python cannot look at the parts of an expression.  This module pickles the expression and takes the pickle apart.  The
+pickle is an Arrow file.  The metadata of its schema lists, in order, calls, their arguments and their ends.  Its
+columns are the literals and the options.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Casts of columns in which times may lose digits: towards the past, before 1970 as after it.
+"""Cast columns to types in which times may lose digits.  Times are rounded down, before 1970 as after it.
 
-``pyarrow.compute.cast`` drops the digits of the integer that is stored, so a time before 1970 would move towards 1970, and two
-times on both sides of a moment could become the same.  Here the result is the floor: the last moment that the coarser unit has
-at or before the time.  Null stays null.  All else is a safe cast.
+``pyarrow.compute.cast`` drops digits of the stored integer.  A time before 1970 would then move towards 1970, and two
+times on both sides of a moment could become equal.  The result here is the floor: the last moment of the coarser unit
+at or before the time.  Null stays null.  Every other cast is a safe cast.
 """
 
 from __future__ import annotations

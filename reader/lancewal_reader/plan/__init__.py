@@ -1,12 +1,12 @@
-"""Which version, flushes and entries make up one read.
+"""Plans: which version, flushes and entries make up one read.
 
-``strong`` plans a read of now, ``at_least`` one that waits for what it must see.  ``at_point`` plans one of a point:
-``at_version`` of a version alone, ``at_snapshot`` of a snapshot, ``at_receipt`` of a receipt, by a version that may
-``stand_in`` for one that is gone; so do ``at_positions``, ``at_timestamp`` and ``at_record_time``, which first find theirs.
-``breaks`` says where a change of the contract forbids it, and where positions lie on both sides of what breaks a table's
-history.  ``open_versions`` are those that plans have pinned, ``log_entries`` what the walked logs hold by region.
-
-``hidden`` are the merged rows that what is unmerged in a plan supersedes, kept for the next one.
+``strong`` plans a read of now.  ``at_least`` plans one that waits for the records that it must see.  ``at_point``
+plans a read of a point: ``at_version``, ``at_snapshot``, ``at_receipt``, ``at_positions``, ``at_timestamp`` or
+``at_record_time``; the last three first find version and positions.  ``stand_in`` finds a version that may replace
+one that is gone.  ``breaks`` refuses this across certain changes of the contract, and refuses positions on both sides
+of a break of the table's history.  ``open_versions`` keeps the versions that plans pinned last, and ``log_entries``
+the entries of walked logs by region.  ``hidden`` keeps the merged rows that a plan's unmerged rows supersede, for the
+next plan.
 
 May import: point, python_collector.
 """

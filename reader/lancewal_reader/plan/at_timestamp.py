@@ -1,18 +1,18 @@
-"""The plan at a time: what a strong read saw that began then.
+"""The plan at a time T: the state that a strong read begun at T would have seen.
 
-Whose clocks: of a table version the time at which it was committed, by the clock of who committed it; of a region's records
-the times at which its generations were sealed and its WAL entries written, by the clock of the ingest process that did.  An
-entry is durable some milliseconds after the time that it carries.  So the plan is that of a strong read within the error of
-these clocks, and the length of a write, of the time asked for.
+The time of a table version is that of its commit, by the clock of the process that committed it.  A region's records
+have the times at which their generation was sealed and their WAL entries were written, by the clock of the ingest
+process.  An entry is durable some milliseconds after the time that it carries.  The plan is therefore that of a
+strong read at T, within the error of these clocks and the length of a write.
 
 Steps
- 1. V = the newest version that was committed up to then; where clocks of several committers let times go back, one that was
-    while the next one was not.  It is found by halves: of n versions the manifests of log n are read.  A version behind V is
-    gone and may have been there then: V, or one that is known to show the same rows, or ``VersionGone``, which says what is
-    left.
- 2. Per region, also of a topic that was made anew since: of the generations behind W(V), in order, those sealed up to then
-    are whole; in the first other one the entries that were written up to then.  What is trimmed of it is
-    ``OutsideHistoryWindow``.
+ 1. V = the newest version that was committed up to T.  If the clocks of several committers let times go back, V is one that
+    was committed up to T while the next one was not.  A binary search finds V: of n versions it reads the manifests of
+    log n.  Versions right after V may be gone, and one of them may have been the newest at T.  V is then used only if it is
+    known to show the same rows as they did.  Otherwise the error is ``VersionGone``, which says what is left.
+ 2. For each region, including regions of a topic that was recreated since: take the generations after W(V) in order.
+    Those sealed up to T count whole.  Of the first other generation, the entries written up to T count.  If part of this is
+    trimmed, the error is ``OutsideHistoryWindow``.
  3. The plan of the receipt {V, positions} (``at_receipt``).
 """
 

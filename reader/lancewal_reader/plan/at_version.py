@@ -1,7 +1,7 @@
-"""The plan of one version of the merged table, whatever it held of each region then.
+"""Plan a read of one version of the merged table, whatever the version holds of each region.
 
-An eventual plan, of that version: no position is claimed where a user had restored the table and nobody had decided, or
-where a person had accepted a lower bound.
+The plan is that of an eventual read.  It claims no position in two cases: a user had restored the table and nobody had
+decided, or a person had accepted a lower bound.
 """
 
 from __future__ import annotations

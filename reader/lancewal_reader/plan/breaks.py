@@ -1,19 +1,22 @@
-"""What breaks a table's history: positions on both sides of a break make a state that never was.
+"""Breaks of a table's history: positions on both sides of a break name a state that never existed.
 
 ==================================  ============================================================================
 break                               where
 ==================================  ============================================================================
-partitions added                    the positions up to which the contract says that the former number goes
-topic made anew                     behind all records of the former topic (``topic_cuts``)
-restore whose rows were dropped     the watermarks of its version
-bulk load                           the same: its rows are older than every record, and were not there before
+partitions added                    the positions at which, by the contract, the former number of partitions ends
+topic recreated                     after all records of the former topic (``topic_cuts``)
+restore whose rows were dropped     the watermarks of the version that the restore made
+bulk load                           the watermarks of its version: its rows are older than every record, and were
+                                    not there before
 ==================================  ============================================================================
 
-Only commits between the version that is read and the last one that merged a record below the positions can divide them.
+Only commits after the version that is read can divide the positions.  The last such commit is the one that merged the
+last record below the positions.
 
-In one delta keys of different regions must never meet, since nothing orders them.  A change of the contract that moves keys
-between regions is made only while every record before it is merged.  So what a read saw never spans one, but an older version
-that stands in for its own might (``spans_a_change``).
+In one delta, keys of different regions must never meet, since nothing orders their records.  A contract change that
+moves keys between regions is therefore made only after every earlier record is merged.  The delta of the original
+read never spans such a change.  The delta of an older version that stands in for that read's version might
+(``spans_a_change``).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The entries of logs by region: a log is gone over once for all its regions, and by the plans of an open table once at
-all.
+"""The entries of WAL logs, by region.  A log is gone through once for all its regions, and once for all plans of an open
+table.
 
-A later plan goes over the segments that the one before has not met.  It lets go of those before its own once they are
-most.  What it asks of those that were met is found by halving: a log of hundreds of regions has hundreds of thousands
-of entries.
+A later plan goes through the segments that no plan before it has met.  It forgets the segments before its own once
+they outnumber its own.  Entries are found by binary search, since a log of hundreds of regions has hundreds of
+thousands of them.
 
-Rests on: a log's entries of a region ascend, in their segments as in their positions (``wal.entry.is_chain``).
+Precondition: the entries of a region in a log ascend, by segment as by position (``wal.entry.is_chain``).
 """
 
 from __future__ import annotations

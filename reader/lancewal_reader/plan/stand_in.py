@@ -1,20 +1,20 @@
-"""Which version that is still there shows what a version that is gone showed.
+"""Find an existing version that shows what a version that is gone showed.
 
-Guarantee: ``stand_in(V, cut)`` is a version V' and W(V'), with W(V') at or below the cut everywhere, of which the rows under
-the mask of all keys between W(V') and the cut, plus the fold of the records there, are exactly what V gave at this cut;
-or None.
+Guarantee: ``stand_in(V, cut)`` is a version V' and W(V'), or None.  W(V') lies at or below the cut in every region.
+Take the rows of V' under the mask of all keys with records between W(V') and the cut, and add the fold of these
+records.  The result is exactly what V gave at this cut.
 
-V' lies below V, or above it.  The commits between the two, each proven by its transaction or, of a merge, by its record
-under ``merges/``, are
+V' is older or newer than V.  Each commit between the two is proven by its transaction, or, if it is a merge, by its record
+under ``merges/``.  Only these kinds of commits are passed:
  1. merges: what they add is in the delta of the lower version;
  2. compactions, index builds, configuration: they change no row;
  3. follow-ups.
-A merge that was rebased over somebody's append may show keys twice until its follow-up has hidden them, while a delta
-hides them at once.  So
+A merge that was rebased over somebody's append may show keys twice until its follow-up has hidden them.  A delta hides them
+at once.  Therefore
  4. a follow-up is passed only together with its merge;
  5. a merge is passed without a follow-up only if nothing but 2. lies between the version it was computed from and its own;
- 6. a merge is passed only if it leaves alone what keys are in conflict: records that it set aside, or a decision that it
-    brought, are in no delta.
+ 6. a merge is passed only if it leaves the keys in conflict as they were: no delta has the records that a merge set aside,
+    or a decision that it brought.
 """
 
 from __future__ import annotations

@@ -1,34 +1,40 @@
 """The read plan: which table version, which flushes and which WAL entries make up one read.
 
 Guarantees
- 1. Everything that was durable before a strong plan began is in it.
- 2. Per region the plan covers [start, cut) exactly once: the table up to W(V), flushes behind it, WAL entries behind
-    those.  Nothing is skipped or joined over a gap.
+ 1. A strong plan has everything that was durable before it began.
+ 2. Per region the plan covers [start, cut) exactly once: the table up to W(V), then flushes, then WAL entries.  Nothing is
+    skipped or joined over a gap.
  3. A plan is a pure value that pickles; it holds no rows.
 
 Steps
- 1. Pin V, read W(V).  At the same time look whether the contract is still the newest: ``ContractChanged``.  One that comes
-    behind that look shows where it could do harm, in an index (step 2).
- 2. At the same time read each region's newest index.  Delta = generations above W(V): FLUSHED and MERGED ones by their
-    flush; SEALED and OPEN ones by their WAL entries, each log walked once for all its regions, to its tail.  An index that
-    ends below W(V) was read before the merge, or is not the newest: step 5.  A region that was claimed under a newer contract
-    may have records of keys that came through another one before, and nothing orders the two: ``ContractChanged``.
- 3. The end of a walk counts only if the index of one region of that log, read again after the walk, still keeps a
-    generation of this log whose first segment is not above that number: then nothing from there on was trimmed, and a
-    segment that is absent before another, or before the end of a generation that is not OPEN, is lost: ``ObjectMissing``.
-    At the same time as that index a listing of the log is asked for later segments; where it shows some, the walk goes on to
-    the last of them, and if one is absent, the index is read once more, behind the proof of that.  Whatever the listing shows,
-    an end that lies before a generation begins is none: all below that was there when the indexes were read.
+ 1. Pin V, read W(V).  At the same time check that the contract is still the newest, else ``ContractChanged``.  A contract
+    that comes after this check shows in an index where it could do harm (step 2).
+ 2. At the same time read each region's newest index.  The delta has the generations above W(V): FLUSHED and MERGED ones by
+    their flush, SEALED and OPEN ones by their WAL entries.  Each log is walked once for all its regions, to its tail.  An
+    index that ends below W(V) was read before the merge, or is not the newest: step 5.  A region that was claimed under a
+    newer contract may have records of keys that came through another region before.  Nothing orders the two:
+    ``ContractChanged``.
+ 3. Prove the end of each walk.  Read the index of one region of that log again after the walk.  The end counts only if this
+    index still keeps a generation of the log whose first segment is not above the end.  Then nothing from there on was
+    trimmed.  A segment that is absent before another, or before the end of a generation that is not OPEN, is then lost:
+    ``ObjectMissing``.
+    At the same time as the index, ask a listing of the log for later segments.  If there are some, the walk goes on to the
+    last of them.  If one of these is absent, the index is read once more, after the proof of that.  Whatever the listing
+    shows, an end that lies before a generation begins does not count: every segment below that generation existed when the
+    indexes were read.
  4. An entry whose ``first`` is not the position reached: the index read is out of date (the same process lost the region
     and has it again, in the same log).
- 5. Whatever turns out stale or missing: plan again, a bounded number of times, then a clear error.
-An *eventual* plan stops after step 1: the table alone.  It goes on where a user has restored the table and nobody has decided
-what becomes of the rows merged since, or where a person has accepted a lower bound of what is merged: then it claims no
-position.
+ 5. If anything turns out stale or missing: plan again, a bounded number of times, then a clear error.
 
-Rounds of requests on a table that was read before, whatever the number of regions and logs: step 1 takes three beside step 2,
-which takes two where each index has moved by at most one version, and step 3 one; one where nothing has come.  As counted: 3
-("strong read of an open table behind a merge"), 3 ("strong read of an open table, nothing new").
+An *eventual* plan stops after step 1 and reads the table alone.  Two conditions do not stop it, but then it claims no
+position.  Either a user has restored the table and nobody has decided what becomes of the rows merged since.  Or a
+person has accepted a lower bound of what is merged.
+
+Rounds of requests on a table that was read before, for any number of regions and logs:
+ - Step 1 takes three, or one if nothing has come.
+ - Beside it, step 2 takes two if each index has moved by at most one version, and step 3 takes one.
+
+As counted: 3 ("strong read of an open table behind a merge"), 3 ("strong read of an open table, nothing new").
 """
 
 from __future__ import annotations

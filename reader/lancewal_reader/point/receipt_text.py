@@ -1,8 +1,8 @@
-"""A receipt as one word (``checked_text``), to be kept, sent, and given back as a point.
+"""The text of a receipt: one word (``checked_text``) to keep, to send, and to give back as a point.
 
-Behind its kind stand table uuid, place, version, keys left out, and the regions grouped by topic and topic id, each with its
-partition and position.  One receipt has one text, so texts may be compared; what is none is ``InvalidInput``, never another
-receipt.
+After its kind the word has the table uuid, place, version, keys left out, and the positions.  Regions are grouped by
+topic and topic id, each with its partition and position.  A receipt has exactly one text, so texts may be compared.
+A text that is not a receipt's is ``InvalidInput``, never another receipt.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""A token: records that a read must see, by topic and partition, made from what the producer was told.
+"""A token: records that a read must see, by topic and partition, made from the delivery reports of a producer.
 
-It names no version and no table: whoever has produced a record has its topic, partition and offset, and nothing else.  What
-it asks for is a position of each partition, the one behind its last record there; an earlier record of the same partition is
-asked for by it too.
+A token names no version and no table, since a producer has the topic, partition and offset of its records, and
+nothing else.  For each partition the token asks for one position: the one after the last of its records there.  It
+thereby asks for every earlier record of that partition too.
 
-As text it is one word (``checked_text``), or the name of a record, ``orders-3-1841``, as messages and dead letters print it.
+As text it is one word (``checked_text``), or the name of a record, ``orders-3-1841``, as messages and dead letters
+print it.
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ class Token:
 
     @staticmethod
     def of(*records: object) -> Token:
-        """The token of records that were produced, each given by the delivery report that any Kafka client hands out (with
-        topic, partition and offset, as attributes or methods), by ``(topic, partition, offset)``, or as ``orders-3-1841``.
+        """Return the token of records that were produced.
 
-        ``InvalidInput`` for what names no record, such as the report of one that was not delivered.
+        A record is given by the delivery report of any Kafka client, with topic, partition and offset as attributes
+        or methods.  Or it is ``(topic, partition, offset)``, or text such as ``orders-3-1841``.
+
+        ``InvalidInput`` if a value names no record, such as the report of a record that was not delivered.
         """
         if not records:
             raise InvalidInput(f"Token.of(): give at least one record: {_RECORDS}")

@@ -1,5 +1,5 @@
-"""A filter is a Lance SQL string and is evaluated by Lance on both sides, the table and the delta: two engines differ
-(``f > 0.5`` keeps NaN in Lance and drops it in pyarrow)."""
+"""A filter is a Lance SQL string.  Lance evaluates it on both sides, the table and the delta, because two engines differ:
+``f > 0.5`` keeps NaN in Lance and drops it in pyarrow."""
 
 from __future__ import annotations
 

@@ -92,10 +92,10 @@ class KeyLookup:
             self._asked().bring(keys)
 
     def at_hand(self, pinned: PinnedTable, names: Sequence[str]) -> bool:
-        """Whether all rows of this version are found without a scan, and without fetching anything.
+        """Return whether all rows of this version are found without a scan, and without fetching anything.
 
-        Not for the first who asks here, unless keys were looked up before: to open the index takes longer than one scan, and
-        an open table is often read once.
+        Until keys have been looked up, the answer is False to the first caller, and at a far store to every caller.
+        Opening the index takes longer than one scan, and an open table is often read once.
         """
         local = local_folder(self._uri) is not None
         with self._lock:

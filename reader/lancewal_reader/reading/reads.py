@@ -1,16 +1,18 @@
 """Reads of one open table, by any number of threads: their plans, and the rows of a plan.
 
 Guarantees
- 1. A read of the newest state is not older than any such read whose plan was made before it began, neither in version nor in
-    any position; one that the store shows older is ``StoreInconsistent``.  Of reads at the same time none waits for another.
- 2. What is planned is read again as it was, or a named error says why it cannot be: what vanished is planned anew at the
-    receipt, never newer.
- 3. The contract is taken up anew where a newer one is met; the caches hold what is immutable.
- 4. A read that allows some staleness takes the newest strong plan that was made here, if that was begun less long ago and is
-    not older than any that has ended (1 holds).  Where an object of it has vanished, it plans anew like any other.
+ 1. A read of the newest state is not older than another such read whose plan was made before it began, neither in version
+    nor in any position.  If the store shows an older state, the error is ``StoreInconsistent``.  Concurrent reads do not
+    wait for one another.
+ 2. A planned read is read again as it was, or a named error says why that is impossible.  If something has vanished, the
+    read is planned again at its receipt, never newer.
+ 3. A read that meets a newer contract takes it up.  The caches hold only what is immutable.
+ 4. A read that allows some staleness takes the newest strong plan that was made here, if that plan was begun less long ago
+    and is not older than any plan that has ended (1 holds).  If an object of that plan has vanished, the read makes another
+    plan like any other read.
 
-A read that is begun with its plan (``begin``) is planned anew, newer, where the plan's objects have vanished before the first
-row: nobody has its receipt yet.
+``begin`` makes a plan and begins to read at once.  If objects of the plan vanish before the first row, the read is
+planned again and may be newer, since nobody has its receipt yet.
 """
 
 from __future__ import annotations

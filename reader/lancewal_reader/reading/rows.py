@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """A planned read: what it reads is fixed by its receipt, and each use reads it again.
+    """A planned read: its receipt fixes what it reads, and each use reads it again.
 
-    Every use gives the rows of the receipt: the same ones, in any order, whatever was written, merged, compacted or cleaned up
-    since; or it raises ``VersionGone``, ``OutsideHistoryWindow`` or ``RecordsGivenUp`` where they are no longer there, and
-    ``ObjectMissing`` or ``ObjectCorrupt`` where an object that they need is lost or damaged.  With a ``limit`` it is that many
-    of these rows, and not the same ones each time.
+    Every use gives the rows of the receipt: the same ones, in any order, whatever was written, merged, compacted or
+    cleaned up since.  If they no longer exist, the use raises ``VersionGone``, ``OutsideHistoryWindow`` or
+    ``RecordsGivenUp``.  If an object that they need is lost or damaged, it raises ``ObjectMissing`` or
+    ``ObjectCorrupt``.  With a ``limit`` each use gives that many of these rows, and not the same ones each time.
 
-    Batches are read as they are asked for, so a use that streams needs the memory of some batches and of what is not merged.
-    Any library that takes Arrow streams takes the object itself (``__arrow_c_stream__``).  Threads may share it.
+    Batches are read on demand.  A use that streams needs the memory of some batches and of the unmerged rows.  Any
+    library that takes Arrow streams takes the object itself (``__arrow_c_stream__``).  Threads may share it.
     """
 
     def __init__(self, reads: Reads, planned: Planned, limit: int | None = None) -> None:

@@ -39,8 +39,8 @@ BATCH_ROWS = 65_536
 """Most rows of a batch; fewer where rows are wide (``batch_rows``)."""
 BATCH_BYTES = 32 << 20
 _LOOKED_UP_ONE_OF = 16
-"""Keys are looked up where unmerged records are no more than one for so many merged rows: a key costs about as much as to
-compare fifty."""
+"""Keys are looked up if there is at most one unmerged record for this many merged rows.  To look up a key costs about as
+much as to compare fifty keys."""
 
 
 def row_bytes(schema: pa.Schema) -> int:

@@ -1,10 +1,11 @@
-"""Nearest or best rows of one state of the table, merged and unmerged ones under one ranking.
+"""Nearest or best rows of one state of the table: merged and unmerged rows under one ranking.
 
-``options`` is what a search takes, ``found`` what it gives.  ``sides`` are the merged rows that unmerged ones hide, and
-these, kept from one search to the next.  ``vectors`` is the search by vectors: the ``merged`` side under a mask, of which
-rows without an index are kept, the unmerged rows by ``distance`` (of floats) or ``bits``.  ``text`` is that by words
-(``texts``): ``text_columns`` says what a query means for a table, and rows of both sides are ``ranked`` by their scores.
-``hybrid`` is what is called: one of them, or both and one ranking of the two.
+``options`` has the arguments of a search, ``found`` its result.  ``sides`` keeps the unmerged rows, and the merged
+rows that they hide, from one search to the next.  ``vectors`` searches by vectors.  ``merged`` searches the merged
+table under a mask and keeps its rows without an index.  ``distance`` (floats) and ``bits`` compare rows one by one.
+``text`` searches by words (``texts``).  ``text_columns`` resolves a query for a table, and ``ranked`` orders rows of
+both sides by their scores.  ``hybrid`` is the entry point: it runs one of both searches, or both and fuses the
+rankings.
 
 May import: forms, plan, point, reading, search.texts, unmerged.
 """

@@ -1,7 +1,8 @@
-"""Nearest rows by ``hamming``: of binary vectors, bytes that hold eight bits each, the distance is how many bits differ.
+"""Nearest rows by ``hamming``: the distance of two binary vectors, stored eight bits a byte, is the number of differing
+bits.
 
-It is a whole number and exact, so nothing is thrown out by a quicker one first, as ``distance`` does with floats; and rows are
-compared fast: of 100,000 with 1,024 bits in some milliseconds.
+The distance is an exact integer, so no quicker estimate excludes rows first, as ``distance`` does for floats.
+Comparing is fast: 100,000 rows with 1,024 bits take some milliseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lancewal_reader.search.options import Metric, Vectors, has_bits
 _WORD = 8
 """Bytes that are compared at once."""
 _BLOCK_BYTES = 1 << 20
-"""Of vectors, as a CPU has room for near by."""
+"""Bytes of vectors that are compared in one step: they fit into the cache of a CPU."""
 
 Words = npt.NDArray[np.uint64]
 
@@ -41,11 +42,11 @@ class KeptBits:
 
     @property
     def rows(self) -> pa.Table:
-        """Those that have a vector."""
+        """The rows that have a vector."""
         return self._rows
 
     def without(self, left_out: npt.NDArray[np.bool_]) -> KeptBits:
-        """The same vectors, but for those of some ``rows``."""
+        """Return the same vectors without those of some ``rows``, given as a mask."""
         found = copy(self)
         found._left_out = left_out if left_out.any() else None
         return found

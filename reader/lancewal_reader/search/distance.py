@@ -1,9 +1,9 @@
-"""Distances of floats as Lance defines them, from the stored vectors: merged and unmerged rows get theirs by the same lines.
+"""Distances of float vectors as Lance defines them.  One code computes them for merged and unmerged rows.
 
 ``l2`` is the squared Euclidean distance, ``cosine`` is 1 - cosine, ``dot`` is 1 - dot product.
 
-Of many rows ``KeptVectors`` throws out by one product in float32 all but some; how far such a distance can be off is known,
-and whatever is as near as that to the last wanted one is compared exactly.
+Among many rows, ``KeptVectors`` first excludes all but some by one product in float32.  The error of such a distance is
+bounded.  Every row that lies within the error of the last wanted one is compared exactly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def distances(stored: Vectors, query: Vectors, metric: FloatMetric) -> Vectors:
 
 
 def of_length_one(query: Vectors) -> Vectors:
-    """For ``cosine``, which looks at no lengths: squares of very large or small numbers are lost, in float32 or at all."""
+    """Scale a query for ``cosine`` to length 1, which does not change the result.  Squares of very large or small
+    numbers would be lost, in float32 or in any float."""
     largest = np.abs(query).max()
     if not largest:
         return query
@@ -52,8 +53,8 @@ def of_length_one(query: Vectors) -> Vectors:
 
 
 def _products(stored: AnyVectors, other: AnyVectors) -> AnyVectors:
-    """Row by row, by one thread: a product of a matrix by BLAS wakes others, which go on to wait for more at full speed, for
-    10 ms or more of CPU."""
+    """Return the product of each row, computed by one thread.  A product of a matrix by BLAS wakes other threads.  They
+    then wait for more work at full speed, for 10 ms or more of CPU."""
     found: AnyVectors = np.vecdot(stored, other)
     return found
 
@@ -66,7 +67,7 @@ def matrix(column: pa.ChunkedArray) -> Vectors:
 
 
 def _singles(column: pa.ChunkedArray) -> Float32s:
-    """The same in float32; what is that already, in one piece, stays where it is."""
+    """Return the column as a float32 matrix, one row a vector.  A column that is float32 in one piece is not copied."""
     parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks if len(chunk)]
     flat = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.float32), *parts])
     return flat.astype(np.float32, copy=False).reshape(-1, column.type.list_size)
@@ -85,36 +86,41 @@ def nearest(rows: pa.Table, column: str, query: Vectors, metric: FloatMetric, li
 
 
 def farthest(best: pa.Table, limit: int) -> float:
-    """What others must not exceed to be among the ``limit`` nearest, where these rows are the best so far, nearest first."""
+    """Return the distance that another row must not exceed to be among the ``limit`` nearest; infinite if there are
+    fewer so far.
+
+    ``best``: the best rows so far, nearest first."""
     return float(best[DISTANCE][-1].as_py()) if best.num_rows == limit else np.inf
 
 
 _FEW = 1_000
 """Rows that are compared at once as they are."""
 _ERROR = 4.0 * float(np.finfo(np.float32).eps)
-"""Of a sum of float32 products, by the number of summands and the product of both lengths: twice what rounding can make."""
+"""Error bound of a sum of float32 products, to be multiplied by the number of summands and by both lengths.  The bound
+is twice the error that rounding can make."""
 
 _FIRST = 3
-"""Of so many numbers of a vector one is looked at first, which often tells that it is farther than others that are known."""
+"""One in this many numbers of a vector is looked at first.  They often show that the vector is farther than others already
+known."""
 
 _LEAST = float(np.finfo(np.float32).tiny)
-"""How far off a summand may be that is too small for float32, much more than that."""
+"""Error bound of a summand that is too small for float32; the true error is much smaller."""
 _SQUARE_MIN = 1e-30
-"""Of a shorter vector float32 does not know the length."""
+"""Smallest squared length that float32 holds precisely; the length of a shorter vector is unknown."""
 
 
 @dataclass(slots=True)
 class _First:
-    """The first numbers of each vector, side by side, and at least how long it is behind them.
+    """The first numbers of each vector, side by side, and an upper bound of the length of its other numbers.
 
-    Most of what a comparison takes is to read the vectors.  Made when they are compared again: once it costs as much as it
-    saves.
+    Most of the time of a comparison goes into reading the vectors.  These values are made at the second comparison,
+    since making them costs as much as they save in one.
     """
 
     wanted: bool = False
     numbers: Float32s | None = None
     lengths: Float32s | None = None
-    """Of the rest."""
+    """Upper bounds of the lengths of the other numbers."""
 
     def of(self, vectors: Float32s) -> tuple[Float32s, Float32s] | None:
         numbers, lengths = self.numbers, self.lengths
@@ -147,11 +153,11 @@ class KeptVectors:
 
     @property
     def rows(self) -> pa.Table:
-        """Those that have a vector."""
+        """The rows that have a vector."""
         return self._rows
 
     def without(self, left_out: npt.NDArray[np.bool_]) -> KeptVectors:
-        """The same vectors, but for those of some ``rows``."""
+        """Return the same vectors without those of some ``rows``, given as a mask."""
         found = copy(self)
         found._left_out = left_out if left_out.any() else None
         return found
@@ -160,7 +166,8 @@ class KeptVectors:
         return int(self._rows.num_rows)
 
     def nearest(self, query: Vectors, metric: Metric, limit: int, within: float = np.inf) -> pa.Table:
-        """As the function ``nearest`` over the rows; perhaps without some that are farther than ``within``."""
+        """Return what the function ``nearest`` returns for the rows, perhaps without some that are farther than
+        ``within``."""
         assert metric != "hamming"
         rows, left_out = self._rows, self._left_out
         if rows.num_rows > max(_FEW, limit):
@@ -205,8 +212,10 @@ class KeptVectors:
             return np.flatnonzero((found <= within + 2 * error) | ~told)
 
     def _compared(self, query: Vectors, metric: FloatMetric, within: float) -> Float32s:
-        """By float32, distances but for what is the same of all rows; NaN where it does not know one, and ``inf`` where the
-        first numbers tell that it is more than ``within``: no product of the others is larger than that of their lengths."""
+        """Return distances in float32, without the term that all rows have in common.
+
+        NaN: float32 does not know the distance.  ``inf``: the first numbers show that it is more than ``within``.
+        The product of the other numbers is at most the product of their lengths."""
         single = query.astype(np.float32)
         first = self._first.of(self._matrix) if np.isfinite(within) else None
         if first is not None:

@@ -1,4 +1,4 @@
-"""What a search gives: rows by their distance or score, the receipt of what was read, and what was searched how."""
+"""The result of a search: rows by their distance or score, the receipt of what was read, and how rows were searched."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchCoverage:
-    """Which rows a search looked at, and how.  Merged rows that a filter leaves out are counted too.  Of a search by vector
-    and text, a row that one of both compared by itself is no indexed one."""
+    """The rows that a search looked at, by how they were searched.  Merged rows that a filter leaves out are counted
+    too.  In a search by vector and text, a row counts as indexed only if neither of the two compared it by itself."""
 
     indexed_rows: int
     """Rows of the merged table that an index answered for."""
@@ -30,7 +30,7 @@ class SearchCoverage:
     masked_rows: int
     """Rows of the merged table that newer, unmerged records replace or delete: hidden before anything was ranked."""
     approximate: str | None
-    """What of the answer is approximate and by which limits; None where all was compared exactly."""
+    """The part of the result that is approximate, and by which limits; None if all rows were compared exactly."""
 
 
 class SearchRows:
@@ -53,7 +53,7 @@ class SearchRows:
 
     @property
     def coverage(self) -> SearchCoverage:
-        """What was searched, and how."""
+        """Report of the rows that were searched, and how."""
         return self._coverage
 
     def to_arrow(self) -> pa.Table:

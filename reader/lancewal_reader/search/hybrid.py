@@ -39,7 +39,7 @@ RELEVANCE = "_relevance_score"
 
 
 class SearchCaches:
-    """What searches of an open table keep."""
+    """Caches that the searches of an open table share."""
 
     def __init__(self, vectors: UnindexedVectors) -> None:
         self.vectors = vectors
@@ -48,9 +48,10 @@ class SearchCaches:
         self._opened = Kept(2)
 
     def opened(self, pinned: LancePinnedTable, plan: ReadPlan) -> LancePinnedTable:
-        """The same version, as an earlier search has opened it: it knows its fragments and indexes already.
+        """Return the same version as an earlier search opened it: it already knows its fragments and indexes.
 
-        Not of a branch: these come and go, and their versions have the numbers of the table's.
+        A branch's version is returned as it is.  Branches come and go, and their versions have the same numbers as
+        the table's.
         """
         return pinned if plan.branch is not None else self._opened.get(pinned.version, lambda: pinned)
 

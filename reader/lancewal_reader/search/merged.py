@@ -1,10 +1,11 @@
-"""The merged table's nearest rows, those that unmerged records replace or delete hidden before anything is ranked.
+"""Nearest rows of the merged table.  Rows that unmerged records replace or delete are hidden before anything is ranked.
 
-Lance hides by row id, natively: in a search by an index and under a filter.  (Row ids are addresses only where they are not
-stable.)  Rows are never fetched in excess and dropped.  An index is asked without the fragments that it does not cover.
+Lance hides rows natively, by row id, in a search by an index and under a filter.  (Row ids are addresses only where
+they are not stable.)  Rows are never fetched in excess and dropped.  An index is asked without the fragments that it
+does not cover.
 
-What is compared of these are the live rows but for the hidden, all of them here: by vectors that are kept from one version to
-the next (``UnindexedVectors``), or that are read again for each search.  Where no index is asked all rows are.
+All live rows of these fragments, except hidden ones, are compared here.  Their vectors are kept from one version to
+the next (``UnindexedVectors``), or are read again for each search.  If no index is asked, all rows are compared here.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ from lancewal_reader.search.texts.indexed_texts import ROW_ID, RowIds
 from lancewal_reader.unmerged.flushed import FlushCache
 
 FLAT_ROWS_MAX = 2_000
-"""Of so few rows comparing each is about as quick as an index, which loses some of them under a narrow filter."""
+"""Up to this many rows, comparing each one is about as quick as an index, which loses some rows under a narrow filter."""
 NARROW = 0.1
-"""A filter that takes a smaller part of the rows: all partitions are asked, for what it takes may lie anywhere."""
+"""A filter that passes a smaller share of the rows searches all partitions, since the rows may lie in any."""
 PROBES = 20
 REFINE = 20
 """Candidates of an index for each row that is wanted."""
 REFINE_OF = {"IVF_RQ": 5, "IVF_SQ": 5, "IVF_HNSW_SQ": 5, "IVF_FLAT": 1, "IVF_HNSW_FLAT": 1}
-"""The same of kinds that rank by distances nearer to the right ones, or by these: as good as 20 of PQ (own measurement)."""
+"""Candidates for each row that is wanted, for kinds of indexes whose own distances are exact or nearly so.  They give as
+good rows as 20 of PQ (own measurement)."""
 REFINE_MAX = REFINE * 4**3
 FEW = 0.2
-"""Share of the candidates that may be hidden without others being asked for."""
+"""Largest share of hidden rows among the candidates at which no more candidates are asked for."""
 NEAR_PROBES = 5
-"""Partitions in which it is looked how many they are."""
+"""Partitions that are searched to find how many of the nearest rows are hidden."""
 _PLACE = "_place"
 _Key = tuple[str, int, tuple[str, ...], tuple[tuple[int, ...], ...]]
 
@@ -186,7 +188,7 @@ class MaskedVersion:
 
     @cached_property
     def index(self) -> VectorIndex | None:
-        """That Lance would ask; None where there is none, or several of which nobody says which is meant."""
+        """The index that Lance would ask; None if there is none, or if several are possible and none is named."""
         described = [d for d in self._pinned.described_indexes() if list(d.field_names) == [self._column]]
         metrics = {d.name: str((d.details or {}).get("metric_type", "")).lower() for d in described}
         known = [d for d in described if metrics[d.name] in get_args(Metric)]
@@ -204,10 +206,11 @@ class MaskedVersion:
         metric: Metric,
         fragment_ids: Sequence[int] | None = None,
     ) -> list[pa.Table]:
-        """Of each vector exactly the nearest, of all rows or those of some fragments; they are read once, batch by batch.
+        """Return for each vector exactly the nearest of all rows, or of some fragments.  Rows are read once, batch by
+        batch.
 
-        Not by Lance, whose distances are of float32: a cosine tells nothing apart below 1e-7, and nothing at all of vectors
-        whose squares float32 does not hold.
+        Lance does not compare them, because its distances are float32.  A cosine distance below 1e-7 then tells
+        nothing apart, nor does any distance of vectors whose squares float32 does not hold.
         """
         best = [(np.zeros(0, np.uint64), np.zeros(0, np.float32)) for _ in vectors]
         field = pa.schema([self._pinned.schema.field(self._column)])
@@ -248,13 +251,14 @@ class MaskedVersion:
         metric: Metric,
         beside: Unindexed | None = None,
     ) -> pa.Table:
-        """The nearest that the index shows, by exact distances; as many as there are.
+        """Return the nearest rows by the index, ranked by exact distances; fewer than the limit only if no more exist.
 
-        Rows that it does not cover are those ``beside``; without them they are read and compared here.  Lance would compare
-        them by float32, and show those whose squares are lost there before all others.
+        Rows that the index does not cover come from ``beside``; without it they are read and compared here.  Lance
+        would compare them by float32, and would put rows whose squares are lost in float32 before all others.
 
-        What lies nearest may be hidden or not match, and then is found where an index's own distances differ little: unless
-        few near rows are hidden, and all match, it is asked with more candidates until they show the same rows.
+        The nearest rows may be hidden or may not match.  The search then depends on the index's own distances, which
+        may differ little.  Unless few near rows are hidden and all match, the index is asked with more candidates.
+        This ends when two answers have the same rows, or at ``REFINE_MAX``.
         """
         found = self._asked(columns, query, vector, metric)
         best = kept_rows(found, self._column).nearest(vector, metric, query.limit)
@@ -302,8 +306,8 @@ class MaskedVersion:
             before, refine = ids, refine * 4
 
     def _few_hidden_near(self, vector: Vectors, candidates: int, metric: Metric) -> bool:
-        """Whether of so many rows that lie nearest by the index, hidden or not, few are hidden: then as many candidates show
-        as good rows as where none is hidden."""
+        """Return whether few rows are hidden among this many candidates, the nearest by the index, hidden or not.  If
+        so, as many candidates show as good rows as if none were hidden."""
         kind = self._pinned.schema.field(self._column).type.value_type.to_pandas_dtype()
         how = {"k": candidates, "minimum_nprobes": NEAR_PROBES, "metric": metric}
         with self._reading():

@@ -70,8 +70,8 @@ _CLOSE = 1e-4
 _SAME = 1e-5
 """Differences of a sum that float32 tells apart."""
 MANY, _NEARLY = 1_000, 1e-3
-"""Rows with the same words as often may be all rows of a table, and each would be read again and again to find that none is
-better by a trifle."""
+"""From this many rows on, scores count as the same with this larger difference.  All rows of a table may have the same
+words equally often.  Each would be read again and again to find that none is better by a trifle."""
 _NONE = np.zeros(0, np.uint64)
 
 

@@ -27,8 +27,10 @@ from lancewal_reader.search.texts.words import Tokenizer
 
 
 def with_text_columns(rows: RowSchema, indexes: Sequence[TextIndex], sought: TextSought) -> TextSought:
-    """Every part of the query names its columns: those that are said, else the only one with an index, else the only one
-    beside the primary key."""
+    """Return the query with columns named in every part.
+
+    A part that names none gets the columns of the search.  Without those it gets the only column with an index, else
+    the only text column beside the primary key.  ``InvalidInput`` if that is not clear, or if a column has no texts."""
     texts = [f.name for f in rows.table if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)]
     named = sought.text_columns
     if named is None:

@@ -1,8 +1,9 @@
 """Errors that lancewal raises on purpose reach Spark's users as one line: the error's name and its message.
 
-A worker of PySpark sends the traceback of whatever it dies of, unless ``SPARK_HIDE_TRACEBACK`` is set (PySpark 4.0 and later);
-it reads that when it has caught the error.  So it is set then, in a process of PySpark that ends with this error, and for no
-other error: what is none of ours shows where it comes from.
+A worker of PySpark sends the traceback of the error that ends it, unless ``SPARK_HIDE_TRACEBACK`` is set (PySpark 4.0
+and later).  The worker reads the variable after it has caught the error.  The variable is therefore set at that
+moment, and only in a process of PySpark that ends with such an error.  Any other error keeps its traceback, which
+shows where it comes from.
 """
 
 from __future__ import annotations

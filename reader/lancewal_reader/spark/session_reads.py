@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 
 
 def count(spark: SparkSession, table: str, filter: str | None = None, **read: object) -> int:
-    """How many rows there are, or pass ``filter``, a condition in Lance's SQL; each task sends one number and no row.
+    """Return the number of rows, or of rows that pass ``filter``, a condition in Lance's SQL.  Each task sends one
+    number and no row.
 
-    Without ``filter`` one task counts as ``Table.count_rows`` does: by the sizes of the merged table, the keys of unmerged
-    rows and the key index.  ``read``: options of the source by name (``consistency``, ``at``, ``at_least``, ``timeout_s``,
-    ``max_staleness_s``, ``conflicts``, ``base_paths``), points and tokens as they are or as text; None is left out.
+    Without ``filter`` one task counts as ``Table.count_rows`` does: by the sizes of the merged table, the keys of
+    unmerged rows and the key index.  ``read``: options of the source by name (``consistency``, ``at``, ``at_least``,
+    ``timeout_s``, ``max_staleness_s``, ``conflicts``, ``base_paths``).  Points and tokens are objects or text.  None
+    is left out.
     """
     for name in NOT_OF_A_COUNT & read.keys():
         raise InvalidInput(f"count: {name} is not of a count; name what is counted by filter")

@@ -1,19 +1,20 @@
 """The Spark data source: ``spark.read.format("lancewal").option("table", uri).load()``.
 
 Guarantees
- 1. One DataFrame is one state of the table: version and positions are pinned when it is made (``load``), on the driver,
-    and every action and every task reads exactly these; or those of the point that ``at`` names.
+ 1. One DataFrame is one state of the table.  Version and positions are pinned on the driver when the DataFrame is made
+    (``load``), or are those of the point that ``at`` names.  Every action and every task reads exactly these.
  2. The driver never holds rows: it reads indexes and the trailers of WAL segments, and sends a plan.
- 3. The result is that of ``Table.scan``: base tasks read fragments without the rows whose key is anywhere in the
-    delta; delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different
-    regions never meet (of a table keyed by bytes each task looks, and leaves the same out: ``left_out``), and a key's base
-    row is masked whatever task completes it.
- 4. No filter is taken from Spark, whose settings may offer them: Spark 4.3.0 keeps what a source took, and gives later
+ 3. The result is that of ``Table.scan``.  Base tasks read fragments without the rows whose key is anywhere in the delta.
+    Delta tasks fold the deltas of some regions and complete patches from the pinned version.  Keys of different regions
+    never meet.  In a table keyed by bytes each task checks this, and all leave out the same records (``left_out``).  A
+    key's base row is masked whatever task completes it.
+ 4. No filter is taken from Spark, whose settings may offer them.  Spark 4.3.0 keeps what a source took, and gives later
     actions on the same DataFrame too few rows.  The option ``filter`` applies after masking and folding.
 
-A task handles about a share, at most ``TASK_BYTES``; of a smaller table it is a ``TASKS_MIN``-th, but not less than
-``SPLIT_BYTES_MIN``.  A fragment larger than a share is cut into equal ranges of physical rows, each a task of its own, and
-smaller ones are put together; a small table is still divided into ``TASKS_MIN`` tasks if it has so many fragments.
+A task handles about one share, at most ``TASK_BYTES``.  For a smaller table a share is a ``TASKS_MIN``-th, but not
+less than ``SPLIT_BYTES_MIN``.  A fragment larger than a share is cut into equal ranges of physical rows, each a task
+of its own.  Smaller fragments are put together.  A small table is still divided into ``TASKS_MIN`` tasks if it has
+that many fragments.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What Spark's executors run: one task's rows, from a pinned plan.
+"""The work of Spark's executors: one task's rows, from a pinned plan.
 
-A process keeps what belongs to a plan (the open table version, the mask) for the plan's other tasks; a plan never changes,
-so what was read stays true.  Nothing here depends on the newest state of anything.
+A process keeps what belongs to a plan (the open table version, the mask) for the plan's other tasks.  A plan never
+changes, so what was read stays true.  Nothing here depends on the newest state of anything.
 
-Deltas that were folded are kept for later plans too, ``KEPT_BYTES_MAX`` of them at most: a DataFrame of the same cut folds
-nothing, one of a later cut what is behind the cut before (``LoadedCache``).  One process of an executor loads the keys of a
-whole delta (``shared_keys``).
+Folded deltas are kept for later plans too, at most ``KEPT_BYTES_MAX`` of them.  A DataFrame of the same cut then
+folds nothing.  One of a later cut folds only the records after the earlier cut (``LoadedCache``).  One process of an
+executor loads the keys of a whole delta for the others (``shared_keys``).
 """
 
 from __future__ import annotations

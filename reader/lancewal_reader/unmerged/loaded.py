@@ -1,9 +1,12 @@
-"""Deltas that were folded, and which of them the next plan goes on from.
+"""Folded deltas that are kept, and the one that the next plan goes on from.
 
-Guarantee: a fold that is remembered is gone on with: only what is behind its cuts is read and folded, and flushes that a cut
-divides.  What a merge has moved into the table since leaves it: all keys of those regions, whose deltas are folded anew; where
-that is more than the whole delta, or can be read no more, all is.  Not gone on with where a repair has made a flush since
-(a person may have given up some of its records), or where the table has less than it had.
+Guarantee: a plan goes on from a kept fold.  It reads and folds only the records after the fold's cuts, and flushes
+that a cut divides.  A merge may have moved records of a region into the table since.  All keys of that region then
+leave the fold, and the region's delta is folded again.  If that is more work than the whole delta, or can no longer
+be read, the whole delta is folded again.
+
+A plan does not go on from a fold in two cases.  A repair has made a flush since, so a person may have given up some of its
+records.  Or the table has less than it had.
 """
 
 from __future__ import annotations
@@ -80,11 +83,13 @@ class Begun:
 
 
 class LoadedCache:
-    """The last deltas that were folded, the newest last: a reader that looks again often finds the same one, one with a
-    few more entries, or one of few columns.  Threads may share it.
+    """Cache of the deltas that were folded last, the newest last.  Threads may share it.
 
-    Of more than ``count_max`` the newest of each choice of columns stay, of ``choices_max`` choices: scans, searches by vector
-    and by text, in turns, go on from their own.  ``bytes_max`` bounds what is kept; None: nothing does.
+    A reader that looks again often finds the same delta, one with a few more entries, or one of few columns.
+
+    If there are more than ``count_max``, the newest of each choice of columns stay, of ``choices_max`` choices.
+    Scans, searches by vector and searches by text, in turns, then go on from their own.  ``bytes_max`` bounds the
+    bytes kept; None: no bound.
     """
 
     def __init__(self, count_max: int = 2, bytes_max: int | None = None, choices_max: int = 4) -> None:
@@ -145,12 +150,13 @@ def _has(names: Signature, columns: Signature) -> bool:
 
 
 def _begun(loaded: Loaded, deltas: Sequence[RegionDelta], known: Sequence[RegionDelta]) -> Begun | None:
-    """How ``deltas`` go on from ``loaded``, which ``known`` folded to; None: they do not, or at no less than anew.
+    """Return how ``deltas`` go on from ``loaded``, the fold of ``known``.  None: they do not, or not at less work than a
+    fold of all.
 
-    The records of a region's positions are the same for ever, whether an entry or a flush holds them; but for those that
-    a person gives up in a repair.  So a flush on both sides of a cut may be taken whole: what it says of a key, behind what
-    ``known`` has of the same records, comes to what all of them come to.  A row, or that it is gone, is said anew; of patches
-    alone the last value of each column is.
+    The records at a region's positions never change, in an entry or in a flush, except those that a person gives up
+    in a repair.  A flush on both sides of a cut may therefore be taken whole.  If its state of a key is folded after
+    what ``known`` has of the same records, the result is the state of all records.  A row or a deletion replaces the
+    state again.  Patches alone set the last value of each column again.
     """
     if [d.region for d in deltas] != [k.region for k in known]:
         return None

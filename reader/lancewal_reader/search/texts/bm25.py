@@ -1,7 +1,7 @@
-"""BM25 as Lance has it, of any texts under any statistics.
+"""BM25 as Lance computes it, for any texts under any statistics.
 
-A word's weight is ln((N - n + 0.5) / (n + 0.5) + 1) of N documents, n of which have it; k1 is 1.2 and b 0.75.  A word that is
-asked for twice counts twice.
+A word has the weight ln((N - n + 0.5) / (n + 0.5) + 1) if n of N documents have it.  k1 is 1.2 and b 0.75.  A word
+that a query names twice counts twice.
 """
 
 from __future__ import annotations

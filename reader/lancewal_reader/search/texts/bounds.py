@@ -1,9 +1,10 @@
-"""How high a row may score that an index has not shown.
+"""The highest score that a row can have if an index has not shown it.
 
-Lance shows the best rows by its own statistics, so one that it did not show has a score of at most the last one's there.  That
-score is a sum, one part a word; by the statistics of the state a part grows as the word has become rarer, or as texts are
-longer on average.  So the row has at most what the parts come to that grow most, each as large as it is of any row, until
-together they are that score.  A word of which all rows were shown is no part of it.
+Lance shows the best rows by its own statistics.  A row that it did not show therefore has at most the score of the
+last row shown.  A score is a sum of one part per word.  By the statistics of the state a part grows if the word has
+become rarer, or if texts have become longer on average.  The bound takes the parts that grow most, each as large as
+in any row, until together they reach the last score.  The grown parts add up to the bound.  A word of which all rows
+were shown is no part of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The full text index of one column of one version: its documents, and what it shows, rows hidden before anything is ranked.
+"""The full text index of one column of one version: its documents, and the rows that it shows.
 
-Only rows of fragments that the index covers are asked of it (``fast_search``): all others are compared one by one by whoever
-asks here, and under the same statistics.
+Rows are hidden before anything is ranked.  The index is asked only for rows of fragments that it covers
+(``fast_search``).  The caller compares all other rows one by one, under the same statistics.
 """
 
 from __future__ import annotations

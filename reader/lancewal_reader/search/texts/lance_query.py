@@ -16,11 +16,13 @@ from lancewal_reader.search.texts.text_query import Boolean, Boost, Match, Near,
 
 
 def shown_by_index(query: TextQuery, positions: bool) -> TextQuery:
-    """What to ask an index for: it shows all rows that ``query`` finds, by no lower scores.
+    """Return the query to ask an index: it shows all rows that ``query`` finds, by no lower scores.
 
-    Without ``positions`` a phrase is sought by all its words; what lowers a score is left out.  So is what must not be there,
-    but for any of some words: where several stand at one place, as all parts of a word do by which it is sought, any of them
-    is to Lance the phrase, and all words.
+    Without ``positions`` a phrase becomes a search for all its words.  Parts that lower a score are left out.
+
+    An exclusion is kept only if it excludes texts with any of some words.  Several words may stand at one place, such
+    as the parts into which the tokenizer divides a word.  Lance then takes any one of them for the phrase or for all
+    words, so the index would leave out too many rows.
     """
     match query:
         case Near():

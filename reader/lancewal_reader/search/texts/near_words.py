@@ -1,8 +1,8 @@
-"""Words near to others, of some texts: what a fuzzy query becomes.
+"""Words near to others in some texts: what a fuzzy query becomes.
 
-They are all words of the state's texts that are as near as that, however many: Lance takes 50 of them, of its index alone, and
-leaves out each row that the index does not cover.  Nearness is between words as the tokenizer makes them of a text and of the
-query alike.
+A fuzzy query finds all words of the state's texts within its distance, up to ``NEAR_MAX``.  Lance takes 50 of them,
+of its index alone, and leaves out each row that the index does not cover.  The distance is between words as the
+tokenizer makes them, of a text and of the query alike.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is sought in texts: words, phrases, and both put together.
+"""Queries of texts: words, phrases, and combinations of both.
 
-Scores add up as Lance's do: ``Match`` is the sum of its words (the best of its columns where it has several), ``Phrase`` that
-of its words where the phrase stands, ``Boolean`` that of its clauses.
+Scores add up as Lance's do.  ``Match`` has the sum of its words, in the best of its columns if it has several.
+``Phrase`` has the sum of its words, in texts that have the phrase.  ``Boolean`` has the sum of its clauses.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Match:
     boost: float = 1.0
     """The score is multiplied by it."""
     fuzziness: int | None = 0
-    """Words match too that differ by at most so many letters put in, left out or changed, up to 2; None: words of up to 2
-    letters by none, of up to 5 by one, longer ones by two."""
+    """Letters that may be inserted, left out or changed in a word that matches, up to 2.  None: no letter in words of up
+    to 2 letters, one in words of up to 5, two in longer ones."""
     prefix_length: int = 0
     """Letters at the beginning of a word that must be the same."""
 

@@ -51,10 +51,10 @@ class Postings:
 
 
 class Texts:
-    """Some texts, one after the other.
+    """Some texts, in order.
 
-    Where a word stands is looked for when it is first asked for, and kept: all words together stand at as many places as there
-    are.
+    The places of a word are found when they are first asked for, and kept.  For all words together these are as many
+    places as the texts have words.
     """
 
     def __init__(self, lengths: Numbers, words: Words, places: Words, vocabulary: Mapping[str, int]) -> None:
