@@ -71,10 +71,10 @@ def command(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Compare a table, and a read of it, with what its records make of each key; changes nothing.
+    """Compare a table, and a read of it, with what its records make of each key. Nothing is changed.
 
-    Exit code 0 if everything that was compared is equal, 1 if something differs or no record of any row is left to compare
-    it with; if it could not be compared, 2 to 5 as of every command.
+    Exit code 0: everything that was compared is equal. 1: something differs, or no record is left to compare any row
+    with. 2 to 5:  the table could not be compared; these codes are those of every command.
 
     Example: lancewal verify --from wal --sample 0.01
     """

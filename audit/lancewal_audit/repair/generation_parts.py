@@ -1,12 +1,12 @@
-"""What a generation consists of where its log is damaged: entries that can be read, and positions that cannot.
+"""The parts of a generation whose log is damaged: entries that can be read, and positions that cannot.
 
 Guarantees
- 1. The parts cover the generation from its first position to its end, each once: an entry that a segment holds sound, or a
-    gap.  Of an OPEN generation the end is where the last entry that any trailer shows ends.
- 2. ``rows_of`` a gap are what the decoder of ingest makes of Kafka's records under the contract that was in force; bad and
-    misrouted records are left out, as they were: each became a dead letter before its offset became durable, or was ignored
-    by the policy in force.
- 3. Offsets that a person accepted as lost are asked of nobody.
+ 1. The parts cover the generation from its first position to its end, each position once.  A part is an entry that a segment
+    holds undamaged, or a gap.  An OPEN generation ends where the last entry ends that any trailer shows.
+ 2. ``rows_of`` a gap are what the decoder of ingest makes of Kafka's records under the contract that was in force.  Bad and
+    misrouted records are left out, as they were before: each became a dead letter before its offset became durable, or was
+    ignored by the policy in force.
+ 3. Offsets that a person accepted as lost are not read from anywhere.
 """
 
 from __future__ import annotations

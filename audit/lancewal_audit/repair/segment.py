@@ -1,27 +1,28 @@
-"""``lancewal repair segment``: what a lost or damaged WAL segment held is read from Kafka again, and flushed.
+"""``lancewal repair segment``: read from Kafka again what a lost or damaged WAL segment held, and flush it.
 
-The object itself is not replaced.  Objects are immutable, and only put-if-absent is there: to replace one would be to delete
-it first, and while it is away the log seems to end in its place; a claimer would fence it there, and a reader see less than
-was durable.  Instead every generation that needs the segment gets a flush, and then nothing needs it any more.
+The object itself is not replaced.  Objects are immutable, and the store offers only put-if-absent.  To replace an object it
+would have to be deleted first.  While it is away, the log seems to end there.  A claimer would fence the log in its place, and
+a reader would see less than was durable.  Instead every generation that needs the segment gets a flush.  Then nothing needs
+the segment any more.
 
 Guarantees
  1. A flush is the fold of exactly the generation's records: of its entries where they can be read, of Kafka's records
     where they cannot (``generation_parts``).
- 2. Where its topic is another one, or Kafka does not have them any more, nothing is changed; unless a person accepts the
-    loss: then exactly what nobody has is left out, and recorded before (``segment_loss``).
- 3. An OPEN generation of that log is ended first, as any claimer ends it: a fence behind the log, then SEALED by
-    compare-and-swap.  Ingest goes on behind it.  What only the damaged object can have shown of its end is read by
-    ingest from Kafka.
- 4. Each step is one put-if-absent or compare-and-swap; who was faster wins.  Repeating is right.
- 5. Such a flush says that the log does not have what it holds (``repaired``).
+ 2. If the topic is another one, or if Kafka no longer has the records, nothing is changed, unless a person accepts the loss.
+    Then exactly the records that exist nowhere are left out, and the loss is recorded before (``segment_loss``).
+ 3. An OPEN generation of that log is ended first, as any claimer ends it: a fence after the log, then SEALED by
+    compare-and-swap.  Ingest continues after the generation's end.  Records at its end that only the damaged object can have
+    shown are read by ingest from Kafka.
+ 4. Each step is one put-if-absent or compare-and-swap; the first process wins.  Repeating the command is safe.
+ 5. Such a flush says that the log does not have what the flush holds (``repaired``).
  6. A receipt whose cut divides such a generation cannot be read again: its entries are gone.
 
 Steps
  1. Is the object damaged?  Which generations of which regions need it, or come before one that does?
- 2. What of each can be read, and does Kafka have the rest?
- 3. Fence the log, if a generation in it is OPEN; then look again.
- 4. Per region, in order: seal what is OPEN; record what is given up, unless an owner who still had it has flushed it; write
-    each flush, and swap it in.
+ 2. Which parts of each can be read, and does Kafka have the rest?
+ 3. Fence the log if a generation in it is OPEN; then look again.
+ 4. Per region, in order: seal an OPEN generation.  Record what is given up, unless an owner who still had it has flushed it.
+    Write each flush and swap it in.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What a lost segment takes along for good: positions whose records are in no segment, and that Kafka has dropped.
+"""Permanent loss with a lost segment: positions whose records are in no segment, and that Kafka has dropped.
 
 Guarantees
- 1. Only what nobody has any more is given up: of a gap the positions below Kafka's first.  What Kafka still has is read.
- 2. Of a compacted topic everything that Kafka still has of a gap is read; what may be lost beside the positions below Kafka's
-    first are deletes: a record that compaction has removed was superseded by a later one, but for a delete, which goes by
-    itself.  So the row that it took away may stay.
- 3. No loss without its record (``loss_record``), which is there before anything passes over the positions.  It names the
-    segment: these positions had been durable, so earlier reads may have seen what they held.
+ 1. Only records that exist nowhere are given up: of a gap the positions below Kafka's first.  Records that Kafka still has
+    are read.
+ 2. In a compacted topic everything that Kafka still has of a gap is read.  Beside the positions below Kafka's first, only
+    deletes may be lost: compaction removes a record after a later one superseded it, but a delete by itself.  The row that
+    such a delete took away may therefore stay.
+ 3. Every loss has its record (``loss_record``), written before anything passes over the positions.  It names the segment,
+    since these positions had been durable and earlier reads may have seen what they held.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""One share of the keys: what their records make of them, against the merged table and against the read.
+"""One share of the keys: the state that their records give, compared with the merged table and with the read.
 
-What is compared, per key
+Compared, per key
  1. the merged table of version V, as a plain Lance reader sees it, with the fold of the records below W(V);
  2. the read at the receipt with the fold of the records below its cut;
  3. where both sources were read: Kafka's record at each offset with the WAL's.
-A difference that the merged table has, of a key without later records, is not told again of the read.
 
-Of a table keyed by bytes nothing orders the records of a key that came through several partitions, and what it shows is
-perhaps a person's decision: such keys are counted, and compared by 3 alone.
+A difference that the merged table has is not reported again for the read if the key has no later records.
+
+In a table keyed by bytes, nothing orders the records of a key that came through several partitions.  The row that the
+table shows for such a key may be a person's decision.  Such keys are counted, and compared by 3 alone.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The records that a table is judged by: Kafka's, the WAL's, or both.
 
-Of each region the source that begins earlier is compared with the table (Kafka's, where it has everything or both begin
-together); where both have records, they are compared with each other.
+For each region the table is compared with the source that begins earlier.  Kafka is taken where it has everything, or
+where both begin together.  Where both sources have records, these are also compared with each other.
 
-Of a compacted topic Kafka never has everything: where a key has newer records, or was deleted long ago, older ones are gone,
-and nothing tells.  There the WAL is compared wherever it begins no later, and a row without a record is not covered, never
-foreign.
+Kafka never has everything of a compacted topic.  If a key has newer records, or was deleted long ago, its older records are
+gone without a trace.  For such a topic the WAL is compared wherever it begins no later than Kafka.  A row without
+a record is then not covered, never foreign.
 
-Where a person has decided after a restore that what was merged is dropped, records up to there say nothing about the rows.
+If a person decided after a restore that merged rows are dropped, records up to the restore say nothing about the
+rows.
 """
 
 from __future__ import annotations

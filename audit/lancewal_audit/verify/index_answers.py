@@ -1,14 +1,16 @@
-"""What a scalar or full text index answers to one question, and what of it is wrong.
+"""The answer of a scalar or full text index to one question, and the errors in it.
 
-An index's answer is right if each row of it has what was asked for, none is there twice, and there are as many as a scan
-finds: then it has exactly those.  So the scan need only count, for all questions of all indexes together (``index_check``).
+An answer is right if each of its rows has what was asked for, no row is there twice, and its number of rows is that of a
+scan.  Then it has exactly the rows of the scan.  The scan therefore only counts, for all questions of all indexes together
+(``index_check``).
 
-What is asked, by kind
+Questions, by kind
  * BTREE, BITMAP, ZONEMAP, BLOOMFILTER: rows with a value, or with none (null).
  * LABEL_LIST: rows whose list has an element.
- * NGRAM: rows that contain a text; counted are those that are equal to it.
- * INVERTED: rows with a word, of which the index's own tokenizer makes one token; counted are those that have just its letters
-   and digits between others.  To split all texts into tokens would be slow; those of the answer are, and of rows so counted.
+ * NGRAM: rows that contain a text; the rows that are equal to it are counted.
+ * INVERTED: rows with a word of which the index's own tokenizer makes one token.  The scan counts texts that have the word's
+   letters and digits between other characters.  To split all texts into tokens would be slow: only texts of the answer, and
+   texts so counted, are split.
 """
 
 from __future__ import annotations

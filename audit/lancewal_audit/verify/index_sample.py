@@ -1,8 +1,8 @@
-"""Keys whose values are asked through the indexes, and the values that they had: from the records, and from the rows.
+"""Keys that are looked up through the indexes by the values that they have or had, from the records and from the rows.
 
-At most half of them are keys that the records give more than one value in an indexed column, the others are any: rows without
-a record too.  Which, is chosen by a hash of the key: the same ones each time.  Memory: ``keys_max`` keys, of each at most
-``VALUES_MAX`` values of a column.
+At most half of the keys have more than one value in an indexed column, by their records.  The others are any keys,
+including rows without a record.  A hash of the key chooses them, so each run takes the same ones.  Memory:
+``keys_max`` keys, with at most ``VALUES_MAX`` values of a column each.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a vector index owes, though what it finds is approximate by nature.
+"""Checks of a vector index that hold although its results are approximate.
 
-Only some rows are allowed to be found, the sampled ones, so that with all partitions probed nothing is left to chance:
+A search may return only the sampled rows and probes all partitions, so nothing is left to chance:
 
- 1. each of them is found, once;
- 2. a row is nearer by the vector that it has than by one that it had: a segment that still holds that one finds it so;
+ 1. each sampled row is found, once;
+ 2. a row is nearer by the vector that it has than by one that it had: a segment that still holds the old vector finds it so;
  3. where vectors are stored as they are (FLAT), each distance is that of the row's vector.
 """
 

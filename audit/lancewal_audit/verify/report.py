@@ -91,9 +91,9 @@ class RegionReport:
     """Range that Kafka has below the cut; empty where it was not asked."""
     wal: str
     compared_from: str
-    """Whose records the table was compared with."""
+    """Source of the records that the table was compared with."""
     compared: str
-    """Which of them."""
+    """Range of positions of these records."""
     from_the_beginning: bool
     why_not: str
     topic_with_wal: str
@@ -141,7 +141,7 @@ class Report:
     rows_read: int
     """Rows of the chosen keys in the read."""
     rows_merged: int
-    """The same in the merged table."""
+    """Rows of the chosen keys in the merged table."""
     rows_unchecked: int
     """Rows in the read without a record left to compare them with."""
     counts: Mapping[str, int]

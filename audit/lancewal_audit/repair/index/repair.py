@@ -63,9 +63,9 @@ from lancewal_core.table.control import Service, read_control
 from lancewal_core.wal.log_end import end_log
 
 MARGIN = 100
-"""Versions above the newest that is listed that processes may remember."""
+"""Number of versions above the newest listed one that a process may remember."""
 MARGIN_BLIND = 1_000
-"""The same where none is listed."""
+"""Number of versions above the highest known one that a process may remember, if no version is listed."""
 _FILLS = "repair-"
 """A write id that begins so names the last number that the version goes to."""
 _SHOWN = 5

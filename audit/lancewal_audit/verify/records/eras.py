@@ -1,7 +1,8 @@
-"""The contracts under which a topic's records were taken, and which records lie under which.
+"""Eras of a topic: the contracts under which its records were taken, and which records belong to which contract.
 
-With other partitions a key may come through another region.  Then all its records of the earlier era come before those of
-the later one (``define.alter``: the old contract ends only when everything is merged), whatever their offsets.
+After a change of the number of partitions, a key may come through another region.  All its records of the earlier era
+then come before those of the later era, whatever their offsets.  ``define.alter`` ensures this: the old contract ends
+only when everything is merged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Choice of the keys that are compared, and of the share of the work that each falls into: by a hash of the primary key
-alone.
+"""Choose the keys that are compared, and the share of the work of each key, by a hash of the primary key alone.
 
-The same key is chosen by every run with the same fraction, and on every side: records, read and table.
+Every run with the same fraction chooses the same keys, on every side: records, read and table.
 """
 
 from __future__ import annotations
