@@ -12,10 +12,12 @@ import pyarrow as pa
 from lancewal_core.errors import (
     ContractMismatch,
     InvalidInput,
+    InvalidSettings,
     KafkaBehind,
     LancewalError,
     PartitionCountChanged,
     RetentionLost,
+    TopicReplaced,
     TopicTruncated,
 )
 from lancewal_core.names.ids import OwnerId, Position
@@ -70,6 +72,14 @@ def alter(stage: Stage, uncommitted: int = 0) -> Contract:
     new = read_contract(process.store, "memory")
     stage.altered(new)
     return new
+
+
+def rebind(stage: Stage) -> Contract:
+    """The command that takes up the topic that is there now."""
+    process = stage.process("alter")
+    asked: Any = _Asked(stage.topic)
+    contract = read_contract(process.store, "memory")
+    return take_up_topic(process.opened(contract), process.new_id, stage.topic.topic_id, asked)
 
 
 def look(stage: Stage) -> Contract:
@@ -135,19 +145,41 @@ def topic_is_made_anew_while_a_segment_is_in_flight() -> None:
     stage.append_and_seal(a, *range(OLD))
     stage.round(stage.flusher("f"))
 
-    def rebind() -> None:
+    def made_anew() -> None:
         stage.topic.topic_id = "topic-id-2"
-        process = stage.process("alter")
-        asked: Any = _Asked(stage.topic)
-        take_up_topic(process.opened(stage.contract), process.new_id, "topic-id-2", asked)
+        rebind(stage)
 
-    a.script.before("put", "/wal/", rebind)
+    a.script.before("put", "/wal/", made_anew)
     stage.send(0)
     with suppress(LancewalError):
         stage.step(a, 3)
     require(read_contract(stage.process("look").store, "memory").topic_id == "topic-id-2", "the contract is as it was")
     require(stage.acknowledged == {0: 1, 1: 1}, "durable in a log of the former topic:", stage.acknowledged)
     stage.checker.check(stage.acknowledged)
+
+
+def topic_is_taken_up_by_a_command_that_dies() -> None:
+    """It dies before it ends a log, before it says so in the state, or before the contract.  Members of the former topic are
+    told by name, and the command, run again, takes the new topic up."""
+    for place, passing in (("_lancewal/wal", 1), ("/pages/", 1), ("/pages/", 2), ("/contract/", 1)):
+        stage = Stage()
+        a = stage.member("a", *range(OLD))
+        stage.append_and_seal(a, *range(OLD))
+        stage.round(stage.flusher("f"))
+        stage.topic.topic_id = "topic-id-2"
+        stage.faults_of("alter").before("put", place, crash, passing)
+        with stops(Crashed):
+            rebind(stage)
+        stage.send(0)
+        with stops(TopicReplaced, "alter --topic-id"):
+            stage.step(a, 3)
+        with stops(TopicReplaced, "alter --topic-id"):
+            stage.member("late")
+        require(stage.acknowledged == {0: 1, 1: 1}, "durable in a log of the former topic:", stage.acknowledged)
+        stage.check()
+        require(rebind(stage).topic_id == "topic-id-2", place, "the contract is as it was")
+        with stops(InvalidSettings, "already"):
+            rebind(stage)
 
 
 def old_partitions_are_drained() -> None:
@@ -462,6 +494,7 @@ SCENARIOS: dict[Callable[[], None], tuple[str, str]] = {
 }
 
 ACCIDENTS: list[Callable[[], None]] = [
+    topic_is_taken_up_by_a_command_that_dies,
     old_partitions_are_drained,
     drained_up_to_a_key_of_the_new_number,
     record_of_the_old_number_while_it_is_altered,
