@@ -1,5 +1,5 @@
-"""Tables as a whole: made, changed, filled in bulk, kept under a name, and shown.
+"""Tables as a whole: create them, change them, load rows in bulk, keep a state under a name, and show the progress.
 
-``define`` makes and changes tables; ``load`` brings rows in bulk; ``snapshots`` keep a state under a name; ``status`` says
-how far a table has come; ``commands`` are the doors.
+``define`` creates and changes tables, ``load`` loads rows in bulk, and ``snapshots`` keeps a state under a name.
+``status`` shows how far a table has come.  ``commands`` are the entry points.
 """

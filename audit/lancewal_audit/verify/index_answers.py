@@ -1,8 +1,7 @@
 """The answer of a scalar or full text index to one question, and the errors in it.
 
-An answer is right if each of its rows has what was asked for, no row is there twice, and its number of rows is that of a
-scan.  Then it has exactly the rows of the scan.  The scan therefore only counts, for all questions of all indexes together
-(``index_check``).
+An answer is right if each of its rows has what was asked for, no row comes twice, and a scan finds that number.  Then it has
+exactly the rows of the scan.  The scan therefore only counts, for all questions of all indexes together (``index_check``).
 
 Questions, by kind
  * BTREE, BITMAP, ZONEMAP, BLOOMFILTER: rows with a value, or with none (null).

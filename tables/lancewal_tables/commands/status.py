@@ -48,12 +48,14 @@ def command(
 ) -> None:
     """Show how far every partition has come, from Kafka to a reader, and name the first step that does not move.
 
-    Exit code 1 where it has to report a problem, such as a partition that goes no further although records wait (why a
-    running ingest has stopped it, only its log, `/readyz` and `/status` know), one of whose newest records none became a row,
-    however many older ones did, or something that strong reads need and that is lost or damaged. A topic without records,
-    an operator's pause, and rows that wait for their seal or merge are none.
-    What it has not looked at, and what cannot be known from here, it says.  With PARTITION, problems of other partitions do
-    not count; those of the table as a whole do, as what strong reads need does.
+    Exit code 1: there is a problem to report. A partition that does not move although records wait is a problem. So
+    is a partition none of whose newest records became a row, however many older ones did. So is something that strong
+    reads need and that is lost or damaged. A topic without records, an operator's pause, and rows that wait for their
+    seal or merge are no problems. Only the log, `/readyz` and `/status` of a running ingest tell why it has stopped a
+    partition.
+
+    The command says what it has not looked at, and what cannot be known from here. With PARTITION, problems of other
+    partitions do not count. Problems of the whole table do, and so does everything that strong reads need.
 
     Example: lancewal status -t s3://lake/orders
     """

@@ -141,13 +141,13 @@ def alter(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Change the table's contract: take up partitions that were added to the topic, or a topic that was made again, once all
-    is merged; or change when rows expire, what is kept, and what becomes of records that are no rows.
+    """Change the table's contract. Take up partitions that were added to the topic, or a topic that was made again, once
+    everything is merged. Or change when rows expire, what is kept, and what becomes of records that are no rows.
 
-    Restart ingest and flusher afterwards.  Policies (`--on`, `--dead-letter-topic`) and the consumer group (`--group`) running
-    services take up by themselves.
-    --dry-run refuses what would be refused now, and shows the terms before and after; with `-o json` both contracts, as
-    `before` and `after`.
+    Restart ingest and flusher afterwards. Running services take up policies (`--on`, `--dead-letter-topic`) and the consumer
+    group (`--group`) by themselves.
+    --dry-run refuses what would be refused now, and shows the terms before and after. With `-o json` it shows both contracts,
+    as `before` and `after`.
 
     Example: lancewal table alter --on misrouted=dead-letter
     """

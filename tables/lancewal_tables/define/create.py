@@ -1,13 +1,13 @@
 """``lancewal table create``: an empty Lance table with a contract.
 
-Everything that a person can get wrong is checked first (settings, columns, keys, the topic, what lies at the address);
-such an error changes nothing, and with ``look_only`` that is all.  Then
+Everything that a person can get wrong is checked first: settings, columns, keys, the topic, and what lies at the
+address.  Such an error changes nothing.  With ``look_only`` nothing else is done.  Then
 
  1. Lance creates the empty table, keys not nullable: one commit, version 1.
-    Crash after it: an empty table of this schema without contract; the same command takes it up.
+    A crash after it leaves an empty table of this schema without contract; the same command takes it up.
  2. to 4. are ``register``'s: contract, checkpoint, identity.
 
-Two that create the same table at once end with one contract; the other gets ``TableExists``.
+If two processes create the same table at once, one contract remains; the other process gets ``TableExists``.
 
 Rounds of requests, as counted: 49 ("`lancewal table create`").
 """

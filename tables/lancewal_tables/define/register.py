@@ -1,25 +1,27 @@
-"""From a Lance table to a lancewal table: contract, checkpoint, identity.  Shared by ``create`` and ``attach``.
+"""Make a Lance table a lancewal table: contract, checkpoint, identity.  ``create`` and ``attach`` share these steps.
 
 Guarantees
- 1. An identity (``table_uuid``) is born with the contract that names it, in the run that puts that contract, and given to no
-    other table: not to a copy of the folder, whenever it was made, nor to a clone, whose config brings the original's.
- 2. A run goes on with what an earlier one has left only where this folder's own contract says so.
- 3. "Nothing merged" is said only of a version that is older than the identity: a run that comes too late says nothing.
+ 1. An identity (``table_uuid``) is created with the contract that names it, in the run that puts that contract.  No other
+    table gets it: neither a copy of the folder, whenever it was made, nor a clone, whose config has the original's.
+ 2. A run goes on with what an earlier run has left only if this folder's own contract says so.
+ 3. "Nothing merged" is recorded only for a version that is older than the identity: a run that comes too late records
+    nothing.
 
 Steps, each done once however often it is repeated
- 0. The store proves that it keeps put-if-absent (``store_proof``), of which what is put from here on makes use.  A table whose
-    store does not is never made: what ``create`` has left is an empty Lance table.
- 1. Contract version 1 by put-if-absent, with a new uuid and the table's place.  Of two at once one wins.  Nothing before
-    this is looked at by anybody.
- 2. The checkpoint ``merges/<newest version>`` "nothing merged": walks for watermarks end there and never read what the
+ 0. The store proves that it keeps put-if-absent (``store_proof``), which all later puts rely on.  Without this proof no
+    lancewal table is made: what ``create`` has left is an empty Lance table.
+ 1. Put contract version 1 by put-if-absent, with a new uuid and the table's place.  Of two runs at once one wins.  Nobody
+    looks at anything before this contract is there.
+ 2. Put the checkpoint ``merges/<newest version>`` "nothing merged".  Walks for watermarks end there and never read what the
     table was before (a restore or an overwrite long ago).
- 3. ``lancewal.table_uuid`` in the Lance table's config becomes the contract's, whatever it was.  Until then services and
+ 3. Set ``lancewal.table_uuid`` in the Lance table's config to the contract's, whatever it was.  Until then services and
     readers refuse the table, so nothing is produced under the new identity.
- 4. A checkpoint of that version too: from here on any clean-up may take what lies below.  If it is missing, the flusher's
-    first round writes it.
+ 4. Put a checkpoint of that version too.  From here on any clean-up may take lower versions.  If this checkpoint is missing,
+    the flusher's first round writes it.
 
-After a crash before step 1 the same command begins anew.  After one behind it, it goes on with step 2 under the contract that
-is there: of version 1, of this place, with no region yet, and another uuid in the table's config.
+After a crash before step 1 the same command starts over.  After a later crash, it goes on with step 2 under the
+contract that is there.  This contract must be of version 1 and of this place, without a region yet.  The table's
+config must have another uuid.
 """
 
 from __future__ import annotations

@@ -1,12 +1,19 @@
-"""Columns of a file to be loaded: do they fit the contract's, and the same values in the contract's types.
+"""Columns of a file to be loaded: check that they fit the contract's columns, and convert values to the contract's
+types.
 
-Guarantee: a value that is loaded equals the value in the file; what a type of the contract cannot hold is an error, never
-rounded, cut or made null.
+Guarantee: a value that is loaded equals the value in the file.  A value that a type of the contract cannot hold is an
+error.  No value is rounded, cut or made null.
 
-Fits: the same type; an integer, or a decimal of scale 0, into any integer; a float into a wider one; decimals and times of
-another scale or unit, as far as each value does; large, view and dictionary forms of strings and binaries; lists and structs
-whose parts fit.
-Anything else, a text that looks like a number too, is for the one to convert who knows what it means.
+These types fit:
+ - the same type
+ - an integer, or a decimal of scale 0, into any integer
+ - a float into a wider one
+ - decimals and times of another scale or unit, as far as each value fits; times with a zone only into times with a zone
+ - large, view and dictionary forms of strings and binaries, and binaries of a fixed size
+ - lists and structs whose parts fit
+
+Any other type is refused, such as a text that looks like a number.  The person who knows what it means must convert
+it.
 """
 
 from __future__ import annotations

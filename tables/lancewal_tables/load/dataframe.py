@@ -1,12 +1,12 @@
 """A bulk load of a Spark DataFrame: executors write Parquet into a staging folder, and the driver loads it.
 
-Guarantees: those of ``part``; the load begins before Spark computes the first row.  Called again with the same staging
-folder it loads what is there, if Spark had finished it, else it writes it first.
+Guarantees: those of ``part``; the load begins before Spark computes the first row.  A second call with the same
+staging folder loads what is there, if Spark had finished it; otherwise Spark writes it first.
 
-Spark's own writer is parallel and commits a folder as a whole (``_SUCCESS``); what must be decided row by row, against the
-table as it is at the commit, is left to one place.
+Spark's own writer is parallel and commits a folder as a whole (``_SUCCESS``).  Decisions for each row need the table
+as it is at the commit, so the driver alone makes them.
 
-A classic session is to be started before this module is imported (``spark_session``).
+A classic session must be started before this module is imported (``spark_session``).
 """
 
 from __future__ import annotations

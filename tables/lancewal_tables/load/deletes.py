@@ -1,11 +1,11 @@
-"""Which keys Kafka has deleted since a load began, as far as that is merged: such a row is not to come back.
+"""Keys that Kafka has deleted since a load began, as far as that is merged.  The load must not bring such a row back.
 
-Guarantee: of every generation that was merged behind the beginning, up to W, all deleted keys are known, or
-``OutsideHistoryWindow``: what is trimmed cannot be asked any more.  Deletes that wait for a person's decision are not among
-them.
+Guarantee: all deleted keys are known of every generation that was merged after the load began, up to W.  If such a
+generation is trimmed, its deletes cannot be read, and the error is ``OutsideHistoryWindow``.  Deletes that wait for a
+person's decision are not among the keys.
 
-A key that was deleted and then came again is among them too: its row is in the table, so it is not loaded either way.
-Flushes are kept as long as their generation is; one that is missing is folded anew from its WAL entries.
+A key that was deleted and then came again is among them too.  Its row is in the table, so it is not loaded either
+way.  Flushes are kept as long as their generation is.  A missing flush is folded again from its WAL entries.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Files to be loaded: found, opened, checked, and read as batches of the contract's columns.
+"""Files to be loaded: find, open and check them, and read them as batches of the contract's columns.
 
-Parquet (``.parquet``, ``.pq``) and Arrow IPC files (``.arrow``, ``.feather``, ``.ipc``), local or in an ``s3://`` bucket
-that the table's store options open.  A folder stands for all such files in it, at any depth, in the order of their names;
-names that begin with ``_`` or ``.`` are passed over, as Spark and Hive mean them.
+Accepted are Parquet (``.parquet``, ``.pq``) and Arrow IPC files (``.arrow``, ``.feather``, ``.ipc``), local or in an
+``s3://`` bucket that the table's store options open.  A folder stands for all such files in it, at any depth, in the
+order of their names.  Names that begin with ``_`` or ``.`` are skipped, as Spark and Hive mean them.
 
 Guarantees
  1. Every file's columns are checked before a row of any file is read (``columns``).
- 2. One batch is held at a time; read backwards, one row group.
+ 2. One batch is held in memory at a time; when a file is read backwards, one row group.
  3. Times in Parquet are exact (``parquet_times``).
- 4. A file that cannot be read, whatever its bytes, is ``InvalidInput``; so is one of Arrow with a batch that would unpack to
-    more than ``UNPACKED_BYTES`` and a hundred times its size.  Values that a Parquet file holds once, in a dictionary, and
-    names many times take no more than ``UNPACKED_BYTES`` a batch, but for a single row.
+ 4. A file that cannot be read, whatever its bytes, is ``InvalidInput``.  So is an Arrow file with a batch that would unpack to
+    more than ``UNPACKED_BYTES`` and more than a hundred times its size.  A Parquet file may hold a value once, in a
+    dictionary, and name it many times.  Such values take at most ``UNPACKED_BYTES`` a batch, unless a single row takes more.
 """
 
 from __future__ import annotations

@@ -98,10 +98,12 @@ def load_files(
 ) -> LoadSummary:
     """Load Parquet and Arrow IPC files, or folders of them, into the table at ``table.uri``.
 
-    ``name``: of the load; by default it follows from the names and sizes of the files, so that repeating it goes on.
+    ``name``: of the load.  By default it follows from the names and sizes of the files, so a repeated load goes on.
     ``look_only``: say what would be loaded, and write nothing.
-    Errors: ``InvalidSchema`` and ``DuplicateKeys`` before anything is loaded, ``OutsideHistoryWindow`` for a load that began
-    too long ago, ``PlanRetriesExhausted`` where merges come too fast, and what the store and the table give.
+
+    Raises ``InvalidSchema`` and ``DuplicateKeys`` before anything is loaded.  ``OutsideHistoryWindow``: the load
+    began too long ago.  ``PlanRetriesExhausted``: merges come too fast.  Errors of the store and the table are raised
+    as they are.
     """
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)

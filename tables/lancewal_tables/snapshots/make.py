@@ -1,32 +1,35 @@
-"""Making a named snapshot: table and unmerged rows of one point, as a branch of the Lance table.
+"""Make a named snapshot: the merged and unmerged rows of one point, as a branch of the Lance table.
 
 Guarantees
- 1. The branch's rows are those of a read at the point: of what was durable when it began, by default.  Its receipt, in the
-    branch's metadata, says which.
- 2. It is an ordinary Lance data set with the table's indexes, which rows that were unmerged are not in; who opens a
-    branch reads it.  Before step 5 that is the table's version, or the rows without their receipt: no snapshot for us.
- 3. The table, the WAL and the state of regions are as they were, and no log entry is kept for it.  The version that the branch
-    began at stays, by Lance, and all files that it names, until the branch is dropped.
- 4. Of two who make a snapshot of the same name at once, one does.  Where one is dropped while it is made, and perhaps made
-    again by another, who made it first leaves that alone: ``SnapshotMissing``, or another error that says to make it again.
-    What happens between a look at what is noted and the note right behind it is not seen: Lance compares nothing there.
- 5. A process that dies leaves a branch that is begun, which ``drop`` removes by its name, and garbage collection a day later.
-    One that dies within step 2 may leave a branch that looks like a user's: ``drop`` says how to delete that.
+ 1. The branch has the rows of a read at the point; by default, of what was durable when the snapshot began.  The receipt in
+    the branch's metadata says which.
+ 2. The branch is an ordinary Lance data set with the table's indexes, which do not cover rows that were unmerged.  Whoever
+    opens a branch reads it.  Before step 5 that is the table's version, or the rows without their receipt: no snapshot for
+    lancewal.
+ 3. The table, the WAL and the state of regions stay as they were, and no log entry is kept for the snapshot.  Lance keeps the
+    version that the branch began at, and all files that this version names, until the branch is dropped.
+ 4. Of two processes that make a snapshot of the same name at once, one succeeds.  A snapshot may be dropped while it is made,
+    and perhaps made again by another process.  The first maker then leaves that one alone: ``SnapshotMissing``, or another
+    error that says to make it again.  What happens between a look at the notes and the note right after it is not noticed:
+    Lance compares nothing there.
+ 5. A process that dies leaves a branch that is begun.  ``drop`` removes it by its name, and garbage collection a day later.
+    A process that dies within step 2 may leave a branch that looks like a user's: ``drop`` says how to delete that.
 
 Steps
  1. Plan a read at the point.  Fold its unmerged rows; find the rows of its version V that their keys supersede.
- 2. Begin the branch at V, and note that.  There is something of that name: ``InvalidInput``.  V is gone: step 1.
- 3. Write the rows, and deletion vectors of what they supersede, into the branch's folder; one commit, on the branch.
- 4. V must be there still: a clean-up that had begun before step 2 knows of no branch.  If not, drop it, and step 1.
- 5. Note the receipt, and the branch's version: now it is a snapshot.  What was noted at step 2 has to be there still, which
-    has an id of its own; so too where the branch is dropped for an error.
+ 2. Begin the branch at V, and note that.  If something has that name already: ``InvalidInput``.  If V is gone: step 1.
+ 3. Write the rows, and deletion vectors of the rows that they supersede, into the branch's folder; one commit, on the branch.
+ 4. Check that V still exists: a clean-up that had begun before step 2 does not know the branch.  If V is gone, drop the
+    branch, and go to step 1.
+ 5. Note the receipt, and the branch's version: now it is a snapshot.  Before that, check that the note of step 2 is still
+    there, which has an id of its own.  Check this too before the branch is dropped for an error.
 
 A clean-up that had begun before step 2 and takes V after step 4 would break the snapshot: reads end with
-``VersionGone``.  None takes what was the newest within the last hour, ours or one that users are told to make, so this is only
-about a point far back (``at``) whose version is due at that moment.
+``VersionGone``.  No clean-up of ours, or that users are told to make, takes a version that was the newest within the
+last hour.  The danger thus concerns only a point far back (``at``) whose version is due at that moment.
 
-A commit of an earlier snapshot of that name may still be on its way.  It can only land as the first version behind V, in the
-place of ours, so ours must be that version.
+A commit of an earlier snapshot of that name may still be on its way.  It can only land as the first version after V,
+in the place of ours.  Our version must therefore be that one.
 """
 
 from __future__ import annotations

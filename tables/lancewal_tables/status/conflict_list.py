@@ -1,7 +1,7 @@
-"""Keys in conflict for people, and the keys that people name.
+"""Keys in conflict, in the form that people read, and the keys that people name.
 
-A key is a JSON array of the primary key's columns, in their order: strings, integers and booleans themselves, binaries in
-base64, dates and times as text.  The same key has the same text, so a key is found by it.
+A key is a JSON array of the primary key's columns, in their order.  Strings, integers and booleans are written as
+they are, binaries in base64, dates and times as text.  A key has exactly one text, so the text finds the key.
 """
 
 from __future__ import annotations

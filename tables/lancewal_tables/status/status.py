@@ -1,22 +1,27 @@
-"""Taking the status of a table: reads the index of every region, the logs' tails, W(newest), control and Kafka's ends.
+"""Take the status of a table: read the index of every region, the logs' tails, W(newest), control and Kafka's ends.
 
-Only reads.  What stands in the way of one figure (the brokers are silent, an index cannot be read, the table was
-restored) leaves that figure out and becomes a problem in the result; the other figures are there.
+Nothing is written.  The brokers may be silent, an index may be unreadable, or the table may have been restored.  A figure that
+this prevents is left out and becomes a problem in the result; the other figures are there.
 
  * *durable*: from the index, and for an OPEN generation from its log, walked to the tail (``unmerged_counts``).
  * *merged*: W(newest version).  Generations above it are *unmerged*, whatever state their index shows.
  * *group*: its members tell by their client ids which table they work for (``group_member``).
- * *diagnosis*: the first step of the way that does not move (``lancewal_core.status``), as far as stored state and
-   brokers tell it.
- * of some *partitions* alone: their figures, diagnoses and problems, and what concerns the whole table, as what strong reads
-   need does: they need it of every partition.
- * *problems* are also what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
- * *unmerged* rows and bytes: from the snapshot's manifest, and from the WAL where there is no snapshot yet; in the WAL a
-   key may have several rows.
+ * *diagnosis*: the first step on the way of records that does not move (``lancewal_core.status``), as far as stored state and
+   brokers show it.
+ * of some *partitions* alone: their figures, diagnoses and problems, and everything about the whole table.  What strong reads
+   need is about the whole table: they need it of every partition.
+ * *problems* include what a strong read would stop at, as far as ``readable`` looks; ``not_looked_at`` is the rest.
+ * *unmerged* rows and bytes: from the flush's manifest, and from the WAL where there is no flush yet; in the WAL a key may
+   have several rows.
 
-Rounds of requests, whatever the number of regions: contract and newest version; W, the operator's word and the pages of
-indexes; manifests, each once, and the logs; what tells of rejected records of quiet partitions; what a strong read would ask
-for (``readable``).  Keys in conflict, and the watermarks of a reader's version, are one more where there are some.
+Rounds of requests, for any number of regions, one after the other:
+ - contract and newest version;
+ - W, the operator's word and the pages of indexes;
+ - manifests, each once, and the logs;
+ - what tells of rejected records of quiet partitions;
+ - what a strong read would ask for (``readable``).
+
+Keys in conflict, and the watermarks of a reader's version, are one more where there are some.
 
 Rounds of requests, as counted: 8 ("`lancewal status`").
 """

@@ -1,9 +1,9 @@
-"""What the status of a table finds of one region, and the entries of unmerged generations counted from their logs.
+"""Counts of one region for the status of a table, with the entries of its unmerged generations as their logs have them.
 
-The tail of a walk counts only as for a strong read (decision 0015): where a later segment is there, or a generation begins or
-reaches beyond, the absent segment is named, and no position is told from what lies before it.
+The end of a walk is doubted as in a strong read (decision 0015).  If a later segment exists, or a generation begins
+or reaches beyond the end, the absent segment is named.  No position is then taken from the segments before it.
 
-Of WAL segments only the trailers are decoded and kept, so memory does not grow with the rows of a log.
+Only the trailers of WAL segments are decoded and kept, so memory does not grow with the rows of a log.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class UnmergedCounts:
     region: Region
     index: RegionState | None = None
     index_read: bool = False
-    """Else it is not known whether there is one."""
+    """Whether the region's index was read; if not, it is unknown whether there is one."""
     durable: Position | None = None
     rows: int = 0
     nbytes: int = 0
     entry_at_ms: int = 0
     """When its newest entry in an unmerged generation was written."""
     owner_wrote_at_ms: int = 0
-    """The same of the newest segment of its OPEN generation's log."""
+    """When the newest segment of its OPEN generation's log was written."""
     in_wal: dict[int, InWal] = field(default_factory=dict)
-    """By generation, of those without a snapshot."""
+    """Counts by generation, for generations without a flush."""
     rejections: RejectionCounts = field(default_factory=RejectionCounts)
     in_log: list[GenerationRecord] = field(default_factory=list)
-    """Unmerged generations without a snapshot."""
+    """Unmerged generations without a flush."""
     snapshots: list[tuple[GenerationRecord, FlushedGeneration]] = field(default_factory=list)
-    """The other unmerged ones."""
+    """The other unmerged generations, each with its part of a flush."""
 
 
 Held = Sequence[tuple[UnmergedCounts, GenerationRecord]]
@@ -75,17 +75,17 @@ def walk_held(opened: OpenedTable, log: LogId, held: Held) -> Walk[Trailer]:
 
 
 def _before(held: Held) -> Number | None:
-    """Return where the last of them ends; None where one is OPEN."""
+    """Return where the last of these generations ends in the log; None if one is OPEN."""
     ends = [record.end_sequence for _, record in held]
     known = [end for end in ends if end is not None]
     return Number(max(known)) if len(known) == len(ends) else None
 
 
 def count_entries(opened: OpenedTable, walked: Walk[Trailer], held: Held, segments: list[Trailer]) -> None:
-    """Add the entries of these generations to their regions' counts, and the segments that hold some to ``segments``; also
-    those before a lost segment, which is raised.
+    """Add the entries of these generations to their regions' counts, and the segments that hold some to ``segments``.
 
-    ``walked``: by ``walk_held``."""
+    Entries before a lost segment are added too; then the error for that segment is raised.  ``walked``: by
+    ``walk_held``."""
     by_region = defaultdict(list)
     for counts, record in held:
         by_region[counts.region].append((counts, record))
