@@ -1,17 +1,21 @@
-"""What a flusher records of the regions through which keys came, and asks: as the contract's ``key_format`` wants it.
+"""Record and look up the regions through which keys came, as the contract's ``key_format`` wants it.
 
-``canonical``: a key tells its region itself, so nothing is recorded and nothing asked (``Origins``).  ``format.key: bytes``
-(``RecordedOrigins``): each commit says through which regions its rows came, and so do entries of the key index.
+``canonical``: a key tells its region itself, so nothing is recorded and nothing asked (``Origins``).  ``format.key:
+bytes`` (``RecordedOrigins``): each commit says through which regions its rows came, and so do entries of the key
+index.
 
 Steps of ``RecordedOrigins.find``, for one file that gets a key run
- 1. The commit that brought it says so (``commit.row_origins``).
- 2. Nothing does: a compaction, a load or a user wrote it.  Then a key's region is the one that counts in the entries that
-    the index has of this key, whichever files these are of; where they name two, or none, it is not known.
+ 1. The commit that brought the file says so (``commit.row_origins``).
+ 2. No commit does: a compaction, a load or a user wrote the file.  Then a key's region is the one that counts in the
+    entries that the index has of this key, whichever files these entries are of.  If they name two regions, or none,
+    the region is unknown.
 
-Step 2 finds what a compaction moved only while the runs of the files before it are in the catalog: ``key_runs`` leaves them
-there until it has written runs for all files.  And it is right of a key that had two regions, one after the other, only if
-both are there: a compaction leaves files alone that have no run yet (``only_in_commits``), and where the index begins
-anew, files of step 2 get their runs first, so that nothing is concluded from half of what there was.
+Step 2 finds what a compaction moved only while the runs of the earlier files are in the catalog.  ``key_runs`` leaves
+them there until it has written runs for all files.
+
+If a key had two regions, one after the other, step 2 is right only if the index has both.  A compaction therefore
+leaves files alone that have no run yet (``only_in_commits``).  When the index is begun again, files of step 2 get
+their runs first.  Nothing is then concluded from half of what there was.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ def command(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Write small and worn fragments anew until none is left, and extend secondary indexes.
+    """Rewrite small and worn fragments until none is left, and extend secondary indexes.
 
-    Safe beside a running flusher, whose merges go first: where they keep changing the same fragments this command gives
-    up with exit code 3, and `lancewal pause flusher --for 10m` keeps them away.  Needs `table.uri`.
+    Safe beside a running flusher, whose merges go first. If they keep changing the same fragments, this command gives
+    up with exit code 3; `lancewal pause flusher --for 10m` keeps them away. Needs `table.uri`.
 
     Example: lancewal compact --all --dry-run
     """

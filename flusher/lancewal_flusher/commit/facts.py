@@ -1,16 +1,18 @@
-"""What a merge says about itself in its own transaction, so that finishing it needs no older version.
+"""Facts about a merge in its own transaction, so that finishing the merge needs no older version.
 
 Properties beside the watermarks
 
-* ``lancewal.read_version``: the version that it was computed from.  A rebase changes the transaction's own read version.
+* ``lancewal.read_version``: the version that the merge was computed from.  A rebase changes the transaction's own
+  read version.
 * ``lancewal.fragments_below``: all fragments of that version have lower ids; Lance never uses an id again.
-* ``lancewal.files``: names of the data files that it adds, as a JSON list.
-* ``lancewal.adopted``: per region the data files that it took from a flush as they were, as JSON; a file with rows of several
-  regions stands with each of them, since all lose rows with it.
-* ``lancewal.generations``: per region the first and the last generation that it takes, as JSON.
+* ``lancewal.files``: names of the data files that the merge adds, as a JSON list.
+* ``lancewal.adopted``: per region the data files that the merge took from a flush as they were, as JSON.  A file with
+  rows of several regions is listed with each of them, since all lose rows with it.
+* ``lancewal.generations``: per region the first and the last generation that the merge takes, as JSON.
 * ``lancewal.rows_adopted``, ``lancewal.rows_replaced``: for people.
-* ``lancewal.settled``: only where a person has decided about keys in conflict (``settle``), as JSON: the ``region`` whose
-  records stand, ``keys``, by region how many keys ``dropped`` lost their records, and the object in force ``before``.
+* ``lancewal.settled``: only if a person has decided about keys in conflict (``settle``), as JSON: the ``region``
+  whose records stand, the number of ``keys``, by region how many keys ``dropped`` lost their records, and the object
+  in force ``before``.
 """
 
 from __future__ import annotations

@@ -73,11 +73,12 @@ def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
 
 
 def find_spans(context: FlusherContext, pinned: PinnedTable, wanted: Mapping[str, int]) -> dict[str, Spans]:
-    """What transactions from ``pinned`` down say of files; ``wanted``: by name the id of a fragment that holds it.
+    """Return what transactions from ``pinned`` down say about files.  ``wanted``: by file name, the id of a fragment
+    that holds the file.
 
-    From a restore it goes on at the version restored: what lies between is no part of this one.  Ends where versions are
-    gone, and at the first merge that was computed before the oldest of these fragments was there.  It is asked once for each
-    file: what no commit says today none will say later.
+    After a restore the search goes on at the version restored: versions in between are no part of this one.  The
+    search ends where versions are gone, and below the first merge that was computed before the oldest of these
+    fragments existed.  Each file is asked for once: what no commit says today none will say later.
     """
     found: dict[str, Spans] = {}
     left = {name: fragment for name, fragment in wanted.items() if name not in context.files_without_origin}

@@ -1,22 +1,25 @@
-"""What a commit lists, sending it, and what may be concluded from where it landed.
+"""A commit: how it is sent, and what may be concluded from where it landed.
 
 Guarantees
- 1. ``send`` returns the version at which the commit landed, ``Refused`` if it did not land and never will disturb a
-    later one, or raises ``CommitUnknown``.  A commit whose reply was lost is looked for by its uuid.
- 2. What is in force stays known where a clean-up leaves the newest version alone, of any number of commits of ours in a row
-    (``checkpoint``, before each; it raises what reading W raises).  Of two in a row of others it is not.
- 3. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from and
-    its own.
- 4. Lance compares a commit with the versions above the one it was computed from, as far as these are still there.  A tag
-    keeps one while a clean-up takes those above it, and what they did to a fragment would be undone.  So ``send`` refuses
-    where one of them is gone; where that happened only while it sent, it raises ``MergeUnproven``: ``check_nothing_undone``,
-    which whoever finishes a merge repeats.
+ 1. ``send`` returns the version at which the commit landed, or ``Refused`` if it did not land and never will disturb
+    a later one, or raises ``CommitUnknown``.  A commit whose reply was lost is searched by its uuid.
+ 2. What is in force stays known if a clean-up leaves only the newest version, after any number of commits of ours in
+    a row.  ``checkpoint`` before each commit ensures this; it raises what reading W raises.  After two commits of
+    others in a row what is in force is not known.
+ 3. ``prove`` returns only if no merge lies between the version that a merge, or a part of a load, was computed from
+    and its own.
+ 4. Lance compares a commit with the versions above the one it was computed from, as far as these still exist.  A tag
+    may keep the version read while a clean-up takes versions above it.  Their changes to a fragment would then be
+    undone.  ``send`` therefore refuses if one of these versions is gone.  If that happened only while it sent, it
+    raises ``MergeUnproven`` (``check_nothing_undone``).  Whoever finishes a merge repeats this check.
 
-A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless: either it lands
-before our next commit, which is then refused, or it is refused itself.  Where the version read is gone, Lance refuses the
-commit, most likely, and of what it says nothing follows; ``Refused`` is said then also of one that may have landed in a
-version that is gone by now.  Whoever plans again starts from the newest version, where what has landed shows: a merge by
-the watermarks, others by the rows.
+A commit that was lost may still land after ``send`` has given it up.  The sentinel makes that harmless.  Either the
+commit lands before our next commit, which is then refused, or it is refused itself.
+
+If the version read is gone, Lance most likely refuses the commit, but nothing follows from Lance's answer.
+``Refused`` is then returned also for a commit that may have landed in a version that is gone by now.  Whoever plans
+again starts from the newest version.  That version shows what has landed: a merge by the watermarks, others by the
+rows.
 """
 
 from __future__ import annotations

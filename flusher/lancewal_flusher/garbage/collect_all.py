@@ -99,8 +99,8 @@ def look(context: FlusherContext) -> GarbageSummary:
 
 
 def _swaps(context: FlusherContext, after: Mapping[Region, tuple[History, tuple[bool, bool]]]) -> dict[Page, int]:
-    """Versions that would be made of each page: one of all its regions that leave generations to history pages, and one of
-    all whose boundary moves."""
+    """Return how many versions would be made of each page.  One version has all its regions that leave generations to
+    history pages.  Another has all its regions whose boundary moves."""
     found: dict[Page, list[tuple[bool, bool]]] = {}
     for region, (_, swaps) in after.items():
         found.setdefault(context.contract.page_of(region), []).append(swaps)

@@ -1,10 +1,11 @@
-"""Which objects of keys in conflict (``conflicts``) nobody needs any more: part of step 4 of ``collect``.
+"""Find objects of keys in conflict (``conflicts``) that nobody needs any more: part of step 4 of ``collect``.
 
 Guarantees
- 1. An object that a version names which is still there, tagged or not, is none: that version may be read at a receipt, or
-    restored.  Where it is not known of one of these versions what it names, none is.
- 2. Nor is one whose commit may still land, however long its process has slept: those are younger than the record of the
-    merge in force.  What was written before that was computed from an older version, and conflicts by the sentinel.
+ 1. An object is not free if an existing version names it, tagged or not: that version may be read at a receipt, or
+    restored.  If it is unknown what one of these versions names, no object is free.
+ 2. An object is not free if its commit may still land, however long its process has slept: such objects are younger
+    than the record of the merge in force.  A commit with an older object was computed from an older version, and
+    conflicts by the sentinel.
 """
 
 from __future__ import annotations

@@ -1,11 +1,15 @@
-"""What nobody needs any more: the half of garbage collection (``collect``) that only reads.
+"""Find what nobody needs any more: the half of garbage collection (``collect``) that only reads.
 
-Guarantee: nothing here changes anything; ``collect`` acts on what is found, ``lancewal gc --dry-run`` shows it.
+Guarantee: nothing here changes anything.  ``collect`` acts on what is found, and ``lancewal gc --dry-run`` shows it.
 
-Rounds of requests, whatever the number of regions: one of listings for step 1; for step 2 the newest version and its W beside
-the contract, the indexes, the history pages that no round before has read; one for steps 4 and 5, and one more for what
-looks into what it has listed.  Flushes of all regions are one listing.  Listings of logs are as many answers as there are
-segments that may be free, and one for each long log: what a round before has found needed is passed over (``list_segments``).
+Rounds of requests, for any number of regions:
+ - one of listings for step 1;
+ - for step 2, the newest version and its W beside the contract, the indexes, and the history pages that no earlier
+   round has read;
+ - one for steps 4 and 5, and one more for what looks into listed objects.
+
+Flushes of all regions are one listing.  Listings of logs take as many answers as there are segments that may be free,
+and one for each long log.  They skip segments that an earlier round has found needed (``list_segments``).
 """
 
 from __future__ import annotations
@@ -85,10 +89,11 @@ def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | 
 
 
 def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[ObjectInfo]:
-    """Segments, bundles and fences of all logs, but perhaps for some that are needed, or were in the round before.
+    """List segments, bundles and fences of all logs, perhaps without some that are needed, or were needed in the round
+    before.
 
-    A day of a log is thousands of answers, all but the first ones of nothing but what is needed: where an answer ends there,
-    the next one begins behind the log.  What has become free since is found by the next round.
+    A day of a log is thousands of answers, and all but the first ones have only needed objects.  If an answer ends
+    among these, the next one begins after the log.  The next round finds what has become free since.
     """
     if not needed:
         return store.list(paths.wal_prefix())
@@ -234,13 +239,16 @@ def _is_fence(context: FlusherContext, key: str) -> bool:
 
 
 def _free_key_parts(context: FlusherContext, listed: Seq[ObjectInfo]) -> set[str]:
-    """Parts of key runs that the newest catalog does not name: of merged runs, and of attempts that were never swapped in.
+    """Return the parts of key runs that the newest catalog does not name: parts of merged runs, and of attempts that
+    were never swapped in.
 
-    What a listing hides frees none: version 1 is never deleted, and asked for by its key.  So where there is a catalog, an
-    empty listing counts for nothing (``newest_version``), nor does one that names a version which is gone: no part is free
-    then.  One that shows version 1 alone, where a hundred newer ones and an hour lie behind that, makes parts free; where a
-    later one does so, too, a grace period on, they are deleted.  That costs time and no row: a run without its parts covers
-    no file, and those are scanned.
+    Objects that a listing hides never make a part free.  Version 1 of the catalog is never deleted, and is read by
+    its key.  If there is a catalog, an empty listing therefore counts for nothing (``newest_version``).  Neither does
+    a listing that names a version which is gone.  No part is free then.
+
+    A listing may show version 1 alone, although a hundred newer versions and an hour lie after it.  Such a listing
+    makes parts free, and they are deleted if a later listing, a grace period on, shows the same.  That costs time and
+    no row: a run without its parts covers no file, and its files are scanned.
     """
     begun = frozenset(context.key_parts_begun)  # before the catalog, which names what is done with by then
     catalog = context.keys.catalogs.read_sound()

@@ -1,7 +1,9 @@
-"""The objects below ``_lancewal/``, counted by kind (``object_kinds``), and which of them nothing accounts for.
+"""Objects below ``_lancewal/``, counted by kind (``object_kinds``), and the objects that nothing accounts for.
 
-An *orphan* is never deleted by garbage collection, since nothing says whose it is: a key that no parser knows, an object of
-a region that the contract does not name (of a topic before ``table alter --topic-id``), a probe that a killed process left.
+An *orphan* is never deleted by garbage collection, since nothing says whose it is.  Orphans are
+ * a key that no parser knows,
+ * an object of a region that the contract does not name (of a topic before ``table alter --topic-id``),
+ * a probe that a killed process left.
 """
 
 from __future__ import annotations

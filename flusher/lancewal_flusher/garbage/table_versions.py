@@ -1,23 +1,26 @@
-"""Which versions of the Lance table nobody needs any more, and their removal: step 7 of ``collect``.
+"""Find versions of the Lance table that nobody needs any more, and remove them: step 7 of ``collect``.
 
 Guarantees
- 1. A version stays for the version window (at least the history window, and an hour) *after a newer one has come*, by the
-    store's clock: one that was the newest at any time in the window is there, so that a receipt from then can be read.
- 2. The newest merge and all above it stay, so W is known as before; nothing goes while that merge is not finished, and who
-    ends it, or looks for what became of its commit, may read what is below.
- 3. Nothing goes while a flush that waits for its merge is older than three days, or one was merged by a version that a restore
-    took back: Lance removes files that no version names once they are a week old, and a merge could name them meanwhile.
-    Nor while the state of a region is damaged: nobody knows its flushes; nor where an hour has passed since all this was read.
- 4. Nothing goes of a table whose regions are told by the bytes of record keys: through which region a row came stands in the
-    transactions of its versions.
- 5. Nothing goes while one name of a branch or tag cannot be read, and no snapshot is dropped: what it needs is not known.
- 6. Lance itself removes them, and keeps the newest, what a tag or a branch needs, and files that no version has named and that
-    are younger than a week (``delete_unverified`` is never used).
+ 1. A version stays for the version window (at least the history window, and an hour) *after a newer one has come*, by
+    the store's clock.  A version that was the newest at any time in the window is therefore there, and a receipt from
+    then can be read.
+ 2. The newest merge and all versions above it stay, so W is known as before.  Nothing is removed while that merge is
+    not finished: whoever finishes it, or looks for what became of its commit, may read lower versions.
+ 3. Nothing is removed while a flush that waits for its merge is older than three days, or was merged by a version
+    that a restore took back.  Lance removes files that no version names once they are a week old, and a merge could
+    name them meanwhile.  Nothing is removed while the state of a region is damaged, since its flushes are unknown.
+    Nor is anything removed once an hour has passed since all this was read.
+ 4. Nothing is removed from a table whose regions are told by the bytes of record keys: the transactions of its
+    versions say through which region a row came.
+ 5. Nothing is removed while one name of a branch or tag cannot be read, and no snapshot is dropped: what that branch
+    or tag needs is unknown.
+ 6. Lance itself removes the versions.  It keeps the newest, what a tag or a branch needs, and files that no version
+    has named and that are younger than a week (``delete_unverified`` is never used).
 
-A version that is removed under a process is what a clean-up by a user is: a plan that has pinned it plans again, a commit that
-was computed from it is refused, a read at it ends with ``VersionGone``.
+Removing a version under a process has the same effect as a clean-up by a user.  A plan that has pinned it plans
+again, a commit that was computed from it is refused, and a read at it ends with ``VersionGone``.
 
-One listing an hour, in a round of garbage collection; of the other rounds none asks for anything here.
+There is one listing an hour, in a round of garbage collection.  The other rounds send no request here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the next merge would do to each fragment, and what that costs, found without writing anything.
+"""Show what the next merge would do to each fragment, and what that costs, without writing anything.
 
-Guarantee: it takes the decisions that ``merge`` takes, by the same functions, from the same version and the same flushes;
-only a flush of which files are missing, which a merge would rebuild first, ends its region's part here.
+Guarantee: the decisions are those of ``merge``, by the same functions, from the same version and the same flushes.
+There is one exception.  A merge would first rebuild a flush of which files are missing; here such a flush ends its
+region's part.
 """
 
 from __future__ import annotations

@@ -200,8 +200,8 @@ def _hidden(
 
 
 def _followed_up(context: FlusherContext, in_force: InForce, current: PinnedTable) -> bool:
-    """Whether a follow-up of this merge has landed before and only its ``finished`` is missing: the user's rows of then
-    are hidden, and equal ones that a user appended since must stay."""
+    """Whether a follow-up of this merge has landed before and only its ``finished`` is missing.  The user's rows of that
+    time are then hidden, and equal ones that a user appended since must stay."""
     for version in range(in_force.version + 1, current.version + 1):
         found = context.table.transaction(version)
         if isinstance(found, TransactionInfo) and found.properties.get(PROPERTY_FOLLOWUP) == in_force.merge:

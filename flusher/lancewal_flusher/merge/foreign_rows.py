@@ -1,14 +1,15 @@
-"""Rows of others that have keys of a merge: what a user appended between the version it was computed from and its own.
+"""Rows of others with keys of a merge: a user appended them between the version it was computed from and its own.
 
-Guarantee: a row that showed beside Kafka's row at the merge's own version is found in the newest one, also where a
-compaction has moved it since; Kafka's row is not.
+Guarantee: a row that showed beside Kafka's row at the merge's own version is found in the newest one.  This holds
+even if a compaction has moved it since.  Kafka's row is not found.
 
 Steps
- 1. Others' rows at the merge's version lie in fragments that are newer than the version it was computed from, and that it
-    did not add itself.  Those of them that are still live are searched as they are now.
- 2. Of those that are not: which rows had keys of the merge?  A compaction keeps the values and nothing else, so they are
-    looked for by key and by all their values in the fragments that have come since, as many of each as there were.
-    Where the merge's own rows have moved too, as many of the same values are left.
+ 1. Others' rows at the merge's version lie in fragments that are newer than the version it was computed from, and
+    that the merge did not add itself.  Those of these fragments that are still live are searched as they are now.
+ 2. In the fragments that are no longer live: which rows had keys of the merge?  A compaction keeps the values and
+    nothing else.  These rows are therefore searched by key and by all their values in the fragments that have come
+    since, as many of each as there were.  If the merge's own rows have moved too, as many rows of the same values are
+    left.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""What a merge has to go on: what waits by the indexes of a ``look``, and its flushes (steps 1 and 2 of ``merge``).
+"""Inputs of a merge: the generations that wait by the indexes of a ``look``, and their flushes (steps 1 and 2 of
+``merge``).
 
-Guarantee: a region without an index, or with one that ends below the watermarks, has lost it; what a merge takes of each
-region is one generation, adopted or combined with those of other regions, or several to combine (``plan``, ``region_input``).
-Of a region, what follows a flush that is lost, or whose manifest is damaged, is left; where the content of one is
-damaged, or the index, all of it is; by name, and every other region's is taken.
+Guarantee: a region without an index, or with one that ends below the watermarks, has lost it.  A merge takes one
+generation of a region, adopted or combined with those of other regions, or several to combine (``plan``,
+``region_input``).  If a flush is lost, or its manifest is damaged, the generations from it on are left in that
+region.  If the content of a flush is damaged, or the index, the whole region is left.  What is left is named, and
+every other region is taken.
 
-That a flush's objects and files are there is not asked, since reading them shows it.  Where one is missing, all are looked
-at, and what is not whole is rebuilt.
+Nobody asks first whether a flush's objects and files exist, since reading them shows it.  If one is missing, all are
+looked at, and what is not whole is rebuilt.
 """
 
 from __future__ import annotations
@@ -140,9 +142,10 @@ def _flushes(
     whole: bool,
     rebuild: bool,
 ) -> tuple[dict[Region, list[FlushedGeneration]], dict[Region, Corrupt], bool]:
-    """Step 2: per region the flushes that wait, up to the first that is damaged or that somebody else has rebuilt; what is
-    wrong with those that are damaged; and whether one is left since somebody else was faster.  ``whole``: also one of which an
-    object or a file is missing is made anew.
+    """Step 2: per region the flushes that wait, up to the first that is damaged or that somebody else has rebuilt.
+
+    Also return what is wrong with those that are damaged, and whether one is left because somebody else was faster.
+    ``whole``: rebuild also a flush of which an object or a file is missing.
     """
     named = [(region, record) for region, records in sorted(waiting.items()) for record in records]
     if not named:

@@ -1,11 +1,12 @@
-"""A look at the table, which a round goes on: the newest version, its watermarks, and all indexes, asked for at the same time.
+"""Look at the table for a round: the newest version, its watermarks, and all indexes, asked for at the same time.
 
-Guarantee: the indexes are not older than the watermarks, so that one that ends below them is lost (``history.check_reaches``).
-What a merge has put into the table was FLUSHED before its commit.  So indexes asked for after a merge was known to have
-landed are not older than its watermarks; where the version found has others, the indexes are asked for once more, behind it.
+Guarantee: the indexes are not older than the watermarks, so an index that ends below them is lost
+(``history.check_reaches``).  Generations that a merge has put into the table were FLUSHED before its commit.  Indexes
+asked for after a merge was known to have landed are therefore not older than its watermarks.  If the version found
+has others, the indexes are asked for once more, after it.
 
-What is wrong with the indexes is raised where they are needed: a merge is finished without them.  One that is damaged is its
-region's alone: the others are read, and nothing is known of that region.
+Errors of the indexes are raised where the indexes are needed: a merge is finished without them.  A damaged index
+concerns its region alone.  The others are read, and nothing is known of that region.
 """
 
 from __future__ import annotations

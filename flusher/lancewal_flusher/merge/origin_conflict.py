@@ -1,14 +1,16 @@
-"""One key, one region: what a merge of a table with ``format.key: bytes`` asks of the table, what it says where it stops,
-and through which region its files' rows came (``regions_of_merge``).
+"""One key, one region: checks of a merge into a table with ``format.key: bytes``, and the errors that stop it.
+
+``regions_of_merge`` says through which region the rows of the merge's files came.
 
 Guarantees
- 1. ``find_strays`` finds each row that a merge would replace, that lives, and of which it is known that another region
-    brought it, one that counts (``keys.origin``).
- 2. Rows whose region is not known are none; they are counted.
+ 1. ``find_strays`` finds each row that a merge would replace, that lives, and of which it is known that another
+    region brought it, one that counts (``keys.origin``).
+ 2. Rows whose region is unknown are no strays; they are counted.
 
 Steps of ``find_strays``
  1. Rows that the key index found: those that another region brought must not live.
- 2. Fragments that the index does not cover: where a commit says what regions its rows came through, they are looked up.
+ 2. Fragments that the index does not cover: the keys are looked up there if a commit says through which regions their
+    rows came.
 """
 
 from __future__ import annotations
@@ -160,8 +162,11 @@ def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **w
 def regions_of_merge(
     region_inputs: Sequence[RegionInput], kept: npt.NDArray[np.bool_], written: Sequence[str]
 ) -> dict[str, Spans]:
-    """Of a merge's new files: those that it adopts or has rewritten, and those ``written``, which hold the rows of all
-    regions, then those of their patches that are ``kept`` (the others are written in place)."""
+    """Return the regions of the rows in a merge's new files: those that it adopts or has rewritten, and those
+    ``written``.
+
+    The files ``written`` hold the rows of all regions, then those of their patches that are ``kept``.  The other
+    patches are written in place."""
     sources = [_source(taken) for taken in region_inputs]
     spans: dict[str, Spans] = {}
     for files in adopted_files(region_inputs):

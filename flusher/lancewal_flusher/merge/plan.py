@@ -1,17 +1,19 @@
-"""Which generations the next merge takes: a pure decision.
+"""Choose the generations that the next merge takes: a pure decision.
 
-Per region a merge either *adopts* the files of one generation as they are, or *combines* several consecutive small ones:
-folds them and writes the survivors as new rows.  It never adopts two generations of a region, because a new fragment must
-not carry a deletion file (Lance names that file by the fragment id, which is assigned at the commit).
+Per region a merge either *adopts* the files of one generation as they are, or *combines* several consecutive small
+ones.  To combine is to fold them and write the survivors as new rows.  A merge never adopts two generations of a
+region, because a new fragment must not carry a deletion file.  (Lance names that file by the fragment id, which is
+assigned at the commit.)
 
-The files of a flush with several parts hold rows of all of them.  They are adopted where the merge takes every part, each as
-the only generation of its region (``is_whole``): of each the index read in this merge names this very flush, and nothing is
-taken that is at or below the watermark.  Otherwise rows of what is left out, or was merged or flushed otherwise before, would
-come with the file, and those combined with a later generation twice.  So then the parts taken are combined.
+The files of a flush with several parts hold rows of all of them.  They are adopted only if the merge takes every
+part, each as the only generation of its region (``is_whole``).  For each part the index read in this merge then names
+this very flush, and no part is at or below the watermark.  Otherwise the file would bring rows of a part that is left
+out, or that was merged or flushed otherwise before.  Rows of a part that is combined with a later generation would
+come twice.  In these cases the parts taken are combined.
 
-A fragment for each flush would be a thousand a minute where a thousand regions seal every minute by themselves: every later
-merge would hide rows in all of them, and compaction would write them anew.  So where many flushes have few rows each, these
-are combined too: their rows are written together.
+A thousand regions that each seal every minute by themselves would make a thousand fragments a minute, one for each
+flush.  Every later merge would hide rows in all of them, and compaction would rewrite them.  If many flushes have few
+rows each, these are therefore combined too: their rows are written together.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ class MergeLimits:
     """Sizes in rows (changed keys), and in bytes as stored."""
 
     adopt_rows: int = 50_000
-    """A generation with at least this many rows and nothing else to write is adopted by itself, and files with so many rows
-    are, whatever others are there."""
+    """A generation with at least this many rows and nothing else to write is adopted by itself.  Files with this many
+    rows are adopted, whatever others are there."""
     adopt_small_max: int = 16
     """Most flushes with fewer rows whose files one merge adopts: so many fragments compaction bundles in its time.  Where
     there are more, they are combined."""
@@ -60,7 +62,7 @@ class MergeLimits:
     """How long a merge may wait for more to come, where it would write more bytes of deletion vectors than of rows."""
 
     in_place_rows: int = 1_000
-    """Fewest patched rows of a fragment from which on their columns may be written anew in place: looking into the
+    """Fewest patched rows of a fragment from which on their columns may be rewritten in place.  To look into the
     fragment's files is a request each."""
     rewrite_bytes: int = 1 << 20
     """A smaller fragment is not worth a table version of its own, however worn: compaction takes it in its time."""
@@ -124,8 +126,10 @@ def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLi
 
 
 def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
-    """About how much of flushes of one region is held while they are merged: keys, and what is read of one adopted or of
-    several combined.  A part of a shared flush may have to be: whether the merge takes all others is not known here."""
+    """Return about how many bytes of flushes of one region are held while they are merged: keys, and what is read.
+
+    Less is read of one generation that is adopted than of several that are combined.  A part of a shared flush counts
+    as combined: whether the merge takes all other parts is unknown here."""
     read = [s.nbytes if len(flushes) > 1 or s.shared else s.nbytes - s.rows_bytes for s in flushes]
     return _KEY_BYTES * sum(s.changes for s in flushes) + _DECODED * sum(read)
 

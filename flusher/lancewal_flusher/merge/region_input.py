@@ -1,8 +1,8 @@
-"""What a merge has to go on of each region: read from its flushes, to be adopted or to be written anew.
+"""Inputs of a merge from each region: read from its flushes, to be adopted or to be rewritten.
 
 Guarantees
- 1. A file is adopted only if all its rows are what was written, of every region that has rows in it.  Where something of a
-    part is damaged, the other parts are read, to be written anew.
+ 1. A file is adopted only if all its rows are what was written, of every region that has rows in it.  If something of a
+    part is damaged, the other parts are read, to be rewritten.
  2. A file is adopted once, however many regions have rows in it (``adopted_files``).
 """
 

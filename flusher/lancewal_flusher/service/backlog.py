@@ -19,7 +19,9 @@ from lancewal_flusher.service.round import RoundReport
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """``waiting``: per region of the contract the generations above the watermark that have ended, oldest first;
+    """Generations that wait for a merge.
+
+    ``waiting``: per region of the contract the generations above the watermark that have ended, oldest first.
     ``rows``: changed keys in those of them that have a flush.  Regions whose index is damaged are in neither."""
 
     version: TableVersion

@@ -1,7 +1,8 @@
-"""Whether what the table has of a partition has ever become less, which no merge does: the alarm that must never ring.
+"""Check whether the merged position of a partition has ever fallen.  No merge does this: the alarm must never ring.
 
-A person's decision after a restore may take positions back, and is no violation; it is known by what lies between the two
-looks: a version that restores, or watermarks that no merge has set or of which only a lower bound is known.
+A person's decision after a restore may take positions back, and is no violation.  Such a decision is known by what
+lies between two looks.  Either a version restores, or no merge has set the watermarks, or only a lower bound of them
+is known.
 """
 
 from __future__ import annotations

@@ -1,21 +1,23 @@
 """One round of the flusher: finish, mark, merge until nothing waits.
 
-Guarantee: rounds of any number of flushers may run at the same time and stop anywhere; each step is decided by a
-compare-and-swap or by the table commit.  A region whose state, log or flush is damaged, or whose log or flush is lost,
-or of which too many keys are in conflict, holds up no other: the report names it, and every round tries it again.
-Where its state is damaged, nothing of it is flushed,
-merged or marked, and its watermark stands in the commits as it was.  Only to finish a merge that took generations of that very
-region its state may be needed: that ends the round.
+Guarantee: rounds of any number of flushers may run at the same time and stop anywhere.  Each step is decided by a
+compare-and-swap or by the table commit.
+
+A region's state, log or flush may be damaged, its log or flush lost, or too many of its keys in conflict.  Such a
+region holds up no other: the report names it, and every round tries it again.  While its state is damaged, nothing of
+it is flushed, merged or marked, and commits keep its watermark as it was.  In one case its state may be needed: to
+finish a merge that took generations of that very region.  That ends the round.
 
 Steps
- 1. Look (``merge.look``): check that the newest version is the contract's table, and finish the newest unfinished merge.
+ 1. Look (``merge.look``): check that the newest version is the contract's table, and finish the newest unfinished
+    merge.
  2. Record the watermarks in force for the newest version too, so that a clean-up never opens a gap in the walk.
  3. Mark generations MERGED that a finished merge has put into the table (repairs a crash before the marking).
  4. Flush generations that stayed SEALED for long: their ingester is gone.
- 5. Merge what the look has shown; after each merge finish it and mark it, keep the key index up beside that, which needs
-    nothing of it, and look again.  Too many refusals in a row end the round: whoever keeps changing the table gets a pause
-    to be done with it.  So does ``enough`` after a merge: where generations come as fast as they are merged, something
-    always waits, and garbage and figures must have their turn.
+ 5. Merge what the look has shown.  After each merge finish it and mark it, maintain the key index beside that, and
+    look again.  Too many refusals in a row end the round: whoever keeps changing the table gets a pause to finish.
+    ``enough`` after a merge ends it too.  Where generations come as fast as they are merged, something always waits,
+    and garbage and figures must have their turn.
 
 Rounds of requests, as counted: 13 ("merge round"), 1 ("merge round, nothing to merge").
 """
@@ -64,8 +66,8 @@ class RoundReport:
     left: NothingToMerge | None
     """Findings of the last look where nothing more was to be merged now; None if the round ended before that."""
     held: Mapping[Region, Corrupt | RegionConflict]
-    """Regions that wait for a person: their state, or what their generations need, is damaged or lost, or too many of their
-    keys are in conflict."""
+    """Regions that wait for a person.  Their state, or what their generations need, is damaged or lost, or too many of
+    their keys are in conflict."""
 
     def raise_held(self) -> None:
         """Raise what the first of ``held`` waits for, if there is one."""

@@ -1,38 +1,41 @@
 """The flusher service: build everything from settings, check, take turns until told to stop.
 
 Steps
- 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; check settings and table.  A store that
-    does not answer or lets nobody in is asked again in the process (``process.start``).
- 2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.merge_interval_s``, and at once while
-    there is more to do: no round begins a further merge after that time, so that the others have their turn under any
-    load.  Beside them *garbage collection*, every ``flusher.gc_interval_s``; behind a round *compaction*, and at once behind a
-    merge that wears a fragment so much that writing it anew costs less than leaving it (``cost``); *index upkeep* alone,
-    behind every merge; *expiry*.
-    In a thread of its own *visibility* is measured every ``flusher.visibility_interval_s`` (``visibility``).
- 3. Told to stop: the merge under way is finished, nothing is begun.  ``flusher.drain_timeout_s`` after the signal the
-    process has ended (``process.stop_signals``), also where the store hangs or the merge takes longer: that is a crash, after
-    which the table has the merge's commit, or the next flusher merges the same again.  A round of garbage collection under way
-    is waited for, and what it fails with is logged, whatever that is.
+ 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; check settings and table.  A
+    store that does not answer or lets nobody in is asked again in the process (``process.start``).
+ 2. Turns (``turns``): each pass begins with a *round* of merging, every ``flusher.merge_interval_s``, and at once
+    while there is more to do.  No round begins a further merge after that time, so that the others have their turn
+    under any load.  *Garbage collection* runs beside the rounds, every ``flusher.gc_interval_s``.  *Compaction* runs
+    after a round, and at once after a merge that wears a fragment so much that rewriting it costs less than leaving
+    it (``cost``).  *Index upkeep* alone runs after every merge.  *Expiry* has its turn too.  In a thread of its own
+    *visibility* is measured every ``flusher.visibility_interval_s`` (``visibility``).
+ 3. When told to stop, finish the merge under way and begin nothing.  ``flusher.drain_timeout_s`` after the signal the
+    process has ended (``process.stop_signals``), even if the store hangs or the merge takes longer.  That is a crash:
+    the table then has the merge's commit, or the next flusher merges the same again.  A round of garbage collection
+    under way is waited for, and its error is logged, whatever it is.
 
-Garbage collection that hangs is named: by the log where a pause has waited for it (``PAUSE_WAITS_S``), by a metric, and by
-``/livez`` after ``LOOP_LIMIT_S``, as a merge would be.
+Garbage collection that hangs is named: by the log if a pause has waited for it (``PAUSE_WAITS_S``), and by a metric.
+After ``LOOP_LIMIT_S`` ``/livez`` names it, as it would name a merge.
 
-A silent store is named some seconds later, whatever the loop waits for; liveness does not fail for that (``process.health``).
+A silent store is named some seconds later, whatever the loop waits for; liveness does not fail for that
+(``process.health``).
 
-While an operator pauses the flusher, it takes no turn, and says that it is paused once none is under way; it asks before each
-pass, and every ``control.POLL_S`` while it is paused, but not while it waits for a round of garbage collection.  ``once`` is
-refused then.  What waits to be merged, and since when, is shown all the same: it is looked at before the first round, during a
-pause as often as rounds would begin, and behind a round that failed, so that neither a pause nor a flusher that cannot merge
-looks like one that has nothing to do.
+While an operator pauses the flusher, it takes no turn, and says that it is paused once none is under way.  It asks
+before each pass, and every ``control.POLL_S`` while it is paused, but not while it waits for a round of garbage
+collection.  ``once`` is refused then.  What waits to be merged, and since when, is shown all the same.  The flusher
+looks at it before the first round, during a pause as often as rounds would begin, and after a round that failed.
+Neither a pause nor a flusher that cannot merge thus looks like a flusher that has nothing to do.
 
-A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn tried again: a round after a
-pause that doubles up to ``PAUSE_MAX_S``: a store may show again what it did not show, a person may repair it, and until then
-``/readyz`` and the metrics say it, which an ended process cannot.  Damage of one region's log or flushes holds up that
-region alone (``round``), that of an index or a merge record every merge; what other turns meet holds up no round.  What a
-person must decide or change (``ActionNeeded``) ends the service with that error.
+A fault that may pass (``Retry``, ``Refresh``) and damage (``Corrupt``) are logged, and the turn is tried again.  A
+round is tried again after a pause that doubles up to ``PAUSE_MAX_S``.  A store may show again what it did not show,
+or a person may repair it.  Until then ``/readyz`` and the metrics say it, which an ended process cannot.
 
-``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, no garbage collection and no compaction;
-every error ends it, damage of one region when all others are merged.
+Damage of one region's state, log or flushes holds up that region alone (``round``).  Damage of a merge record holds
+up every merge.  Errors of other turns hold up no round.  What a person must decide or change (``ActionNeeded``) ends
+the service with that error.
+
+``once``: one flush of every SEALED generation, merges until nothing is FLUSHED, no garbage collection and no
+compaction.  Every error ends it; damage of one region ends it when all others are merged.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What turns of compaction and of secondary indexes do in the flusher service.
+"""Turns of compaction and of secondary indexes in the flusher service.
 
-1. A turn of compaction is one round of it, and the indexes after it.  No merge of this process is under way meanwhile, so the
-   round may take the sentinel.
-2. A round that was refused is followed by those of a single group, until one is not: whoever touches one fragment of a round
-   refuses all of it.
-3. Right behind merges the indexes have a turn of their own: whatever queries must scan costs them more than covering it.  Each
-   writes a bounded amount.
+1. A turn of compaction is one round of it, and the indexes after it.  No merge of this process is under way
+   meanwhile, so the round may take the sentinel.
+2. After a refused round come rounds of a single group, until one is not refused: a commit that touches one fragment
+   of a round refuses all of it.
+3. Right after merges the indexes have a turn of their own: rows that queries must scan cost more than covering them.
+   Each turn writes a bounded amount.
 """
 
 from __future__ import annotations

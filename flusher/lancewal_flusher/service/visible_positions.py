@@ -1,8 +1,8 @@
-"""The positions that a strong read which begins now sees, followed cheaply: for who measures, and reads no row.
+"""The positions that a strong read begun now would see, followed cheaply, for measurements that read no row.
 
-A region that is handed over is seen up to the end of its newest generation; one that is open, up to what its log holds
-(``wal.tail``).  As a strong plan, but for what that has to prove before it reads: this never says more than a plan covers, and
-perhaps less, a moment longer.
+A region that is handed over is seen up to the end of its newest generation.  A region that is open is seen up to what
+its log holds (``wal.tail``).  The positions are those of a strong plan, without what a plan has to prove before it
+reads.  They never say more than a plan covers, and perhaps less, a moment longer.
 """
 
 from __future__ import annotations

@@ -1,32 +1,34 @@
-"""What a merge does to each fragment, by what it costs: a pure decision.
+"""Choose what a merge does to each fragment, by the cost: a pure decision.
 
 Three strategies
 
-* *hide*: a deletion vector hides the rows that the merge replaces; the rows themselves lie in new files.  Cheapest now, but
-  every hidden row brings the day nearer on which compaction writes the fragment anew.
-* *rewrite*: hide, and let compaction write the fragment's live rows anew right behind the merge.  Not inside its commit: it
-  would save the deletion vector, about a thousandth of the bytes, and keep the merge for as long as the copying takes.
-* *columns*: write the columns that patches set anew for the whole fragment, in place: its patched rows are neither hidden
-  nor written again.  For patches of few columns of many rows.
+* *hide*: a deletion vector hides the rows that the merge replaces; the new rows lie in new files.  Cheapest now, but
+  every hidden row brings the day nearer on which compaction rewrites the fragment.
+* *rewrite*: hide, and let compaction rewrite the fragment's live rows right after the merge.  The rewrite is not part
+  of the merge's commit: that would save the deletion vector, about a thousandth of the bytes, and keep the merge for
+  as long as the copying takes.
+* *columns*: rewrite the columns that patches set for the whole fragment, in place.  Its patched rows are neither
+  hidden nor written again.  For patches of few columns of many rows.
 
-Between *hide* and *rewrite* one comparison decides (``is_worn``): a fragment is written anew where compaction would take it.
-*Columns* are written where the sum of *bytes written now* and *bytes owed* is less than with the other.  Owed are
+Between *hide* and *rewrite* one comparison decides (``is_worn``): a fragment is rewritten where compaction would take it.
+*Columns* are written if the sum of *bytes written now* and *bytes owed* is less than with the other strategy.  Owed are
 
  1. reading: a byte read costs ``READ_WEIGHT`` of a byte written;
- 2. a share of the compaction to come.  It writes a fragment anew when a share ``s`` of its rows is hidden
-    (``flusher.compaction_deleted_ratio``), so each hidden row owes one part in ``s * rows`` of that: of reading the whole
-    fragment, and writing what is left of it with its key index.  So at the share ``s`` both weigh the same.
- 3. secondary indexes: new rows and those of a fragment written anew are to be indexed.
+ 2. a share of the compaction to come.  It rewrites a fragment when a share ``s`` of its rows is hidden
+    (``flusher.compaction_deleted_ratio``).  Each hidden row therefore owes one part in ``s * rows`` of that: of
+    reading the whole fragment, and of writing the rest of it with its key index.  At the share ``s`` both weigh the
+    same.
+ 3. secondary indexes: new rows, and those of a rewritten fragment, must be indexed.
 
-*columns* cannot be chosen where an index is over one of the columns, of whatever kind, whether it covers the fragment or not:
-its segments would keep the old values, and any extension of the index, ours or a user's, could bring them back
-(``index_doubt``).
+*columns* cannot be chosen if an index, of whatever kind, is over one of the columns, whether it covers the fragment
+or not.  Its segments would keep the old values, and any extension of the index, ours or a user's, could bring them
+back (``index_doubt``).
 
-What all strategies share is left out of the comparison: the new rows of upserts, which ingest has written already, the
-lookup of the keys, the commit.
+The comparison leaves out what all strategies share: the new rows of upserts, which ingest has written, the lookup of
+the keys, and the commit.
 
-Seconds are predicted for people and for the benchmark (``merge-strategies``), and decide nothing: constants measured on one
-machine would choose otherwise on the next.
+Seconds are predicted for people and for the benchmark (``merge-strategies``).  They decide nothing: constants
+measured on one machine would choose otherwise on the next.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ from enum import StrEnum
 from typing import assert_never
 
 READ_WEIGHT = 0.4
-"""Weight of a byte read, where one written is 1: the CPU time of a scan of all columns over that of writing the same rows
-(``benchmarks.calibrate``)."""
+"""Weight of a byte read, if a byte written weighs 1.  It is the CPU time of a scan of all columns over that of writing
+the same rows (``benchmarks.calibrate``)."""
 KEY_ENTRY_BYTES = 16
 """Bytes of one row in the key index; keys that are not one integer take their own bytes more, which decides nothing."""
 _VECTOR_BYTES = 1_000

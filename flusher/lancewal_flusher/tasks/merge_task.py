@@ -1,11 +1,11 @@
-"""The work of a merge on one fragment, as a pure value: find the live rows that keys replace, and hide them, or write the
-columns that patches set anew in place (``in_place``).
+"""The work of a merge on one fragment, as a pure value.
 
-Which rows have the keys is known from the key index (``Candidates``, live or not), or a scan of the fragment finds them
-(``KeyScan``).
+The task finds the live rows that keys replace.  It hides them, or rewrites the columns that patches set in place
+(``in_place``).  Either the key index knows the rows with the keys (``Candidates``, live or not), or a scan of the
+fragment finds them (``KeyScan``).
 
-A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it writes
-a deletion file, and perhaps a data file, that only a commit makes effective.
+A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it
+writes a deletion file, and perhaps a data file, that only a commit makes effective.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KeyScan:
 class Candidates:
     """All physical rows of the fragment that have a key of the merge, deleted ones too, and the places of their keys.
 
-    Hiding a row again changes nothing, so which of them live is asked only where ``doubtful``: where it may be that none
+    To hide a row again changes nothing.  The task therefore looks which rows live only if ``doubtful``: perhaps none
     does, and a deletion vector would be written for nothing.
     """
 

@@ -1,8 +1,9 @@
-"""The work of a compaction on one group of fragments, as a pure value: write their live rows anew.
+"""The work of a compaction on one group of fragments, as a pure value: rewrite their live rows.
 
-A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless: it reads one
-version of the table, which never changes, and writes data files of new names, which only a commit makes effective.  Files
-written in vain are named by no version; they are Lance's clean-up's (``garbage.unnamed_data_files``).
+A task pickles: a thread or a Spark executor runs it with nothing but the table.  Running it twice is harmless.  The
+task reads one version of the table, which never changes.  It writes data files of new names, which only a commit
+makes effective.  No version names files written in vain; Lance's clean-up removes them
+(``garbage.unnamed_data_files``).
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ class Runner(Protocol):
 
 
 class ThreadRunner:
-    """Threads of this process.  With a clock it shows how far it is.
+    """Threads of this process.  With a clock the runner shows its progress.
 
-    Those of ``computing`` bound what is in memory at once: each scans a fragment, or writes one of its columns.  Tasks that
-    do neither wait for the store most of the time, and nearly all of what they hold is in their results: ``waiting`` runs
-    them, where it is given.
+    The threads of ``computing`` bound what is in memory at once: each scans a fragment, or writes one of its columns.
+    Other tasks wait for the store most of the time, and nearly all of what they hold is in their results.
+    ``waiting`` runs these tasks, if it is given.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 SLICES_MAX = 200
 """Most Spark tasks of a job: as many as Spark itself cuts a shuffle into.  A larger table has several fragments in each."""
 SLICE_ROWS = 1_000_000
-"""A Spark task is given about so many rows to scan, 0.1 s of work: to run one at all takes 0.02 to 0.1 s (Spark 4.3)."""
+"""Rows that one Spark task scans, about: 0.1 s of work.  To run a task at all takes 0.02 to 0.1 s (Spark 4.3)."""
 _HIDDEN_AS_ROWS = 100_000
 """Hiding rows that are known, in rows scanned meanwhile; on a store it takes a request or two."""
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")

@@ -1,10 +1,10 @@
-"""The Spark session of the flusher: what the environment says, classic or Connect.
+"""The Spark session of the flusher, classic or Connect, as the environment says.
 
-``spark-submit``, ``spark-defaults.conf`` and ``SPARK_REMOTE`` say where Spark runs, as for any Spark program; lancewal has
-no settings of its own for it.
+``spark-submit``, ``spark-defaults.conf`` and ``SPARK_REMOTE`` say where Spark runs, as for any Spark program;
+lancewal has no settings of its own for it.
 
-A classic session is to be started before Lance is imported: PySpark starts its Java process by a fork, which is not safe
-once Lance's threads run.
+A classic session must be started before Lance is imported.  PySpark starts its Java process by a fork, which is not
+safe once Lance's threads run.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _EXTRA = "install lancewal[flusher,spark] where the flusher runs and in the Pyth
 def spark_session() -> Iterator[None]:
     """Hold a session for the time of a command.
 
-    Where it has ended by itself, stopping it says nothing more: what the command met of that has been raised, and
-    hidden it must not be."""
+    If the session has ended by itself, an error from stopping it is only logged.  The command has raised what it met
+    of that, and no second error may hide it."""
     session = the_session()
     try:
         yield
@@ -42,10 +42,11 @@ def spark_session() -> Iterator[None]:
 
 
 def the_session() -> SparkSession:
-    """The session of this process; started if there is none.
+    """Return the session of this process; start one if there is none.
 
-    ``InvalidSettings`` where PySpark is missing, or Java or Spark refuses what it is told; ``SparkStopped`` where the Java
-    process has died, now or since an earlier call; ``SparkJobFailed`` where Spark Connect cannot be reached.
+    Raises ``InvalidSettings`` if PySpark is missing, or if Java or Spark refuses its configuration.
+    ``SparkStopped``: the Java process has died, now or since an earlier call.  ``SparkJobFailed``: Spark Connect
+    cannot be reached.
     """
     from lancewal_reader.spark.installed import check_pyspark, missing_java
 

@@ -1,8 +1,8 @@
-"""What Spark's executors run of a merge or a compaction: the tasks of one slice of a parcel, one after the other.
+"""The work of Spark's executors in a merge or a compaction: the tasks of one slice of a parcel, one after the other.
 
 Guarantees
- 1. Every task gives one row: its place and what came of it, the task's result or the ``LancewalError`` that the
-    driver is to raise.  An error ends the slice.  Anything else (a lost process, a bug) is Spark's to try again.
+ 1. Every task gives one row: its place, and either its result or the ``LancewalError`` that the driver must raise.
+    An error ends the slice.  Spark tries anything else again (a lost process, a bug).
  2. Running a slice twice, at the same time or later, is harmless: a task reads one version of the table, which never
     changes, and writes files of new names, which only the driver's commit makes effective.
 

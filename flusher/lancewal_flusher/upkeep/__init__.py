@@ -1,8 +1,8 @@
-"""What keeps a merged table fast: none of it changes what a read returns, but ``expiry``.
+"""Upkeep: work that keeps a merged table fast.  Only ``expiry`` changes what a read returns.
 
-``compaction_plan`` and ``compaction`` write fragments anew (``compact_all`` to the end), ``index_plan`` and ``indexes``
-extend secondary indexes (``index_doubt``: which to build anew), ``key_runs`` keeps the key index (``adopted_keys``,
-``key_tiers``).
+``compaction_plan`` and ``compaction`` rewrite fragments, and ``compact_all`` does so to the end.  ``index_plan`` and
+``indexes`` extend secondary indexes, and ``index_doubt`` says which to build again.  ``key_runs`` maintains the key
+index, with ``adopted_keys`` and ``key_tiers``.
 
 May import: commit, context, event_table, origins, tasks.
 """

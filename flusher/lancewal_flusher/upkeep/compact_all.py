@@ -1,13 +1,13 @@
 """``lancewal compact``: rounds of compaction until nothing is left, beside a running flusher or without one.
 
 Steps
- 1. A round (``compaction``).  One that is refused is planned again, with half the bytes and groups, since a shorter one is
-    more likely to land between two merges; one that landed restores the size.  After ``REFUSALS_MAX`` in a row: an
-    error that says how to keep merges away.
- 2. Nothing left: extend all indexes that miss a row, and make those right that may hold old values, round by round.
+ 1. A round (``compaction``).  A refused round is planned again, with half the bytes and groups, since a shorter one
+    is more likely to land between two merges.  A round that landed restores the size.  After ``REFUSALS_MAX``
+    refusals in a row: an error that says how to keep merges away.
+ 2. Nothing left: extend all indexes that miss a row, and correct those that may hold old values, round by round.
 
-The sentinel is left alone, because merges of other processes would be refused, unless ``with_sentinel``: then it is taken
-in its turn, if it is no larger than a round.
+The sentinel is left alone, because merges of other processes would be refused.  With ``with_sentinel`` it is taken in
+its turn, if it is no larger than a round.
 """
 
 from __future__ import annotations

@@ -154,8 +154,9 @@ def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: Com
 def write_anew(
     context: FlusherContext, fragment_ids: Collection[int], limits: CompactionLimits
 ) -> Compacted | Refused | NothingToCompact:
-    """A round of these fragments, each by itself, the smallest first, as far as they fit into ``round_bytes``; the first one
-    whatever it takes, and be it the sentinel.  Those of guarantee 9 are left alone."""
+    """Rewrite these fragments in one round, each by itself, the smallest first, as far as they fit into ``round_bytes``.
+
+    The first one is taken whatever its size, even if it is the sentinel.  Those of guarantee 9 are left alone."""
     pinned = may_compact(context)
     if isinstance(pinned, Refused):
         return pinned

@@ -1,18 +1,18 @@
-"""Which fragments the next round of a compaction writes anew: a pure decision.
+"""Choose the fragments that the next round of a compaction rewrites: a pure decision.
 
- 1. *Small* fragments are bundled, the smallest first, whatever lies between them: the order of fragments means nothing.  A
-    bundle must be at least ``growth`` times as large as its largest part, so that a byte is written anew only each time
-    its fragment has grown by that factor: about log2(target / adopted size) times in its life.
+ 1. *Small* fragments are bundled, the smallest first, whatever lies between them: the order of fragments means
+    nothing.  A bundle must be at least ``growth`` times as large as its largest part.  A byte is then rewritten only
+    each time its fragment has grown by that factor: about log2(target / adopted size) times in its life.
  2. Else fragments with many *deleted* rows, those with the highest share first, as many as fit.
 
-A *group* is what one task writes anew.  It reads at most ``round_bytes``.  A fragment above that is taken alone, for its
-deleted rows, and only where ``oversize`` says so: it keeps merges waiting for as long as it takes.
+A *group* is what one task rewrites.  It reads at most ``round_bytes``.  A larger fragment is taken alone, for its
+deleted rows, and only if ``oversize`` says so.  It keeps merges waiting for as long as the rewrite takes.
 
-A *round* has up to ``groups_max`` groups, of one reason and without a common fragment: each is chosen as if those before it
-were not there, so what holds of a group holds of each.  They are written at the same time.
+A *round* has up to ``groups_max`` groups, of one reason and without a common fragment.  Each is chosen as if those
+before it were not there, so each keeps the rules of a group.  They are written at the same time.
 
-A *choice* is what a round chooses from, and what is left alone; ``Choice.after`` foresees what the next round would choose
-from, so that one who only looks and one who compacts choose by the same rules.
+A *choice* is what a round chooses from, and what is left alone.  ``Choice.after`` predicts what the next round would
+choose from.  A dry run and a compaction therefore choose by the same rules.
 """
 
 from __future__ import annotations

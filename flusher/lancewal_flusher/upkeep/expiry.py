@@ -1,22 +1,25 @@
 """Expiry: merged rows whose time to live is over are hidden, in bounded rounds.
 
 Guarantees
- 1. Only rows are hidden whose column, in the version that a round read, lay further back than the contract says, by this
-    process's wall clock; null never.  Rows that are not merged yet are left alone: they expire once they are merged.
- 2. A commit conflicts with every commit in between that touched one of its fragments, so a row that a merge has replaced or
-    deleted meanwhile is not hidden twice, and one that it has brought is not hidden at all: that lies in another fragment.
+ 1. Only rows are hidden whose column, in the version that a round read, lay further back than the contract says, by
+    this process's wall clock.  Null never expires.  Rows that are not merged yet are left alone: they expire once
+    they are merged.
+ 2. A commit conflicts with every commit in between that touched one of its fragments.  A row that a merge has
+    replaced or deleted meanwhile is therefore not hidden twice.  A row that the merge has brought is not hidden at
+    all: it lies in another fragment.
  3. A key whose row has expired while a newer one waits unmerged loses nothing: the merge brings the newer row.
- 4. A round hides at most ``rows_max`` rows, and reads the column of each fragment once, and again only when the oldest time
-    that is left there may have expired, or hidden rows may have come back.
- 5. It carries no watermarks, and is found again by its uuid.
+ 4. A round hides at most ``rows_max`` rows.  It reads the column of each fragment once, and again only when the
+    oldest time that is left there may have expired, or hidden rows may have come back.
+ 5. The commit carries no watermarks, and is found again by its uuid.
 
-So a row is gone ``ttl_s`` after its time, or after its merge if that comes later, and at most ``flusher.expiry_interval_s``
-and the duration of the rounds behind that.  Until then readers see it.
+A row is gone ``ttl_s`` after its time, or after its merge if that comes later.  This takes at most
+``flusher.expiry_interval_s`` and the duration of the rounds more.  Until then readers see the row.
 
 Steps of ``expire_next``
- 1. Check that the contract is still the newest; pin V, check that it is the contract's table; wait while the merge that set
-    its watermarks is not finished.
- 2. Per fragment that may have expired rows: scan the column, take the rows below the threshold, until there are enough.
+ 1. Check that the contract is still the newest; pin V, check that it is the contract's table; wait while the merge
+    that set its watermarks is not finished.
+ 2. Per fragment that may have expired rows: scan the column, take the rows below the threshold, until there are
+    enough.
  3. Write deletion vectors.
  4. ONE commit from V.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.

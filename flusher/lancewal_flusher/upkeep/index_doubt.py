@@ -1,29 +1,31 @@
-"""Where a segment of an index may hold old values of rows, or rows that another segment holds too: a pure decision.
+"""Find where a segment of an index may hold old values of rows, or rows that another segment holds too: a pure decision.
 
-A commit that writes columns of a fragment in place takes the fragment, and every other one that it changes, from what the
-indexes over these columns cover.  The segments keep their entries, though, and a query asks all segments: once a newer segment
-covers the fragment, the old entries count again.  Lancewal does not write columns under an index in place; it has done so, an
-index may be built beside a merge that writes its column in place, and users have such commands of their own.
+A commit that writes columns of a fragment in place reduces what the indexes over these columns cover.  They no longer
+cover the fragment, nor any other one that the commit changes.  The segments keep their entries, though, and a query
+asks all segments.  Once a newer segment covers the fragment, the old entries count again.  Lancewal does not write
+columns under an index in place.  But it has done so, an index may be built beside a merge that writes its column in
+place, and users have such commands too.
 
-What is known of the past is what the newest version says.  In doubt is
+The past is known only by what the newest version says.  In doubt is
 
- 1. a fragment of which a column of the index lies apart from its first file (``fields_apart``): it was written in place, at a
-    time that nothing tells.  One segment that takes in all others and all fragments is right, of a full text index one that is
-    built anew.  Only then the fragments are written anew, so that nothing is in doubt of them: they get numbers that no
-    segment holds.  The other way round a segment would hold rows of fragments that nobody names, and a search for the
-    nearest would find them, and then too few.  Of a table with stable row ids the rows would keep theirs: there it
-    counts only as 2, and 4 tells what was updated;
- 2. a fragment that no segment covers though one names fragments above it: it may have been taken from one.  A new segment that
-    takes in all others is right;
- 3. a full text index of which a newer segment covers a fragment, though an older one names fragments above it: both may hold
-    its rows, which a query then finds twice.  It is built anew;
- 4. of a table with stable row ids, an index with a segment that is older than an update of a row which is older than the
-    segment: the row has kept its id, and the segment may hold its old values.  Built anew, the index is younger than every
-    update.
+ 1. a fragment of which a column of the index lies apart from its first file (``fields_apart``): it was written in
+    place, at an unknown time.  One segment that takes in all others and all fragments is right; a full text index is
+    built again.  Only then the fragments are rewritten, so that nothing is in doubt of them: they get numbers that no
+    segment holds.  In the other order a segment would hold rows of fragments that nobody names.  A search for the
+    nearest would find them, and then too few.  In a table with stable row ids the rows would keep theirs: there the
+    fragment counts only as 2, and 4 tells what was updated;
+ 2. a fragment that no segment covers though one names fragments above it: it may have been taken from one.  A new
+    segment that takes in all others is right;
+ 3. a full text index of which a newer segment covers a fragment, though an older one names fragments above it: both
+    may hold its rows, which a query then finds twice.  The index is built again;
+ 4. of a table with stable row ids, an index with a segment that is older than an update of a row which is older than
+    the segment: the row has kept its id, and the segment may hold its old values.  Built again, the index is younger
+    than every update.
 
-None of it comes of what lancewal does: fragments that merges, loads and compactions make have higher numbers than all before,
-all columns in one file, and rows whose ids are theirs alone.  And none is in doubt again after that: new fragments have
-one file and the highest number; a segment says the version of the oldest that it has taken in, and a new index has no such.
+Nothing that lancewal does causes any of these.  Fragments that merges, loads and compactions make have higher numbers
+than all before, all columns in one file, and rows whose ids are theirs alone.  After the repair nothing is in doubt
+again: new fragments have one file and the highest number.  A segment says the version of the oldest that it has taken
+in, and a new index has none.
 """
 
 from __future__ import annotations

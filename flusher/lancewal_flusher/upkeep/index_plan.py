@@ -1,13 +1,15 @@
-"""Which secondary indexes to extend now, and by how much: a pure decision.
+"""Choose which secondary indexes to extend now, and by how much: a pure decision.
 
-An index is extended by a *segment* for the rows that none of its segments covers.  So that segments do not become many, a
-new one takes in the newer ones as long as they hold no more live rows than what it has gathered: as in a log-structured
-merge tree, their number grows with the logarithm of the table, and so does how often a row is indexed again.  The oldest
-segment is taken in last, when half of what it covered is gone or the others have grown as large.  All are taken in where one
-may hold what it no longer covers (``index_doubt``), and one at least where Lance cannot do without (``extends_alone``).
+An index is extended by a *segment* for the rows that none of its segments covers.  To keep segments few, a new one
+takes in the newer ones while they hold no more live rows than it has gathered.  As in a log-structured merge tree,
+their number grows with the logarithm of the table, and so does how often a row is indexed again.
 
-Extensions come smallest first, by the bytes of what they index.  Whoever does them ends a round at ``round_bytes``; the first
-is done whatever it takes, since Lance indexes all uncovered rows at once.
+The oldest segment is taken in last, when half of what it covered is gone or the others have grown as large.  All are
+taken in if one may hold what it no longer covers (``index_doubt``), and one at least if Lance cannot do without
+(``extends_alone``).
+
+Extensions come smallest first, by the bytes of what they index.  The caller ends a round at ``round_bytes``.  The
+first extension is done whatever it takes, since Lance indexes all uncovered rows at once.
 """
 
 from __future__ import annotations

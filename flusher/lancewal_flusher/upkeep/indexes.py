@@ -1,20 +1,20 @@
-"""Keeping secondary indexes right and up to date: scalar, vector and full text ones, those that users have made.
+"""Keep secondary indexes right and up to date: scalar, vector and full text ones, those that users have made.
 
-Merges and compactions leave rows that no index covers; queries scan them, so they are right at any time, and slower the
-more such rows there are.  Extending an index changes no row: it may happen at any time, beside merges too, and what does
-not land is tried again.
+Merges and compactions leave rows that no index covers.  Queries scan these rows, so they are right at any time, and
+slower the more such rows there are.  Extending an index changes no row.  It may happen at any time, beside merges
+too, and an extension that does not land is tried again.
 
-Guarantee: whatever was done to the table before, once an index was extended here a query by it finds what a scan finds, as
-far as the newest version tells what was done (``index_doubt``).
+Guarantee: once an index was extended here, a query by it finds what a scan finds.  This holds whatever was done to
+the table before, as far as the newest version tells what was done (``index_doubt``).
 
 Steps of ``extend_indexes``
- 1. Where fragments were written in place under an index, it gets one segment of all that it holds and of all rows; a full text
-    index is built anew, and once more before the last round of step 2.
- 2. These fragments are written anew, as by a compaction, a round of them at most.  While one is left, its indexes are not
-    extended.
- 3. An index that may hold old values or rows twice all the same is built anew, with its own parameters.
- 4. The others are extended, where the limits say so (``index_plan``), and where step 2 has just written the last fragment.
-    An index of vectors that meets a row which it cannot take is built anew without that row: at once where the whole index
+ 1. If fragments were written in place under an index, it gets one segment of all that it holds and of all rows; a
+    full text index is built again, and once more before the last round of step 2.
+ 2. These fragments are rewritten, as by a compaction, a round of them at most.  While one is left, its indexes are
+    not extended.
+ 3. An index that may hold old values or rows twice all the same is built again, with its own parameters.
+ 4. The others are extended, if the limits say so (``index_plan``), or if step 2 has just rewritten the last fragment.
+    A vector index that meets a row which it cannot take is built again without that row: at once if the whole index
     fits into a round, else when a tenth of the rows wait.
 
 Lance indexes all uncovered rows at once: after a large import this takes long, and one merge may wait for it.

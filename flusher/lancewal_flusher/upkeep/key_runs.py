@@ -1,23 +1,26 @@
-"""Keeping the key index up: runs for data files that have none, fewer and larger runs, none for files out of use.
+"""Maintain the key index: write runs for data files that have none, merge runs, and drop runs for files out of use.
 
 Guarantees
  1. It only makes lookups faster: whatever it does or leaves undone, ``KeyIndex.find`` stays right.
  2. Bounded memory: the keys of one file, or of a run that is begun, or ``FAN_IN`` parts of runs, at a time.
- 3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap, and
-    parts that no catalog names are collected as garbage, by this process not before it has ended: runs may take longer to
-    write than the grace period.
+ 3. Any number of flushers may do it at the same time and stop anywhere: the catalog changes by compare-and-swap.
+    Parts that no catalog names are collected as garbage, but by this process only after it has ended: runs may take
+    longer to write than the grace period.
 
-It needs no word of who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.  Of a table
-whose rows do not tell their region, an entry says through which its key came, where that is known (``origins``).
+Nobody needs to say who wrote a file: merges, users, bulk loads and compactions all leave files that no run covers.
+In a table whose rows do not tell their region, an entry says through which its key came, where that is known
+(``origins``).
 
 Steps of ``keep_up``
- 1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then that
-    is all.  Are the table's columns not the contract's?  Then it stops.
- 2. Data files in use that no sound run covers: read their keys, where the merge that adopted them has not, up to ``rows_max``
-    rows in all, and write runs.
+ 1. Was the newest version looked at before, and nothing left to do?  Or does a newer release keep the catalog?  Then
+    that is all.  Are the table's columns not the contract's?  Then it stops.
+ 2. Data files in use that no sound run covers: read their keys, where the merge that adopted them has not, up to
+    ``rows_max`` rows in all, and write runs.
  3. Compare-and-swap: the new runs come in; of those read before, the ones without a file in use go, and broken ones.
-    (While step 2 leaves files for the next call, runs that may know the regions of their keys stay, and step 4 waits.)
- 4. Merge runs that were read before, or are new, where ``to_merge`` says so; each group by a compare-and-swap of its own.
+    (While step 2 leaves files for the next call, runs that may know the regions of their keys stay, and step 4
+    waits.)
+ 4. Merge runs that were read before, or are new, where ``to_merge`` says so; each group by a compare-and-swap of its
+    own.
 """
 
 from __future__ import annotations
@@ -48,8 +51,8 @@ from lancewal_flusher.upkeep.key_tiers import in_use, merge_runs, run_regions, t
 
 RUN_ROWS = 1_000_000
 RUN_KEY_BYTES = 64 << 20
-"""Files without a run are gathered for one run until they have so many rows, or so many bytes of keys: sorting takes some
-60 bytes a row, and four times the bytes of keys that are texts."""
+"""Files without a run are gathered for one run up to this many rows, or bytes of keys.  Sorting takes some 60 bytes a
+row, and four times the bytes of keys that are texts."""
 FILE_ROWS_MAX = 8_000_000
 FILE_KEY_BYTES_MAX = 128 << 20
 """A file with more is not indexed but scanned: lancewal writes none, a bulk load may."""
@@ -79,10 +82,10 @@ class UpkeepReport:
 def keep_up(
     context: FlusherContext, state: UpkeepState, rows_max: int = UPKEEP_ROWS, pinned: PinnedTable | None = None
 ) -> UpkeepReport:
-    """See the module docstring; ``pinned`` was the newest version just now.
+    """Maintain the key index as the module docstring says; ``pinned`` was the newest version just now.
 
-    ``ContractMismatch``, ``TableReplaced``: the table is not the contract's any more, or, of one keyed by bytes, the contract
-    is not the newest: which regions count for a key would not be known.
+    ``ContractMismatch``, ``TableReplaced``: the table is no longer the contract's.  In a table keyed by bytes also:
+    the contract is not the newest, so it would be unknown which regions count for a key.
     """
     pinned = pinned or context.table.newest()
     # Step 1

@@ -1,7 +1,7 @@
 """Choice of the key runs that are merged into one, and how: a pure decision and a merge in bounded memory.
 
-A lookup asks every run, and merging runs writes their entries again.  Runs are merged when ``FAN_IN`` of about the same
-size are there, so an entry is written again once for each time that the index has grown by that factor.
+A lookup asks every run, and merging runs writes their entries again.  Runs are merged when ``FAN_IN`` of about the
+same size are there.  An entry is then written again once each time that the index has grown by that factor.
 """
 
 from __future__ import annotations
