@@ -118,10 +118,10 @@ class FormatSettings(Section):
     """How records are written."""
 
     value: Literal["json"] = "json"
-    """What record values are.  The only format of this release."""
+    """Format of record values.  JSON is the only format of this release."""
     key: Literal["canonical", "bytes"] = "canonical"
-    """What record keys are: the ``canonical`` encoding of ``table.region_key``, or any ``bytes`` of the producers' own
-    choice.  Canonical, because only then a row that came through a wrong partition is found when it arrives."""
+    """Format of record keys: the ``canonical`` encoding of ``table.region_key``, or ``bytes`` of the producers' choice.
+    Canonical, because only then ingest notices a row in a wrong partition when the row arrives."""
 
 
 def _column_type(text: str) -> str:
@@ -141,54 +141,55 @@ class TableSettings(Section):
     and ``table alter`` changes what may change."""
 
     uri: str = ""
-    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``; never with a user or a password in it.
-    No default: only you know it."""
+    """Folder of the Lance table: a local path, ``file://`` or ``s3://bucket/prefix``, without a user or a password.  No
+    default: only you know it."""
     topic: str = ""
-    """The topic.  No default; only ``table create`` and ``table attach`` need it, the contract names it afterwards."""
+    """The topic.  No default; only ``table create`` and ``table attach`` need it, afterwards the contract names it."""
     dead_letter_topic: str = ""
-    """Where dead letters go; it must exist.  By default ``<topic>.dead-letters``."""
+    """Topic for dead letters, which must exist.  By default ``<topic>.dead-letters``."""
     columns: dict[str, Annotated[str, AfterValidator(_column_type)]] = {}
-    """Column name to type, in the table's order.  No default; only ``table create`` needs it."""
+    """Column names and types, in the table's order.  No default; only ``table create`` needs it."""
     primary_key: Names = ()
-    """Columns that identify a row.  No default: guessing one would merge rows that are not the same."""
+    """Columns that identify a row.  No default: a wrong guess would merge different rows."""
     region_key: Names = ()
-    """Columns of the primary key that producers key by.  No default: it must be what the producers do.  Left out with
+    """Columns of the primary key that producers key by.  No default: it must match the producers.  Leave it out with
     ``format.key: bytes``."""
     format: FormatSettings = FormatSettings()
     patches: bool = True
-    """Whether records may carry some columns only.  On, because it costs nothing until such a record comes; a compacted
-    topic needs ``false``, because compaction would drop what a patch builds on."""
+    """Whether records may carry only some columns.  On, because it costs nothing until such a record comes.  A compacted
+    topic needs ``false``, because compaction would drop the record that a patch builds on."""
     start: Start = "earliest"
-    """First records to take: ``earliest``, ``latest`` or a time with zone.  All that Kafka has, so that nothing is left
-    out unless somebody says so."""
+    """First records to take: ``earliest``, ``latest`` or a time with zone.  All records in Kafka, so that nothing is
+    left out unless you say so."""
     record_bytes_max: Bytes = ByteSize(1_000_000)
-    """Largest record value.  Just below the brokers' default limit (1 MiB): hardly a record that Kafka takes is refused."""
+    """Largest record value.  Just below the brokers' default limit (1 MiB), so hardly any record in Kafka is refused."""
     on_bad_record: Policy = "dead-letter"
-    """What a record that cannot become a row does: ``stop`` its partition, become a ``dead-letter``, or ``ignore`` it: passed
-    over and counted.  Dead letters: one bad record should not hold back all others, and it stays listed and repairable."""
+    """Policy for a record that cannot become a row: ``stop`` its partition, make it a ``dead-letter``, or ``ignore`` it
+    (skip and count it).  Dead letters: one bad record should not hold back all others, and it stays listed and
+    repairable."""
     on_misrouted: Policy = "stop"
-    """The same of a record in another partition than its region key's.  Stop, because it nearly always means that a whole
-    producer partitions otherwise."""
+    """Policy for a record in another partition than its region key's.  Stop, because it nearly always means that a whole
+    producer uses another partitioner."""
     history_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 24 * 3600
-    """How long WAL entries stay after their merge.  A day: lost files can be rebuilt, and a fault can be looked into."""
+    """Time that WAL entries stay after their merge.  A day: lost files can be rebuilt, and faults can be investigated."""
     version_window_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 7 * 24 * 3600
-    """How long table versions stay once a newer one is there, at least as long as the history window, and an hour.  A week: a
-    long job or a person may go back to one; files of rows that were replaced stay as long."""
+    """Time that a table version stays after a newer one, at least the history window and an hour.  A week: a long job or
+    a person may go back to it.  Files of replaced rows stay as long."""
     grace_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0)] = 600
-    """How long an object that nothing refers to stays.  Longer than any plan or PUT under way takes."""
+    """Time that an unreferenced object stays.  Longer than any plan or running PUT takes."""
     freshness_target_s: Seconds = 60.0
-    """Age of the oldest record that is not durable above which the table counts as stale: an aim for your alerts, which
-    ``table show`` shows; only ``flusher.merge_defer_s`` heeds it.  Several times what a healthy ingest needs, so that it does
-    not fire in a rebalance."""
+    """Age of the oldest record that is not durable above which the table counts as stale.  ``table show`` prints it, as
+    an aim for your alerts; only ``flusher.merge_defer_s`` uses it.  Several times what a healthy ingest needs, so
+    that an alert does not fire in a rebalance."""
 
     base_paths: Literal["refuse", "allow"] = "refuse"
-    """What becomes of a table whose manifest says that files of it lie in other folders, as those of a shallow clone do:
-    ``refuse`` it, or ``allow`` it.  Refuse: who can write the manifest would choose what is read, and what is copied into
-    the table's folder."""
+    """Policy for a table whose manifest names files in other folders, as a shallow clone's does: ``refuse`` or ``allow``
+    it.  Refuse: somebody who can write the manifest would choose what is read, and what is copied into the table's
+    folder."""
     ttl_column: str = ""
     """A timestamp or date by which rows expire.  Not set: no row is deleted unless a record says so."""
     ttl_s: Annotated[int, BeforeValidator(_seconds), Field(ge=0, le=100 * 366 * 24 * 3600)] = 0
-    """How far back the time in ``ttl_column`` may lie until the flusher deletes the row.  0: rows never expire."""
+    """Age of the time in ``ttl_column`` at which the flusher deletes the row.  0: rows never expire."""
 
     @model_validator(mode="after")
     def _whole_ttl(self) -> TableSettings:
@@ -236,9 +237,9 @@ _OURS = {
     "bootstrap.servers": "set kafka.bootstrap_servers",
     "metadata.broker.list": "set kafka.bootstrap_servers",
     "group.id": "set kafka.group_id",
-    "enable.auto.commit": "lancewal commits positions itself, behind what is durable",
-    "enable.auto.offset.store": "lancewal commits positions itself, behind what is durable",
-    "auto.offset.reset": "the start position stands in the table's contract; anything else loses or repeats rows",
+    "enable.auto.commit": "lancewal commits positions itself, after records are durable",
+    "enable.auto.offset.store": "lancewal commits positions itself, after records are durable",
+    "auto.offset.reset": "the start position is in the table's contract; another one loses or repeats rows",
     "check.crcs": "records are always checked",
     "isolation.level": "aborted transactions must not become rows: always read_committed",
     "enable.partition.eof": "lancewal's consumer does not use it",
@@ -248,22 +249,23 @@ _OURS = {
 
 
 class KafkaSettings(Section):
-    """Where the records come from."""
+    """Source of the records: brokers, consumer group, topics."""
 
     bootstrap_servers: Annotated[str, AfterValidator(_hosts)] = ""
     """``host:port``, several with commas.  No default: localhost would hide a forgotten setting."""
     group_id: str = ""
-    """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group.
-    A table has one: ingest with another ends by name, until ``lancewal table alter --group`` has moved the table."""
+    """Consumer group.  By default ``lancewal-<table uuid>``: two tables on one topic must never share a group.  A table
+    has one group.  Ingest with another group ends by name, until ``lancewal table alter --group`` has moved the
+    table."""
     topics: Annotated[Names, AfterValidator(_topic_names)] = ()
-    """Topics that a process may read and write dead letters to, the dead-letter topic among them; ``*`` stands for any
-    characters.  Not set: what the table's contract names, unless ``table.topic`` and ``table.dead_letter_topic`` say
-    otherwise; set it where others may write into the table's folder."""
+    """Topics that a process may read and write dead letters to, including the dead-letter topic; ``*`` stands for any
+    characters.  By default the topics in the table's contract, unless ``table.topic`` and ``table.dead_letter_topic``
+    say otherwise.  Set it if others may write into the table's folder."""
     options: Annotated[Options, Field(repr=False)] = {}
-    """Further librdkafka properties as they are (TLS, SASL, fetch sizes).  In variables ``_`` stands for the dot:
-    ``LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole answer of
-    the broker, whatever that becomes: far from the broker, of producers that you know, set ``fetch.max.bytes`` and
-    ``max.partition.fetch.bytes`` (1000000, say)."""
+    """Further librdkafka properties, passed on unchanged (TLS, SASL, fetch sizes).  In variables ``_`` stands for the
+    dot: ``LANCEWAL_KAFKA__OPTIONS__SASL_PASSWORD``.  Fetches are small by default, since the client unpacks a whole
+    answer of the broker, whatever its size becomes.  If the broker is far away and you know the producers, set
+    ``fetch.max.bytes`` and ``max.partition.fetch.bytes`` (for example 1000000)."""
 
     @field_validator("options")
     @classmethod
@@ -290,53 +292,55 @@ class StorageSettings(Section):
     """How the object store is reached."""
 
     options: Annotated[Options, Field(repr=False)] = {}
-    """Lance's storage options, used for WAL and table alike (``aws_region``, ``aws_endpoint``, ``aws_access_key_id``,
+    """Lance's storage options, for WAL and table (``aws_region``, ``aws_endpoint``, ``aws_access_key_id``,
     ``aws_secret_access_key``, ``allow_http``, ...).  Empty: the machine's own credentials and region.  A private
-    authority for TLS is no option: the variable ``SSL_CERT_FILE`` names its file."""
+    authority for TLS is not an option: the variable ``SSL_CERT_FILE`` names its file."""
 
 
 class IngestSettings(Section):
     """``lancewal ingest``."""
 
     memory_bytes_max: Bytes = ByteSize(512 << 20)
-    """What rows and records may take, a quarter of it librdkafka's queue; consumption pauses there.  Half of a 1 GiB
-    container: the other half is Python and what Arrow and Lance take beside it, some 300 MB."""
+    """Memory for rows and records, a quarter of it for librdkafka's queue.  Ingest pauses consumption at this limit.
+    Half of a 1 GiB container: the other half is for Python, Arrow and Lance, some 300 MB."""
     linger_ms: Annotated[int, BeforeValidator(_milliseconds), Field(ge=0)] = 50
-    """Least time between two WAL PUTs, which bounds the request cost; where PUTs have taken more than a third of it of late,
-    three times as long as they take, up to a second."""
+    """Least time between two WAL PUTs, which bounds the request cost.  If recent PUTs took more than a third of it,
+    ingest waits three times their duration, up to a second."""
     segment_rows_max: Annotated[Count, Field(le=500_000)] = 60_000
-    """Most rows of a segment, at most 500,000; so many waiting start a PUT before ``linger_ms``.  Some MB: cheap to write,
-    quick to fetch."""
+    """Most rows of a segment, at most 500,000.  If as many rows wait, a PUT starts before ``linger_ms``.  Some MB: cheap
+    to write, quick to fetch."""
     seal_bytes: Annotated[Bytes, Field(le=1 << 30)] = ByteSize(64 << 20)
-    """Seal a MemTable at this size, at most 1 GiB.  Few large data files rather than many small ones, and several partitions
-    fit."""
+    """Seal a MemTable at this size, at most 1 GiB.  Large enough for few large data files, small enough for several
+    partitions in memory."""
     seal_rows: Count = 1_000_000
-    """Seal at this many rows.  As many as one Lance data file takes."""
+    """Seal a MemTable at this number of rows.  As many as one Lance data file takes."""
     seal_age_s: Seconds = 600.0
-    """Seal at this age, so that a quiet partition's WAL gets merged and trimmed too."""
+    """Seal a MemTable at this age, so that a quiet partition's WAL gets merged and trimmed too."""
     seal_log_distance: Count = 1_000
-    """Seal once the log has so many segments since the first entry, of which one with more than four entries counts as half
-    their root: it bounds what a take-over has to read, and a strong read. Of many partitions an eighth each is sealed at
-    once, and the first generation of a start sooner."""
+    """Seal when the log has this many segments since the MemTable's first entry.  A segment with more than four entries
+    counts as half the root of their number.  This bounds the segments that a take-over and a strong read must read.
+    With many partitions an eighth of them is sealed at once, and the first generation after a start earlier."""
     bundles: bool = True
-    """Copy small WAL segments, up to 32, into one object that far readers fetch instead.  On: one PUT more for 32, and no
-    append waits for it.  Off where nobody reads over a distance."""
+    """Copy small WAL segments, up to 32, into one object that distant readers fetch instead.  On: it costs one more PUT
+    for 32 segments, and no append waits for it.  Turn it off if nobody reads over a distance."""
     unbounded_batches: Literal["warn", "refuse"] = "warn"
-    """What becomes of a topic in which a batch may unpack to more than Kafka's client has room for: ``warn`` in the log, or
-    ``refuse`` it.  Warn: it is so of every topic with Kafka's default ``compression.type``.  Refuse where producers are not
-    trusted."""
+    """Policy for a topic in which a batch may unpack to more than Kafka's client has room for: ``warn`` in the log, or
+    ``refuse`` it.  Warn, because every topic with Kafka's default ``compression.type`` is like that.  Choose refuse
+    if producers are not trusted."""
     drain_timeout_s: Seconds = 30.0
-    """Behind SIGTERM the process has ended after this time, also where broker or store hang: three quarters of it are for
-    making all durable and handing over, the rest for leaving the group.  What is not done then is the next owner's.
+    """Time after SIGTERM at which the process has ended, also if broker or store hang.  Three quarters are for making
+    records durable and handing over, the rest for leaving the group.  The next owner does the work that is left.
     Kubernetes' default grace period."""
     retry_interval_s: Seconds = 0.5
     """Pause after a passing fault of the store or the broker.  Short, because rows wait."""
     offset_commit_interval_s: Seconds = 5.0
-    """How often positions are committed to the consumer group.  Kafka's own default; they only serve lag displays."""
+    """Time between two commits of positions to the consumer group.  Kafka's own default; these positions only serve lag
+    displays."""
 
     retention_admission_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)] = 3600.0
-    """While Kafka deletes records that are not durable in less than this, or in a quarter of what the topic retains, open no
-    further partition.  An hour: brokers look every five minutes, and a person needs the rest; 0 never holds back."""
+    """Open no further partition while Kafka is about to delete records that are not durable: within this time, or a
+    quarter of the topic's retention.  An hour: brokers check every five minutes, and a person needs the rest.  0
+    never holds back."""
 
     @model_validator(mode="after")
     def _fits(self) -> IngestSettings:
@@ -352,61 +356,65 @@ class FlusherSettings(Section):
     """``lancewal flusher run``, and its turns by hand."""
 
     merge_interval_s: Seconds = 10.0
-    """Time between two looks for flushes to merge, and how long one look goes on while more comes.  Each merge is a table
-    version; six a minute where little waits."""
+    """Time between two looks for flushes to merge, and the duration of one look while more flushes come.  Each merge is
+    a table version: six a minute if few rows wait."""
     merge_defer_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, le=86_400, allow_inf_nan=False)] = 30.0
-    """How long a merge waits for more to come where it would write more bytes of deletion vectors than of rows; never longer
-    than ``table.freshness_target_s``.  A few rows all over a large table are such a merge; only reads of the merged table
-    alone see them later.  0: never."""
+    """Time that a merge waits for more rows if it would write more bytes of deletion vectors than of rows; never longer
+    than ``table.freshness_target_s``.  A few rows all over a large table make such a merge.  Only reads of the merged
+    table see these rows later.  0: never."""
     merge_memory_bytes_max: Bytes = ByteSize(1 << 30)
-    """About how much one merge may hold, beside some 300 MB of the process: 100 bytes for each key that it changes, and rows
-    that it combines, or may have to, since generations share their files; whole rows that patches are completed from come on
-    top.  Of more generations the longest waiting are merged first; one alone that needs more is an error.  Half of a 2 GiB
-    container."""
+    """Approximate memory of one merge, beside some 300 MB of the process.  It counts 100 bytes for each changed key, and
+    the rows that the merge combines.  Since generations share files, it also counts rows that it may have to combine.
+    Whole rows that complete patches come on top.  If more generations wait, the flusher merges the oldest first; a
+    single generation that needs more is an error.  Half of a 2 GiB container."""
     threads: Count = 2
-    """Merge tasks at a time that scan a fragment or write its columns.  Each holds a flush's keys; two overlap reading
-    and writing."""
+    """Merge tasks that scan a fragment or write its columns at the same time.  Each holds a flush's keys.  Two overlap
+    reading and writing."""
     gc_interval_s: Seconds = 60.0
-    """Time between two rounds of trimming and garbage collection.  They only list and delete."""
+    """Time between two rounds of trimming and garbage collection.  Rounds only list and delete."""
     drain_timeout_s: Seconds = 60.0
-    """Behind SIGTERM the process has ended after this time, also where the store hangs: what is under way is finished if that
-    takes no longer, else cut off, and done again by the next flusher.  A minute: a merge of many generations takes less."""
+    """Time after SIGTERM at which the process has ended, also if the store hangs.  The flusher finishes its running work
+    within this time, or cuts it off, and the next flusher does it again.  A minute: a merge of many generations takes
+    less."""
     runner: Literal["threads", "spark"] = "threads"
-    """Where tasks of merges and compactions run: ``threads`` of this process, or ``spark`` executors.  Threads, because
-    they need nothing else."""
+    """Place where tasks of merges and compactions run: ``threads`` of this process, or ``spark`` executors.  Threads,
+    because they need nothing else."""
     expiry_interval_s: Seconds = 600.0
-    """Time between two looks for rows that have expired, where ``table.ttl_s`` is set.  Ten minutes: every look that finds
-    some writes the deletion vectors of their fragments anew."""
+    """Time between two looks for expired rows, if ``table.ttl_s`` is set.  Ten minutes: a look that finds some rewrites
+    the deletion vectors of their fragments."""
     compaction: bool = True
-    """Write small and worn fragments anew, and extend secondary indexes, between merges.  On: every merge adds a fragment,
-    and hidden rows stay in theirs."""
+    """Between merges, rewrite small fragments and fragments with many hidden rows, and extend secondary indexes.  On:
+    every merge adds a fragment, and hidden rows stay in their fragments."""
     compaction_interval_s: Seconds = 60.0
-    """Time to the next look for work after one that found none.  As often as merges may have made a handful of fragments."""
+    """Time to the next look for work after a look that found none.  In this time merges make about a handful of fragments."""
     compaction_round_bytes_max: Bytes = ByteSize(256 << 20)
-    """Most bytes of fragments that one round reads, on Spark each of its tasks; larger fragments are left to `lancewal
-    compact`.  Some seconds on a common store, which a merge may have to wait."""
+    """Most bytes of fragments that one round reads, on Spark each of its tasks.  Larger fragments are left to `lancewal
+    compact`.  Some seconds on a common store, and a merge may have to wait for them."""
     compaction_groups_max: Count = 8
-    """Most groups of fragments that one round writes anew at the same time on Spark; on threads it has one, for memory.
-    Eight: a handful of executors is busy, and what a conflict throws away stays small, for one commit takes them all."""
+    """Most groups of fragments that one round rewrites at the same time on Spark.  On threads a round has one group, for
+    memory.  Eight: this occupies a handful of executors, and a conflict discards little work, since one commit takes
+    all groups."""
     compaction_target_rows: Count = 1_048_576
-    """A fragment below half of this, and of the next, is small.  As many as one new data file of lancewal takes."""
+    """A fragment is small if it has less than half of these rows and less than half of the next setting's bytes.  As
+    many rows as one new data file of lancewal takes."""
     compaction_target_bytes: Bytes = ByteSize(256 << 20)
-    """Also in bytes, because a million rows with vectors are gigabytes.  As much as a round reads."""
+    """Target size in bytes, because a million rows with vectors are gigabytes.  As much as a round reads."""
     compaction_deleted_ratio: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.2
-    """Share of hidden rows from which on a fragment is written anew.  A fifth: five bytes written for one that scans save."""
+    """Share of hidden rows at which a fragment is rewritten.  A fifth: compaction writes five bytes for each byte that
+    scans save."""
     index_unindexed_ratio_max: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, le=1)] = 0.1
-    """Share of rows that an index does not cover from which on it is extended.  Queries scan these rows, a tenth is little."""
+    """Share of rows without index coverage at which an index is extended.  Queries scan these rows, and a tenth is little."""
     index_unindexed_rows_max: Count = 10_000
-    """The same in rows; what is reached first counts.  Ten vector queries or three text queries that scan so many rows take as
-    long as indexing them."""
+    """Number of rows without index coverage at which an index is extended; the limit that is reached first counts.  Ten
+    vector queries or three text queries that scan as many rows take as long as indexing them."""
     index_round_bytes_max: Bytes = ByteSize(256 << 20)
-    """Most bytes of index entries that are written in one go, smallest index first; of one index alone, whatever it takes.  As
-    much as a round of compaction reads, for the same reason."""
+    """Most bytes of index entries that one round writes, smallest index first; a single index may take more.  As much as
+    a round of compaction reads, for the same reason."""
 
     visibility_interval_s: Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Time between two measurements of how long it takes until a strong read sees what was produced; needs
-    ``kafka.bootstrap_servers``.  0: none, because each costs requests to brokers and store; ten seconds where an alarm hangs
-    on it."""
+    """Time between two measurements of the delay until a strong read sees a produced record; needs
+    ``kafka.bootstrap_servers``.  0: none, because each costs requests to brokers and store.  Use ten seconds if an
+    alert depends on it."""
 
     @model_validator(mode="after")
     def _rounds_fit(self) -> FlusherSettings:
@@ -419,21 +427,22 @@ class FlusherSettings(Section):
 
 
 class HttpSettings(Section):
-    """Where the services show their Prometheus metrics and health."""
+    """Address of each service's Prometheus metrics and health."""
 
     host: Annotated[str, AfterValidator(_host)] = "127.0.0.1"
     """Address to listen on, IPv4 or IPv6, or a name.  Loopback, so that nothing is exposed unasked; a container sets
     ``0.0.0.0``."""
     ingest_port: Port = 9464
-    """The usual port of metrics in applications.  0 takes a free one, here and for the flusher."""
+    """Port of ingest, the usual port of metrics in applications.  0 takes a free port, here and for the flusher."""
     flusher_port: Port = 9465
-    """Another one, so that both services run on one machine; several of a kind there need a port each."""
+    """Port of the flusher.  A different one, so that both services run on one machine; several processes of one service
+    there need a port each."""
 
 
 class MetricsSettings(Section):
-    """What the services' Prometheus metrics show."""
+    """Form of the services' Prometheus metrics."""
 
     per_partition: bool = True
-    """Whether figures of partitions stand by themselves, with the label ``partition``; else they are summed: of ages the
-    largest is shown, of times the earliest.  On, because what is stuck is nearly always one partition; off where a topic has
-    so many that their series cost too much."""
+    """Whether each partition has its own figures, with the label ``partition``.  Otherwise they are combined: the sum,
+    the largest age, the earliest time.  On, because nearly always a single partition is stuck.  Turn it off if a
+    topic has so many partitions that their series cost too much."""
