@@ -1,24 +1,24 @@
-"""Fold and compose: what a sequence of operations makes of each key.
+"""Fold and compose: the result of a sequence of operations for each key.
 
-The order of a region's records is Kafka's offset order, nothing else.  Per key the state is **Row**, **Gone** or
+The order of a region's records is Kafka's offset order, nothing else.  Each key is in state **Row**, **Gone** or
 **Partial** (patches whose base is not known here):
 
 ====================  ==============  ============================  =================================  ============
 operation             on nothing      on Row r                      on Gone                            on Partial q
 ====================  ==============  ============================  =================================  ============
-upsert u              Row(u)          Row(u)                        Row(u)                             Row(u)
-delete                Gone            Gone                          Gone                               Gone
-patch p               Partial(p)      Row(r overlaid by p)          Row(nulls overlaid by p)           Partial(q overlaid by p)
-====================  ==============  ============================  =================================  ============
+upsert u              Row(u)          Row(u)                        Row(u)                             Row(u) delete
+Gone            Gone                          Gone                               Gone patch p               Partial(p)
+Row(r overlaid by p)          Row(nulls overlaid by p)           Partial(q overlaid by p) ====================
+==============  ============================  =================================  ============
 
 Guarantees
  1. ``fold`` of a concatenation equals ``compose`` of the folds of its parts, wherever it is cut.
- 2. Only a Partial is ever completed from the table (``complete``): on base row b it becomes Row(b overlaid by p), on
-    none Row(nulls overlaid by p).
+ 2. Only a Partial is ever completed from the table (``complete``).  With a base row b it becomes Row(b overlaid by p),
+    without one Row(nulls overlaid by p).
  3. Each key is in exactly one of the three parts of a ``Folded``, once.
 
-The work is columnar: per key the last upsert or delete is found, then per column the last operation at or after it that
-carries the column.
+The work is columnar.  For each key the last upsert or delete is found.  Then the last operation at or after it that
+carries the column is found for each column.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Matching keys against rows: which of these rows have one of those keys.
 
-Two ways, both vectorised.  Where the keys have an integer-like column whose values are all different, it is the *pivot*: a
-table of hash bits throws out most rows, a binary search finds the one key that a row can have, and the other columns are
-compared with that key's.  This keeps its structures between calls, so small batches are cheap.  Otherwise the columns are
-looked up by Arrow's hash kernels, which build their tables anew at every call: such callers match large groups at once.
+There are two ways, both vectorised.  If the keys have an integer-like column whose values are all different, that
+column is the *pivot*.  A table of hash bits throws out most rows.  A binary search then finds the one key that a row
+can have, and the other columns are compared with that key's.  This way keeps its structures between calls, so small
+batches are cheap.  Otherwise the columns are looked up by Arrow's hash kernels.  These build their tables again at
+every call, so callers match large groups at once.
 """
 
 from __future__ import annotations
@@ -138,8 +139,11 @@ class _Pivot:
 
 
 class _Kernels:
-    """Matching by hash kernels, column after column, each only for the rows that are still candidates: the place found
-    so far and the next column's code make a number, which is looked up among the numbers that occur."""
+    """Matching by hash kernels, column after column.  Each column is looked up only for the rows that are still
+    candidates.
+
+    The place found so far and the next column's code make a number.  This number is looked up among the numbers that
+    occur."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._order = sorted(range(len(columns)), key=lambda i: (_variable_width(columns[i].type), i))

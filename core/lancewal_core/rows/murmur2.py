@@ -5,8 +5,8 @@ of 32 bits, seed ``0x9747b28c``, words read little endian.  Here it is *unsigned
 the same 32 bits.  The partition is ``(hash & 0x7fffffff) % partitions`` in both.
 
 Arrays are hashed word by word across rows, longest rows first, so that the rows that still have bytes are a prefix.
-That costs less a row than finding the distinct keys of a batch (``dictionary_encode`` alone takes twice as long), so
-nothing here remembers or deduplicates keys.
+Hashing a row so costs less than finding the distinct keys of a batch (``dictionary_encode`` alone takes twice as long).
+So this module neither remembers nor deduplicates keys.
 """
 
 from __future__ import annotations

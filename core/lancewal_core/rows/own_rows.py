@@ -13,11 +13,12 @@ def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def whole_arrays(rows: pa.Table) -> pa.Table | pa.RecordBatchReader:
-    """The same rows, for Lance to write.  Of each batch only columns are copied that have a struct and are cut.
+    """Return the rows in a form that Lance can write.  Of each batch only columns are copied that have a struct and are
+    cut.
 
-    Lance takes rows through Arrow's C interface.  There a struct that does not begin at row 0 of its buffers ends in a panic
-    if a struct is in it, and in an error if a boolean with nulls is in it (Lance 14, all file formats).  Arrow cuts arrays
-    without copying them, and cuts all columns of a table where one begins a new chunk.
+    Lance takes rows through Arrow's C interface.  There a struct must begin at row 0 of its buffers if it holds certain
+    types.  Otherwise a struct inside it ends in a panic, and a boolean with nulls in an error (Lance 14, all file
+    formats).  Arrow cuts arrays without copying them, and cuts all columns of a table where one begins a new chunk.
     """
     if not any(_has_struct(field.type) for field in rows.schema):
         return rows

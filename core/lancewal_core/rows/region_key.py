@@ -149,10 +149,10 @@ class RegionKeyCodec:
 
 
 def encode_region_key(*values: object) -> bytes:
-    """The Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes.
+    """Return the Kafka key of a row, from its region key's values in order: str, int, bool, datetime.date, bytes.
 
-    ``InvalidSchema`` for another type or no value; ``InvalidInput`` for an integer of more than 64 bits or a text that
-    is not Unicode (a lone surrogate).
+    Raise ``InvalidSchema`` for another type or no value.  Raise ``InvalidInput`` for an integer of more than 64 bits,
+    or a text that is not Unicode (a lone surrogate).
     """
     if not values:
         raise InvalidSchema("a region key has at least one value; pass the values of the region key's columns")
@@ -164,8 +164,8 @@ def encode_region_key(*values: object) -> bytes:
 def why_misrouted(columns: Sequence[str], key: bytes | None, encoded: bytes | None) -> str:
     """Say whether a misrouted record's key or its partition is wrong, as a sentence without its stop.
 
-    ``columns``: the region key's, none where records belong by their keys' bytes; ``key``: the record's; ``encoded``: the
-    canonical encoding of its row's region key, None where it has none.
+    ``columns`` is the region key, empty if records belong by their keys' bytes.  ``key`` is the record's key.
+    ``encoded`` is the canonical encoding of its row's region key, or None if the row has none.
     """
     if not columns:
         return "A record without a key belongs in no partition" if key is None else _PARTITIONER

@@ -1,8 +1,8 @@
-"""Some rows of a record batch, one behind the other, as a place in it.
+"""Consecutive rows of a record batch, as a place in it.
 
-A slice of a batch is a dozen small objects of Arrow's, however few its rows: to make and free them takes longer than to
-decode the two rows of a region, and of eleven columns they take 5 KB.  So rows stay where they were decoded, and what lies
-side by side is sliced together.  Whoever has a range keeps its whole batch in memory.
+A slice of a batch is a dozen small Arrow objects, however few its rows.  To make and free them takes longer than to
+decode the two rows of a region, and of eleven columns they take 5 KB.  So rows stay where they were decoded, and
+neighbouring ranges are sliced together.  A range keeps its whole batch in memory.
 """
 
 from __future__ import annotations

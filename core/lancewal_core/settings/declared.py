@@ -29,9 +29,10 @@ def declared_keys(columns: pa.Schema, table: TableSettings) -> RowSchema:
 
 
 def check_declared(table: TableSettings) -> None:
-    """``InvalidSchema`` for what no table can be.  What is not set is none of it: it may stand in the contract by now, or be
-    that of a table which is to be attached.  A region key that is written out without a column is, unless ``format.key`` is
-    ``bytes``."""
+    """Raise ``InvalidSchema`` for declarations that no table can have.
+
+    A setting that is not set passes.  The contract may have its value, or a table that is still to be attached.  A
+    region key that is written out without a column is an error, unless ``format.key`` is ``bytes``."""
     if "region_key" in table.model_fields_set and not table.region_key and table.format.key == "canonical":
         raise InvalidSchema(
             "table.region_key is empty: name the columns that producers key by. Leave it out where the table's contract has "

@@ -1,8 +1,7 @@
-"""A process without a ``main`` of ours (an executor of Spark, its planner): what it takes from its environment, and how it
-starts.
+"""Settings and start of a process without a ``main`` of ours: an executor of Spark, or its planner.
 
-Spark shows options, plans and settings in logs and on its web pages, so credentials travel in none of them: the driver and
-every executor have their own, as the services do.
+Spark shows options, plans and settings in logs and on its web pages, so credentials travel in none of them.  The driver
+and every executor have their own credentials, as the services do.
 """
 
 from __future__ import annotations

@@ -60,8 +60,9 @@ def is_secret(path: tuple[str, ...]) -> bool:
 
 
 def may_hold_secrets(path: tuple[str, ...]) -> bool:
-    """Whether a value given at ``path`` is a secret, or, as a text that could not be taken apart or was refused, may have one
-    in it."""
+    """Return whether a value given at ``path`` is a secret, or may contain one.
+
+    A text may contain one that could not be taken apart, or that was refused."""
     return path in _ADDRESSES or is_secret(path) or any(mapping[: len(path)] == path for mapping in OPTION_MAPPINGS)
 
 

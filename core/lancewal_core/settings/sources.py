@@ -1,7 +1,8 @@
-"""Where settings come from: a YAML file, a folder of secret files, the environment.
+"""Sources of settings: a YAML file, a folder of secret files, the environment.
 
-Each source gives nested values, the place of each of them (file and line, variable or secret file), and what was wrong
-with the source itself; nothing here raises for a person's mistake, so that all mistakes can be told at once.
+Each source gives nested values and the place of each value (file and line, variable or secret file).  It also gives
+what was wrong with the source itself.  Nothing here raises for a person's mistake, so that all mistakes can be shown at
+once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Every cause that may hold up records, declared once: the reference page is made of it.
+"""Every cause that may hold up records, declared once.  The reference page is generated from this list.
 
-A cause has the step of the way at which records stop, and a state: a *problem* wants a person, *waits* goes on by itself or
-when an operator says so, *idle* means that there is nothing to do, *moving* that nothing stands.  ``seen`` says who can
-tell: whoever reads stored state and asks the brokers (``outside``), or the service that meets it alone.
+A cause has the step at which records stop, and a state.  A *problem* wants a person.  *Waits* goes on by itself, or
+when an operator says so.  *Idle* means that there is nothing to do, *moving* that nothing is stalled.  ``seen`` says
+who can tell the cause: whoever reads stored state and asks the brokers (``outside``), or the service that meets it
+alone.
 
-What stops a partition by an error has that error's kind (docs/reference/errors.md) instead of one from here.
+A partition that an error stops has that error's kind (docs/reference/errors.md) instead of a kind from here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class PathStep(StrEnum):
 
 
 class Urgency(StrEnum):
-    """What a diagnosis asks of a person; the most urgent first."""
+    """How urgently a diagnosis needs a person; the most urgent first."""
 
     PROBLEM = "problem"
     WAITS = "waits"

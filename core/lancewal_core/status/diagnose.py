@@ -1,10 +1,10 @@
-"""The first step of a partition's way that does not move, why, and what to do: pure, from what was seen.
+"""Diagnosis of a partition: the first step that is stalled, why, and what to do.  Pure: it depends on the facts alone.
 
 Guarantees
  1. Each rule speaks only from facts that are known; one that lacks them says nothing.
- 2. Of all that stands a problem is named before what waits by itself, and of several the first of the way.
- 3. What is young is no problem: what could go on is given ``STANDS_S``, a merge the time that settings give it.  Ages
-    compare clocks of several machines, so a short one proves nothing.
+ 2. A problem is named before anything that waits by itself, and of several problems the first on the way.
+ 3. What is young is no problem: a step that could go on is given ``STANDS_S``, a merge the time that settings give it.
+    Ages compare clocks of several machines, so a short one proves nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STATES = list(Urgency)
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What stands first, and what to do about it."""
+    """The first stage that is stalled, and the suggested action."""
 
     step: PathStep
     """The step of the way at which records stop."""
@@ -32,9 +32,9 @@ class Diagnosis:
     state: Urgency
     """``problem`` wants a person; ``waits`` goes on by itself, or when an operator says so; ``moving``; ``idle``."""
     message: str
-    """What was seen."""
+    """The facts that were seen."""
     do: str
-    """What to do; empty where nothing is to be done."""
+    """Suggested action; empty if nothing is to be done."""
 
     @property
     def text(self) -> str:

@@ -15,7 +15,7 @@ STANDS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class KafkaSpan:
-    """What Kafka has of a partition."""
+    """The offsets that Kafka has of a partition."""
 
     low: int
     """The first offset that it still has."""

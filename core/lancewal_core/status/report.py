@@ -1,7 +1,8 @@
-"""What ``lancewal status`` and a service's ``/status`` show: figures of the table and of its partitions, and the diagnoses.
+"""Report of ``lancewal status`` and of a service's ``/status``: figures of the table and its partitions, and the
+diagnoses.
 
-As JSON it is one object with these fields; docs/reference/status.md is made of them.  ``null`` is "not known from here":
-``unknown`` says why.
+As JSON the report is one object with these fields; docs/reference/status.md is made of them.  ``null`` is "not known
+from here"; ``unknown`` says why.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from lancewal_core.status.facts import PartitionFacts, Rejections, TableFacts
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """Of one partition, positions in the order of a record's way."""
+    """The positions of one partition, in pipeline order, and its counts."""
 
     partition: int
-    """Kafka's number."""
+    """Kafka's number of the partition."""
     owner: str | None
-    """Who claimed its newest generation."""
+    """The member that claimed the partition's newest generation."""
     start: int | None
     """The first offset that Kafka still has."""
     end: int | None
-    """Position behind the last committed record in Kafka."""
+    """Position after the last committed record in Kafka."""
     high: int | None
-    """The same for all records: above ``end`` while a transaction is open."""
+    """Position after the last record in Kafka, committed or not.  It is above ``end`` while a transaction is open."""
     consumed: int | None
     """Position up to which ingest has taken records; only its own page knows."""
     decoded: int | None
-    """Position up to which they are rows or dead letters, perhaps not stored yet; only ingest's page knows."""
+    """Position up to which records are rows or dead letters, perhaps not stored yet; only ingest's page knows."""
     durable: int | None
-    """Position behind the newest WAL entry; null if nobody has claimed the partition."""
+    """Position after the newest WAL entry; null if nobody has claimed the partition."""
     flushed: int | None
     """Position up to which generations are flushed; null if none is."""
     merged: int | None
@@ -43,23 +44,23 @@ class PartitionStatus:
     lag: int | None
     """``high`` minus ``durable``: an upper bound of the records that are not durable."""
     freshness_s: float | None
-    """Seconds for which its oldest record in Kafka waits that is not durable, 0 while none does; only ingest's page knows."""
+    """Age in seconds of the oldest record in Kafka that is not durable, 0 if there is none; only ingest's page knows."""
     unmerged_s: float | None
-    """For how many seconds its oldest generation that has ended waits for its merge, 0 while none does; ingest's page does not
+    """Seconds for which the oldest ended generation has waited for its merge, 0 if none waits; ingest's page does not
     know."""
     merged_generation: int | None
-    """Its newest merged generation; 0 if none is."""
+    """Newest merged generation of the partition; 0 if none is."""
     generations: Mapping[str, int]
-    """Number of its generations by state, as its index says."""
+    """Number of the partition's generations by state, as its index says."""
     unmerged_rows: int
     """Changes in unmerged flushes, and rows in the WAL that no flush holds yet."""
     unmerged_bytes: int
-    """Their bytes."""
+    """Bytes of the unmerged rows."""
     rejections: Rejections
-    """Of the newest records that could be looked at: how many were rejected, how many became rows, the commonest reason,
-    and one offset that was rejected for it."""
+    """Outcome of the newest records that could be looked at: how many were rejected, and how many became rows.  Also
+    the commonest reason, and one offset that was rejected for it."""
     diagnosis: Diagnosis
-    """The first step that does not move, why, and what to do."""
+    """The first step that is stalled, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,55 +68,55 @@ class MergeDone:
     """A merge that this flusher made."""
 
     at_ms: int
-    """When it had landed."""
+    """Time at which the merge had landed, in milliseconds since 1970."""
     version: int
-    """The table version that it made."""
+    """The table version that the merge made."""
     partitions: int
-    """Of which generations were merged."""
+    """Number of partitions whose generations were merged."""
     generations: int
-    """How many."""
+    """Number of generations that were merged."""
     rows: int
-    """Rows that it added: adopted and written."""
+    """Rows that the merge added: adopted and written."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """Of the table."""
+    """Status of a table."""
 
     seen_by: str
-    """Who looked: ``status`` (the command), ``ingest`` or ``flusher``."""
+    """Source of the report: ``status`` (the command), ``ingest`` or ``flusher``."""
     at_ms: int
-    """When, in milliseconds since 1970."""
+    """Time of the report, in milliseconds since 1970."""
     uri: str
     """The table's address."""
     table_uuid: str
-    """Which table it is, wherever it lies."""
+    """Id of the table, the same wherever the table lies."""
     table_version: int | None
     """Newest version of the Lance table."""
     table_rows: int | None
-    """Rows in it."""
+    """Rows in that version."""
     table_fragments: int | None
-    """Its fragments."""
+    """Fragments in that version."""
     contract_version: int
-    """Newest version of its contract."""
+    """Newest version of the table's contract."""
     topic: str
-    """The topic that it is of."""
+    """The table's topic."""
     topic_id: str
-    """Kafka's id of that topic: another one is another topic."""
+    """Kafka's id of that topic.  A topic that is made again under the same name has another id."""
     topic_partitions: int
-    """How many partitions it has, as the contract says."""
+    """Number of partitions of the topic, as the contract says."""
     primary_key: tuple[str, ...]
-    """Its columns."""
+    """Columns of the primary key."""
     region_key: tuple[str, ...]
-    """Columns that producers key by; empty where they key by other bytes."""
+    """Columns that producers key by; empty if they key by other bytes."""
     group: str
     """Consumer group of ingest."""
     group_members: int | None
-    """How many it has; null where Kafka does not say."""
+    """Number of members of the group; null if Kafka does not say."""
     paused: Mapping[str, int | str]
     """Paused services, and until when: milliseconds since 1970, or ``resumed``."""
     last_merge_ms: int | None
-    """When a merge landed last."""
+    """Time of the last merge, in milliseconds since 1970."""
     diagnosis: Diagnosis
     """The most urgent of ``partitions``, or what concerns the whole table."""
     partitions: tuple[PartitionStatus, ...]
@@ -123,9 +124,9 @@ class TableStatus:
     problems: tuple[str, ...]
     """Everything that wants a person; the exit code is 1 if there is one."""
     unknown: tuple[str, ...] = ()
-    """What cannot be known from where one looks, and who knows it."""
+    """Facts that cannot be known from where the report was made, and who knows them."""
     not_looked_at: tuple[str, ...] = ()
-    """What strong reads need besides, and nobody has looked at."""
+    """Facts that strong reads also need, and that nobody has looked at."""
     keys_in_conflict: int = 0
     """Primary keys that came through two partitions, and wait for a decision."""
     recent_merges: tuple[MergeDone, ...] = field(default=())
@@ -134,7 +135,7 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is counted of a partition, beside what a diagnosis is made of."""
+    """Counts of a partition, beside the facts for its diagnosis."""
 
     facts: PartitionFacts
     merged_generation: int | None = None

@@ -28,10 +28,10 @@ _DECODED = re.compile("%[0-9A-Fa-f]{2}")
 
 
 def split_address(uri: str) -> SplitResult:
-    """Return the parts of ``uri``; ``InvalidSettings`` for one with user information, or that is none at all.
+    """Return the parts of ``uri``.  Raise ``InvalidSettings`` if it has user information or is not an address.
 
-    A secret may have a slash in it, so that what is left of the bucket's name is behind it: no bucket has a colon in
-    its name.
+    A secret may have a slash in it.  Then the part before the slash takes the place of the bucket's name.  That part
+    has a colon, which no bucket has in its name.
     """
     try:
         parts = urlsplit(uri)

@@ -1,9 +1,9 @@
-"""What encapsulated Arrow IPC record batch messages say about themselves, read without decompressing anything.
+"""Sizes that encapsulated Arrow IPC record batch messages declare, read without decompressing anything.
 
-A compressed buffer states its own decompressed size, and Arrow allocates what it states; so a reader that wants a limit
-must look first.  pyarrow does not show the statement; the few flatbuffer fields that hold it are read here, following
-the Arrow columnar format's ``Message.fbs`` (tables ``Message`` and ``RecordBatch``, struct ``Buffer``).  Bytes that are
-not one whole message raise ``ObjectCorrupt``; the caller adds the object's name.
+A compressed buffer states its own decompressed size, and Arrow allocates what it states.  So a reader that wants a
+limit must look first.  pyarrow does not show the statement.  This module reads the few flatbuffer fields that hold it,
+by the Arrow columnar format's ``Message.fbs`` (tables ``Message`` and ``RecordBatch``, struct ``Buffer``).  Bytes that
+are not one whole message raise ``ObjectCorrupt``; the caller adds the object's name.
 """
 
 from __future__ import annotations

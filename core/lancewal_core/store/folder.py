@@ -1,13 +1,13 @@
 """``ObjectStore`` over a local folder.  No link inside the folder is followed.
 
-Who may write into a table's folder could put a link there that leads into another one, whose objects a process of this table
-would then read, list or delete.
+Anybody who may write into a table's folder could put a link there that leads into another folder.  A process of this
+table would then read, list or delete the objects of that folder.
 
 Guarantees, besides those of ``object_store``
- 1. Each folder on the way to an object is opened from the one above it, and none that is a link.  What is opened stays that
-    folder, so a link that takes its place meanwhile changes nothing.
- 2. ``LinkRefused`` names the link that was met on the way.  A listing says so of each link that it meets, since it cannot
-    tell what is missing in its answer.  ``delete`` of an object that is a link removes the link.
+ 1. Each folder on the way to an object is opened from the one above it, and none that is a link.  An opened folder
+    stays the same one, so a link that takes its place meanwhile changes nothing.
+ 2. ``LinkRefused`` names the link that was met on the way.  A listing raises it for each link that it meets, since it
+    cannot tell what is missing in its answer.  ``delete`` of an object that is a link removes the link.
  3. The folder itself may be a link, or lie behind some.
  4. A folder where an object belongs, and a file where a folder belongs, are ``ObjectCorrupt``, never a missing object.
  5. A put is staged as ``<name>#<number>`` beside its object, as Lance and obstore do; a listing leaves such names out.

@@ -1,7 +1,8 @@
-"""How many bytes a stored object may have: what is larger than any of its kind (``object_kinds``) is neither read nor written.
+"""Largest sizes of stored objects.  An object larger than any of its kind (``object_kinds``) is neither read nor
+written.
 
-What lies in a table's folder may have been put there by anybody who may write to it; a reader must be able to say beforehand
-what it takes.  Writers keep the same limits, so that nothing is written that nobody reads.  Both are held by the store
+Anybody who may write to a table's folder may have put an object there.  A reader must be able to say beforehand what it
+takes.  Writers keep the same limits, so that nothing is written that nobody reads.  The store holds both limits
 (``object_store``, guarantees 5 and 6), so no kind can be without.
 """
 

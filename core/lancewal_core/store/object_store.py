@@ -6,15 +6,15 @@ Guarantees that an implementation gives
     that an object is (or may be) there; it may be our own, put by an earlier try whose reply was lost.  ``PutUnknown``:
     no verdict; the object may appear later.
  3. ``list`` may be stale or partial: a hint, never a proof of absence.
- 4. Keys are relative to the store's root, ``/``-separated, without a leading slash.  One that cannot be a key, which only
-    stored bytes can have brought, is ``ObjectCorrupt``.
+ 4. Keys are relative to the store's root, ``/``-separated, without a leading slash.  A text that cannot be a key is
+    ``ObjectCorrupt``: only stored bytes can have brought it.
  5. ``get`` fetches no object that is larger than any of its kind (``object_limits``): ``ObjectCorrupt``.
  6. ``put_if_absent`` sends no such object: ``ObjectTooLarge``.
- 7. Where a store gives entity tags, ``Stored`` and each listing have the same one for an object, and what has other bytes at
-    that key has another.
+ 7. If a store gives entity tags, ``Stored`` and each listing have the same tag for an object.  Other bytes at that key
+    have another tag.
 
-``put_once`` turns 2 into what the protocols use, by reading the object back; ``put_new`` and ``put_own`` are for those who go
-no further without a verdict.
+``put_once`` turns 2 into the outcomes that the protocols use, by reading the object back.  ``put_new`` and ``put_own``
+are for callers that go no further without a verdict.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class ObjectStore(Protocol):
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome: ...
 
     def list(self, prefix: str, limit: int | None = None, after: str | None = None) -> Sequence[ObjectInfo]:
-        """Objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth; with ``after`` those
-        alone whose key comes behind it in key order.
+        """Return the objects whose key starts with ``prefix`` (a folder, ending with a slash), at any depth.  With
+        ``after``, return only those whose key comes after it in key order.
 
-        With ``limit`` the first ones in key order, at most about that many, where the store lists in key order; where just
-        so many come, there may be more.
+        If the store lists in key order, ``limit`` gives the first objects in that order, at most about that many.  If
+        just so many come, there may be more.
         """
 
     def delete(self, keys: Sequence[str]) -> None:

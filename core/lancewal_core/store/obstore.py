@@ -60,8 +60,10 @@ _RETRY: Any = {
 
 
 _ONCE: Any = {**_RETRY, "max_retries": 0}
-"""Nor does the client put a version of a page twice by itself: a machine may sleep for days between the two, and the second
-would be an object that others know, at a number used before (``page_chain``)."""
+"""Options of the client that puts versions of pages.  The client repeats no request.
+
+A machine may sleep for days between two tries.  The second try would then put an object that others know, at a number
+used before (``page_chain``)."""
 
 
 class ObstoreStore:

@@ -1,9 +1,9 @@
-"""A table's place: its address, absolute and in one form.  It is what a copy of the folder does not take along.
+"""A table's place: its address, absolute and in one form.  A copy of the folder does not take the place along.
 
-Two spellings of one local folder are one place, links included, as far as this machine can follow them: ``same_place``.  Links
-stay in what is stored, since another machine may lead to the folder by others.  A folder that two addresses lead to, such as a
-bucket that is also mounted, counts as two places: nobody can tell it from a copy.  One address on two machines, or at two
-servers, counts as one.
+Two spellings of one local folder are one place, links included, as far as this machine can follow them: ``same_place``.
+Links stay in what is stored, since on another machine other links may lead to the folder.  A folder with two addresses,
+such as a bucket that is also mounted, counts as two places: nobody can tell it from a copy.  One address on two
+machines, or at two servers, counts as one.
 """
 
 from __future__ import annotations
