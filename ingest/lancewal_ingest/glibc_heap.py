@@ -1,16 +1,20 @@
-"""The heap of an ingest process, where the C library is glibc: one, and given back after each flush.
+"""One heap for an ingest process whose C library is glibc.  Free pages of the heap are given back after each flush.
 
-By default each thread gets a heap of its own, and Arrow keeps two more: one for calls from Python, one for what its C++ code
-asks for by itself.  What a fetch, a decoded batch or a flush leaves free in one of them is of no use to the others, and the
-process stays as large as the sum of their peaks.  glibc shares the heaps that it has already, so the limit must come before
-any thread: PyArrow starts one when it is imported.  Own measurement, 3 M mixed rows on two loaded cores with a budget of
-512 MiB, at the peak: 789 MiB after other threads had worked, 675 behind the import, 569 before it.
+By default each thread gets a heap of its own.  Arrow keeps two more: one for calls from Python, one for what its C++
+code asks for by itself.  Memory that a fetch, a decoded batch or a flush leaves free in one heap is of no use to
+the others.  The process then stays as large as the sum of their peaks.
 
-Where large records are most of what comes, in bytes, what takes more than half a MiB gets pages of its own, which go back
-at once.  Left to itself glibc raises that limit to the largest piece that was ever freed, up to 32 MiB, and records and
-columns of a megabyte leave holes that nothing fits into: own measurement, records of 900 KB, 430 MiB of them at the peak,
-and 250 where they are one in a thousand.  Small records leave none, and new pages for each of their batches cost a seventh
-of the processor's time.
+glibc shares the heaps that it has already, so the limit must come before any thread: PyArrow starts one when it is
+imported.  Own measurement of the peak, 3 M mixed rows on two loaded cores with a budget of 512 MiB:
+ - 789 MiB if the limit came after other threads had worked,
+ - 675 MiB after the import,
+ - 569 MiB before it.
+
+If most bytes come in large records, pieces of more than half a MiB get pages of their own, which go back at once.
+Left to itself glibc raises that limit to the largest piece that was ever freed, up to 32 MiB.  Records and columns of
+a megabyte then leave holes that nothing fits into.  Own measurement with records of 900 KB: 430 MiB of holes at the
+peak, and 250 if one record in a thousand is that large.  Small records leave no holes, and new pages for each of
+their batches cost a seventh of the processor's time.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import ctypes
 import os
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-"""Of glibc's malloc.h."""
+"""Parameters of mallopt, from glibc's malloc.h."""
 _OWN_PAGES_BYTES = 512 << 10
 _TOP_KEPT_BYTES = 64 << 20
 """Bytes that glibc itself would come to."""

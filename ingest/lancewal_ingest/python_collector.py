@@ -1,9 +1,9 @@
 """Python's collector of cycles in an ingest process: it begins at fifty thousand new objects, not at seven hundred.
 
-What a poll brings is some seventeen lists, tuples and the like for each partition, gone once its segment is durable and in no
-cycle.  By default the collector looks at all of them, and so at each record that they hold, several times while it lies in no
-processor's cache: of polls of 10,000 records of 512 partitions a sixth of the processor's time (own measurement); of one
-partition nothing.
+A poll brings some seventeen lists, tuples and the like for each partition.  They are in no cycle, and gone once their
+segment is durable.  By default the collector looks at all of them several times, and so at each record that they hold.
+The records then lie in no processor's cache.  Polls of 10,000 records of 512 partitions spend a sixth of the
+processor's time on that (own measurement); polls of one partition spend nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From consumed records to a durable segment.
 
-``pending`` records are decoded and routed (``routing``, ``draining``) into entries by ``prepare``, whose rows are
-``shared_rows``, for a ``job``, and those to be put aside sent as ``observed_dead_letters``; ``segment_in_flight`` puts its
-segment until the outcome is known, and ``bundling`` copies what became durable for far readers.
+``prepare`` decodes and routes ``pending`` records (``routing``, ``draining``) into entries for a ``job``.  The rows
+of entries are ``shared_rows``.  Records to be put aside are sent as ``observed_dead_letters``.  ``segment_in_flight``
+puts the segment until the outcome is known.  ``bundling`` copies durable segments for far readers.
 
 May import: context, decode, formats, kafka.
 """

@@ -1,14 +1,17 @@
 """Bundles (``wal.bundle``) of the small segments that this process has made durable, written beside the loop.
 
 Guarantees
- 1. A bundle copies consecutive segments of one log that the store has confirmed, each with the entity tag that it gave with
-    that.  A segment that was stored without that word (its reply was lost), or is not small, is in none: it ends the run.
- 2. No append waits for one.  One bundle is written at a time, in a task of its own; one more waits behind it, and what comes
-    full meanwhile is dropped.  It is put once: where the store refuses it or says nothing, it is dropped.
- 3. What is held is bounded, counted (``nbytes``), and let go when memory is full (``drop``).
+ 1. A bundle copies consecutive segments of one log that the store has confirmed, each with the entity tag that came
+    with the confirmation.  A segment that was stored without it (its reply was lost), or is not small, is in no
+    bundle: it ends the run.
+ 2. No append waits for a bundle.  One bundle is written at a time, in a task of its own.  One more run waits after
+    it, and runs that become full meanwhile are dropped.  A bundle is put once: if the store refuses it or says
+    nothing, it is dropped.
+ 3. The memory held is bounded, counted (``nbytes``), and let go when memory is full (``drop``).
 
-A run is written when it is full, or when it ends and copies at least ``LEAST``; the last segments of a log that ends are in
-none.  So a small segment's rows are written once more at most, and a log of larger segments costs nothing more.
+A run is written when it is full, or when it ends and copies at least ``LEAST``.  The last segments of a log that ends
+are in no bundle.  A small segment's rows are therefore written once more at most, and a log of larger segments costs
+nothing more.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""What the records of one region come to by the contract: rows, records that are none, or a stop.
+"""Outcome of one region's records under the contract: rows, records that are no rows, or a stop.
 
 Guarantees
- 1. An entry over [first, next) is the same under every policy: good records are rows, all others are listed in it with what
-    is wrong with them.  Policies decide where an entry ends and which of the listed records become dead letters.
- 2. Where a policy is ``stop``, the partition stops right before the first such record.
- 3. Letters and entry are of one version of the contract, and the entry names it: whether a listed record became a dead letter
-    or was ignored, that version says.
+ 1. An entry over [first, next) is the same under every policy.  Good records are rows, and all others are listed in
+    it with what is wrong with them.  Policies decide where an entry ends and which of the listed records become dead
+    letters.
+ 2. If a policy is ``stop``, the partition stops right before the first such record.
+ 3. Letters and entry are of one version of the contract, and the entry names it.  That version says whether a listed
+    record became a dead letter or was ignored.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ class Preparer:
     def _all_rows(
         self, group: Sequence[Consumed], rows: pa.RecordBatch, counts: Sequence[int], weights: Weights
     ) -> list[Together]:
-        """Where each record is a row of its partition, and nothing is drained: no entry needs a look of its own."""
+        """Return the outcomes if each record is a row of its partition, and nothing is drained: no entry needs a look of
+        its own."""
         nbytes = (weights * (rows.get_total_buffer_size() / max(int(weights.sum()), 1))).astype(np.int64).tolist()
         version = self.contract.version
         parts = map(SharedPart, map(RowRange, repeat(rows), accumulate(counts, initial=0), counts), nbytes)

@@ -1,9 +1,9 @@
 """Rows of several regions in one record batch, as they were decoded together, until each region has its own.
 
-To copy a region's part as it comes costs more than to decode it, and to keep it as a slice no less: that is a dozen small
-objects of Arrow's, which are looked up and freed one by one when all else has driven them out of the processor's caches.  So a
-part is a place in its batch, and several of a region are copied together.  Until then whoever has a part keeps the whole
-batch in memory.
+To copy a region's part as it comes costs more than to decode it.  To keep it as a slice costs no less.  A slice is a
+dozen small Arrow objects.  They are looked up and freed one by one when all else has driven them out of the
+processor's caches.  A part is therefore a place in its batch, and several parts of a region are copied together.
+Until then the whole batch stays in memory.
 """
 
 from __future__ import annotations

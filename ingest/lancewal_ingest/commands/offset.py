@@ -112,10 +112,12 @@ def reject(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Send the record that stopped a partition to the dead-letter topic, and go on behind it; or all such up to an offset.
+    """Send the record that stopped a partition to the dead-letter topic, and go on after it; or all such records up to
+    an offset.
 
-    As JSON: `partition`, `offset`, `first` (`kind` and `message` of the record that had stopped it), how many were `rejected`
-    by kind, `rows`, `goes_on`, `unreadable_to`, `topic` of the dead letters, and `dry_run`.
+    JSON has `partition`, `offset`, `first` (`kind` and `message` of the record that had stopped it), and how many
+    were `rejected` by kind. It also has `rows`, `goes_on`, `unreadable_to`, `topic` of the dead letters, and
+    `dry_run`.
 
     Example: lancewal offset reject orders-3-1841 --through 1850
     """

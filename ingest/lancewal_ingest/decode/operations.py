@@ -1,11 +1,13 @@
-"""What a record's Kafka headers say: ``lancewal.op`` names what it does to its key.
+"""Meaning of a record's Kafka headers: ``lancewal.op`` names what the record does to its key.
 
-1. No other header changes what a record means.  One that might be meant to, because its name begins with ``lancewal.`` in
-   whatever case, is refused, so that a misspelt ``lancewal.op`` does not make an upsert of a delete.
-2. The headers of a dead letter that is the whole record pass: whoever produces it to its topic again need not take them off.
-3. A cut letter is no record: it has no value because that was left out, and would delete the row of its key, or of another key
-   where the key is cut.  It is refused, and so is a letter about one (``original.``), however often they come back.
-4. A record is bad where the name of a header is not UTF-8: which operation its headers name is unknown.
+1. No other header changes what a record means.  A header whose name begins with ``lancewal.``, in whatever case,
+   might be meant to, and is refused.  A misspelt ``lancewal.op`` therefore does not make an upsert of a delete.
+2. The headers of a dead letter that is the whole record pass: whoever produces it to its topic again need not take
+   them off.
+3. A cut letter is no record.  It has no value because that was left out, and would delete the row of its key, or of
+   another key if the key is cut.  It is refused, and so is a letter about one (``original.``), however often they
+   come back.
+4. A record is bad if the name of a header is not UTF-8: which operation its headers name is unknown.
 """
 
 from __future__ import annotations

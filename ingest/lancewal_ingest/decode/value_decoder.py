@@ -1,18 +1,18 @@
-"""The door of a format of record values: bytes in; columns, operations and refusals out.
+"""Interface of a format of record values: bytes in; columns, operations and refusals out.
 
-What is the same of every format stands above it (``decoder``): headers and operations, sizes, records without a value, which
-columns a delete keeps, offsets, and rows too large for a segment.
+``decoder`` does what is the same for every format: headers and operations, sizes, records without a value, offsets,
+and rows too large for a segment.  It also says which columns a delete keeps.
 
 Guarantees of a ``ValueDecoder``; ``tests/conformance/test_value_decoder.py`` holds every format to them
- 1. Each value is one row or is refused, whatever its bytes are.  Nothing else is raised, nothing dropped: what a value holds
-    and no column does refuses it.
- 2. What becomes of a value follows from its bytes, its operation and the table's columns alone: its neighbours, and what was
-    decoded before, change nothing.
- 3. A row has each cell exactly as the value says it; what its column cannot hold exactly is refused, never rounded or cut.
-    An absent column is null.  No column of the primary key is ever null.
- 4. Of a patch, ``present`` has the columns that the value holds, null or not; of others it is null.  Every operation is
-    checked alike: a delete may hold a whole row.
- 5. A refusal has one of ``outcomes.KINDS``, and its message nothing of the value's content.
+ 1. Each value is one row or is refused, whatever its bytes are.  Nothing else is raised, and nothing is dropped: a
+    value that holds something for which there is no column is refused.
+ 2. What becomes of a value follows from its bytes, its operation and the table's columns alone.  Its neighbours, and
+    what was decoded before, change nothing.
+ 3. A row has each cell exactly as the value says it.  What its column cannot hold exactly is refused, never rounded
+    or cut.  An absent column is null.  No column of the primary key is ever null.
+ 4. ``present`` of a patch has the columns that the value holds, null or not; of other operations it is null.  Every
+    operation is checked alike: a delete may hold a whole row.
+ 5. A refusal has one of ``outcomes.KINDS``, and its message has nothing of the value's content.
  6. ``growth`` never says less than a row takes.
  7. Calls may come from several threads at a time.
 """

@@ -1,24 +1,27 @@
-"""The memory budget: what a consumed record counts, before it is a row, while it becomes one, and as one.
+"""The memory budget: the weight of a consumed record, before it is a row, while it becomes one, and as one.
 
 Guarantees
- 1. A record weighs what it takes as it came, or what its row may take, whichever is more.  Of the row a column of fixed size
-    counts in full, whatever the record says of it (null of a vector has the vector's width in Arrow); beyond that the format
-    of the values says what a row may take (``value_decoder.Growth``).
- 2. A weight follows from the record and the contract alone.  So what is cut by weight is cut at the same records again.
- 3. A poll asks for no more records than fit into the room that is left, if each weighs what the worker expects: before the
-    first poll what the largest allowed record weighs; then the mean of the last poll, but no less than half of what was
-    expected there.
- 4. A segment, and what is decoded at once, weighs at most ``segment_bytes``, or is one record; what entries take beside rows
-    counts for the segment, but for the last.  A generation weighs at most ``policy.GENERATION_BYTES_MAX`` and a segment.  So
-    no column of a batch, or of a generation that is folded, comes near the 2 GiB at which Arrow's offsets end.
- 5. Kafka's client has its own part (``lancewal_kafka.clients``): what it has fetched ahead, and what one answer of the
-    broker may unpack to.
- 6. What waits, what is in flight (twice: values and text, then rows and segment), OPEN generations, and what flushes take,
-    together stop consumption at the budget without that part.
+ 1. A record weighs what it takes as it came, or what its row may take, whichever is more.  In the row a column of
+    fixed size counts in full, whatever the record says of it (a null vector has the vector's width in Arrow).  Beyond
+    that the format of the values says what a row may take (``value_decoder.Growth``).
+ 2. A weight follows from the record and the contract alone.  What is cut by weight is therefore cut at the same
+    records again.
+ 3. A poll asks for no more records than fit into the room that is left, if each weighs what the worker expects.
+    Before the first poll that is what the largest allowed record weighs.  Then it is the mean of the last poll, but
+    no less than half of what was expected there.
+ 4. A segment, and what is decoded at once, weighs at most ``segment_bytes``, or is one record.  What entries take
+    beside rows counts for the segment, but for the last.  A generation weighs at most ``policy.GENERATION_BYTES_MAX``
+    and a segment.  No column of a batch, or of a generation that is folded, thus comes near the 2 GiB at which
+    Arrow's offsets end.
+ 5. Kafka's client has its own part (``lancewal_kafka.clients``): what it has fetched ahead, and what one answer of
+    the broker may unpack to.
+ 6. What waits, what is in flight (twice: values and text, then rows and segment), OPEN generations, and what flushes
+    take, together stop consumption at the budget without that part.
 
-Not bounded by it: one batch of Kafka's that unpacks to more than that part.  Its client unpacks a batch whole; zstd up to
-``receive.message.max.bytes``, which is three quarters of that part, gzip and lz4 as far as the topic lets them come
-(``batch_check``).  And a batch of a great many records of few bytes: each takes the client some 320 bytes beside them.
+Two things are not bounded by it.  One is a batch of Kafka's that unpacks to more than that part.  Its client unpacks
+a batch whole.  It unpacks zstd up to ``receive.message.max.bytes``, which is three quarters of that part.  It unpacks
+gzip and lz4 as far as the topic lets them come (``batch_check``).  The other is a batch of a great many records of
+few bytes: each takes the client some 320 bytes beside them.
 """
 
 from __future__ import annotations

@@ -2,33 +2,37 @@
 
 Guarantees
  1. An assigned partition delivers nothing until ``start``, then exactly the committed records from that position on,
-    in offset order, none twice; what the client still holds from before ``start`` or ``resume`` is dropped.
+    in offset order, none twice.  What the client still holds from before ``start`` or ``resume`` is dropped.
  2. ``Polled.next`` never passes a record that was not delivered: it is the consumer's own position right after the
-    poll, or the one behind the last record delivered, whichever is higher.
+    poll, or the one after the last record delivered, whichever is higher.
  3. The position in the log counts, never the group's: an assignment begins paused and moves by ``start``.
  4. Committed positions never go back, and are only those handed to ``commit`` (or known to the group already).
- 5. An offset that the broker does not have ends the partition (``RetentionLost``, ``TopicTruncated``), never resets it;
-    records polled before are delivered first.
- 6. So does a log that is another one below the position than it was when this process read it: its tail was lost and has
-    grown again.  The broker's leader epochs tell; positions that others have reached come without one.
- 7. So does a batch that cannot be read (``errors.UNREADABLE``) when it is asked for a second time; nothing behind it is
-    delivered, though the client may go on there (``RecordsUnreadable``).
- 8. ``commit`` waits for a coordinator that says nothing no longer than ``_COORDINATOR_S``, but where it falls silent between
-    the question and the commit.
- 9. ``close`` leaves the group, with partitions or without; a first joining that is under way ends before, where the group
-    answers within ``_JOINING_S``.
+ 5. An offset that the broker does not have ends the partition (``RetentionLost``, ``TopicTruncated``), never resets
+    it; records polled before are delivered first.
+ 6. A log that is another one below the position than it was when this process read it ends the partition too: its
+    tail was lost and has grown again.  The broker's leader epochs tell; positions that others have reached come
+    without one.
+ 7. A batch that cannot be read (``errors.UNREADABLE``) ends the partition too, when it is asked for a second time.
+    Nothing after it is delivered, though the client may go on there (``RecordsUnreadable``).
+ 8. ``commit`` waits for a coordinator that says nothing no longer than ``_COORDINATOR_S``, unless it falls silent
+    between the question and the commit.
+ 9. ``close`` leaves the group, with partitions or without.  A first joining that is under way ends before, if the
+    group answers within ``_JOINING_S``.
 
-Kafka takes one request at a time of a connection.  While a member waits to join again, for others that have not, it answers
-nothing else that this member asks the coordinator: not before the slowest has joined, or is given up for dead.  librdkafka
-waits for a commit sent meanwhile, also in ``close``, until the commit times out.  So ``commit`` asks first, and sends
-nothing where the answer stays away (guarantee 8), and ``close`` lets a first joining come to its end: a member that goes in
-the midst of it, or without leaving, stays one for the others, who wait for it until its session is over (guarantee 9).
+Kafka takes one request at a time of a connection.  While a member waits to join again, for others that have not, the
+coordinator answers nothing else that this member asks.  It answers only when the slowest has joined, or is given up
+for dead.  librdkafka waits for a commit sent meanwhile, also in ``close``, until the commit times out.
 
-A static member whose predecessor died a moment ago is refused until the broker has noticed (``UNRELEASED_INSTANCE_ID`` of
-the newer group protocol), and librdkafka's client is of no use after that: a new one is made every ``RENEW_S``.
+Therefore ``commit`` asks first, and sends nothing if the answer stays away (guarantee 8).  ``close`` lets a first
+joining come to its end.  Otherwise a member that goes in the midst of it, or without leaving, stays one for the
+others.  They wait for it until its session is over (guarantee 9).
 
-Any other fatal error (a static member was replaced, the client is beyond repair) raises ``Fenced``: a consumer cannot recover
-from it, so the process ends with an error and its supervisor starts it again, with a pause that grows.
+A static member whose predecessor died a moment ago is refused until the broker has noticed
+(``UNRELEASED_INSTANCE_ID`` of the newer group protocol).  librdkafka's client is of no use after that: a new one is
+made every ``RENEW_S``.
+
+Any other fatal error (a static member was replaced, the client is beyond repair) raises ``Fenced``.  A consumer
+cannot recover from it.  The process ends with an error, and its supervisor starts it again, with a pause that grows.
 """
 
 from __future__ import annotations
@@ -76,8 +80,10 @@ def _unreported(act: str, cause: object) -> None:
 
 
 class ConfluentSource:
-    """See the module docstring.  ``client`` holds ``bootstrap.servers`` and the pass-through properties; ``queue_bytes`` is
-    what librdkafka may hold; ``statistics`` is told now and then what the client says of itself, from within ``poll``."""
+    """Consumer of librdkafka; see the module docstring.
+
+    ``client`` holds ``bootstrap.servers`` and the pass-through properties; ``queue_bytes`` is the most that
+    librdkafka may hold.  ``statistics`` is told now and then what the client says of itself, from within ``poll``."""
 
     def __init__(
         self,

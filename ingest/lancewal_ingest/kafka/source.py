@@ -19,8 +19,8 @@ from lancewal_kafka.topic import TopicFacts
 class Polled:
     """Records that one poll delivered.
 
-    ``next`` has, for every started partition, the consumer's position right after that poll: behind the last record
-    delivered and behind any transaction markers that followed it.
+    ``next`` has the consumer's position right after that poll, for every started partition.  It lies after the last
+    record delivered and after any transaction markers that followed it.
     """
 
     records: Mapping[int, Records]

@@ -1,7 +1,7 @@
 """Figures that Kafka's client tells of itself: from librdkafka's statistics (its STATISTICS.md says what each means).
 
-Only what a person looks at when records do not come: whether brokers are reached and how fast they answer, what is
-fetched and waits, and how often the group was divided anew.
+Only figures are taken that a person looks at when records do not come.  They show whether brokers are reached and how
+fast they answer, what is fetched and waits, and how often the group was rebalanced.
 """
 
 from __future__ import annotations

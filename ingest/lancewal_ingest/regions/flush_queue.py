@@ -1,17 +1,18 @@
 """SEALED generations on their way to flushes, oldest first, beside the loop.
 
-What waits in memory is flushed together, as much at a time as one generation may hold; of a region one generation at a
-time.  So is what is only in the log: its former owner may have flushed it by now, which one look tells of all, and a log is
-read once for many.
+Generations in memory are flushed together, as much at a time as one generation may hold, but one of a region at a
+time.  Generations that are only in the log are flushed together too.  Their former owner may have flushed them by
+now, which one look tells of all, and a log is read once for many.
 
 Guarantees
- 1. One flush of each kind, from memory and from logs, is read and written at a time, and as soon as it is written the next one
-    begins, while its pages are swapped, each by itself.  What a page has answered is let go, and told.
- 2. A page without an answer holds up its own regions alone: no flush that begins meanwhile has one of them.  A request for
-    what is read or written that has no answer holds up all that is flushed from memory, or all that is from logs.
+ 1. One flush of each kind, from memory and from logs, is read and written at a time.  As soon as it is written the
+    next one begins, while its pages are swapped, each by itself.  What a page has answered is let go, and reported.
+ 2. A page without an answer holds up its own regions alone: no flush that begins meanwhile has one of them.  A
+    request of reading or writing without an answer holds up all that is flushed from memory, or all that is from
+    logs.
  3. A flush that fails is tried again after ``retry_s``, and puts off none of another region.
- 4. Whatever is left undone, any other process can do from the log.  Where that is damaged the flusher names it until somebody
-    has repaired it: what is consumed meanwhile becomes durable.
+ 4. Whatever is left undone, any other process can do from the log.  If the log is damaged, the flusher names it until
+    somebody has repaired it: what is consumed meanwhile becomes durable.
 """
 
 from __future__ import annotations

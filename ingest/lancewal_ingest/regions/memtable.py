@@ -1,7 +1,7 @@
 """The MemTable of one region: the durable entries of its OPEN generation, in memory.
 
-Rows that lie in a batch with those of other regions (``append.shared_rows``) are its own only after ``own``: until then the
-whole batch is in memory for as long as this MemTable is.
+Rows may lie in a batch with those of other regions (``append.shared_rows``).  They are the MemTable's own only after
+``own``.  Until then the whole batch is in memory for as long as this MemTable is.
 """
 
 from __future__ import annotations

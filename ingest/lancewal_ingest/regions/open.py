@@ -1,16 +1,18 @@
 """Open regions: take over partitions that Kafka assigned to this process, as many at a call as are due.
 
 Guarantees
- 1. After it, the newest generation of each region is OPEN with our owner id and our log, and starts at the position where
-    everything before is durable: nothing is skipped, nothing is read twice into different generations.
- 2. Nothing can be added behind our back: the former owner's log has ended (a fence), or it handed over.
+ 1. After it, the newest generation of each region is OPEN with our owner id and our log.  It starts at the position
+    where everything before is durable: nothing is skipped, nothing is read twice into different generations.
+ 2. Nobody can add to a region unnoticed: the former owner's log has ended (a fence), or that owner handed over.
  3. Losing the race leaves everything as the winner made it.
- 4. Where a segment is lost from the midst of the former owner's log, ``ObjectMissing`` names it and nothing is changed: a
-    fence in its place would end the log for regions that are still written behind it.
- 5. No record of a contract that was altered, or is about to be, becomes durable by a claim (``lancewal_core.table.drain``).
+ 4. If a segment is lost from the midst of the former owner's log, ``ObjectMissing`` names it and nothing is changed:
+    a fence in its place would end the log for regions that are still written after it.
+ 5. No record of a contract that was altered, or is about to be, becomes durable by a claim
+    (``lancewal_core.table.drain``).
  6. A Kafka that does not answer, or that lost what comes next, costs no generation: it is asked before the claim.
- 7. Each region has an answer of its own.  What is damaged or lost of one, what Kafka does not say of it, and who was faster
-    there, stops no other; a region that was not claimed is not ours, whatever else landed in the same swap.
+ 7. Each region has an answer of its own.  Damage or loss of one region, what Kafka does not say of it, and a faster
+    process there, stop no other region.  A region that was not claimed is not ours, whatever else landed in the same
+    swap.
 
 Steps, each for all regions: what is asked costs requests by pages and logs, not by regions
  1. Read the newest indexes, and what the table has merged.
@@ -18,18 +20,21 @@ Steps, each for all regions: what is asked costs requests by pages and logs, not
     OPEN in our own log (the region's state was dropped): read that log up to the next unsent segment; the caller has
     settled every PUT.  OPEN in another log: end that log with a fence; ``next`` of the region's last entry before it.
     A log is read once for all that are OPEN in it.
- 3. Kafka, asked once and behind step 2, must still have these positions, and on a compacted topic what was deleted behind
-    them: ``RetentionLost``, ``TopicTruncated``; ``KafkaBehind`` where a person has accepted that the topic lost its tail.
- 4. Claim, by one compare-and-swap a page: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``; the
-    caller starts again while the partition is still assigned to it.  Another owner's hand-over came in between: step 3 again.
- 5. Read the drain, behind all claims: ``PartitionCountChanged`` where it is closed.  ``alter`` looks at the index behind
-    closing it: it finds our claim and ends our log, or we find it closed.
+ 3. Kafka, asked once and after step 2, must still have these positions, and on a compacted topic what was deleted
+    after them: ``RetentionLost``, ``TopicTruncated``; ``KafkaBehind`` if a person has accepted that the topic lost
+    its tail.
+ 4. Claim, by one compare-and-swap a page: the old generation SEALED there, the next OPEN.  Lost: ``OwnershipLost``;
+    the caller starts again while the partition is still assigned to it.  Another owner's hand-over came in between:
+    step 3 again.
+ 5. Read the drain, after all claims: ``PartitionCountChanged`` if it is closed.  ``alter`` looks at the index after
+    closing the drain.  Either it finds our claim and ends our log, or we find the drain closed.
  6. Generations that are SEALED and not FLUSHED are the caller's to flush.
 
-A crash leaves logs that have ended, and regions of which some are claimed: each is in a state of its own that whoever opens
-it next goes on from.
+A crash leaves logs that have ended, and regions of which some are claimed.  Each region is in a state of its own, and
+whoever opens it next goes on from that.
 
-Rounds of requests, as counted: 6 ("open all partitions, handed over"), 10 ("open all partitions, of an owner that died").
+Rounds of requests, as counted: 6 ("open all partitions, handed over"), 10 ("open all partitions, of an owner that
+died").
 """
 
 from __future__ import annotations
@@ -189,8 +194,8 @@ def _read(context: IngestContext, regions: Collection[Region]) -> dict[Region, _
 
 
 def _check_group(context: IngestContext, opening: Collection[_Opening]) -> None:
-    """Whoever claims under a newer contract may do so because the table was moved to another consumer group: to claim its
-    regions back would be without end."""
+    """Raise if a newer contract names another consumer group.  Another process may have claimed under a newer
+    contract because the table was moved to that group.  To claim its regions back would be without end."""
     newer = any(one.index is not None and one.index.contract_version > context.contract.version for one in opening)
     if newer and context.group:
         newest = newest_contract(context.store)

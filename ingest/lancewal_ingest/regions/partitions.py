@@ -2,21 +2,21 @@
 
 ::
 
-    assign --> waiting --open_due--> open --'leaving'--> ours no more
-                  ^  |                | |
-      not now: it '--'                | '--drop: another owner has claimed its region--> waiting, or ours no more, or stopped
-      waits on                        '--stop: its records go no further--> open and stopped
-                  '--Kafka no longer has what comes next: stopped, and not open
+    --assign--> waiting --open_due--> open --'leaving'--> ours no more
+                   ^  |                | |
+       not now: it '--'                | '--drop: another owner has claimed its region--> waiting, or ours no more, or stopped
+       waits on                        '--stop: its records go no further--> open and stopped
+                   '--Kafka no longer has what comes next: stopped, and not open
 
 Guarantees
- 1. One partition that cannot be opened holds up no other: it waits until its next try (``retry_s``; ``damaged_s`` where a
-    person has to act first).  Only what concerns the whole topic is raised.
- 2. ``open_due`` opens what is due together, ``AT_ONCE`` at a time, and begins with no further ones after ``turn_s``: the rest
-    waits for the next turn.
- 3. A partition that stops stops alone, and by what stopped it first, until it is assigned again, or told to ``go_on``: then it
-    is opened again, which asks Kafka for what comes next.  Till then it stays open, unless its log is fenced or another owner
-    claims its region: what was consumed before becomes durable and is handed over.
- 4. A region is given up by handing it over.  Where that cannot be, since its log was fenced or something sent is not
+ 1. One partition that cannot be opened holds up no other: it waits until its next try (``retry_s``; ``damaged_s`` if
+    a person has to act first).  Only what concerns the whole topic is raised.
+ 2. ``open_due`` opens what is due together, ``AT_ONCE`` at a time.  It begins with no further ones after ``turn_s``:
+    the rest waits for the next turn.
+ 3. A partition that stops stops alone, and by what stopped it first, until it is assigned again, or told to
+    ``go_on``.  Then it is opened again, which asks Kafka for what comes next.  Till then it stays open, unless its
+    log is fenced or another owner claims its region: what was consumed before becomes durable and is handed over.
+ 4. A region is given up by handing it over.  If that is impossible, since its log was fenced or something sent is not
     settled, the loop forgets it, and the next owner fences.
 
 The loop (``worker``) says when: indexes change only while no segment is unsettled (``seal``).
@@ -207,8 +207,8 @@ class Partitions:
     def stop(self, partition: int, error: LancewalError) -> None:
         """Stop a partition: it goes no further until it is assigned again.
 
-        What has stopped it already stays the reason: only who read on may have known of that, and a record that lies
-        before it is met again."""
+        The first reason stays.  Perhaps it is known only because this process has read on, whereas a record that lies
+        before is met again."""
         if partition in self.stopped:
             return
         self.stopped[partition] = error

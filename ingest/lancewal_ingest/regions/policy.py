@@ -11,8 +11,8 @@ from lancewal_core.settings.sections import IngestSettings
 _DEFAULTS = IngestSettings()
 
 GENERATION_BYTES_MAX = 1 << 30
-"""At so much a generation is sealed whatever the settings say: folding joins its batches, and Arrow's texts and lists end at
-2 GiB in one column."""
+"""A generation of this size is sealed whatever the settings say.  Folding joins its batches, and Arrow's texts and lists
+end at 2 GiB in one column."""
 
 
 class GenerationStats(NamedTuple):
@@ -50,12 +50,12 @@ GROUPS = len(_TURNS)
 
 @dataclass(frozen=True, slots=True)
 class SealPolicy:
-    """Seal at the first limit reached.  ``log_distance`` bounds what who takes over has to read, and a strong read.
+    """Seal at the first limit reached.  ``log_distance`` bounds what a new owner has to read, and a strong read.
 
-    Regions that were opened together would reach that distance together, and be folded, flushed and merged at once: seconds
-    in which reads wait for a processor.  So each group of regions (``GROUPS``) has lengths of the log of its own,
-    ``log_distance`` apart, and is sealed where the log passes one: a generation never spans more, beside the segment that
-    passes it, an owner's first mostly less.
+    Regions that were opened together would reach that distance together.  They would be folded, flushed and merged at
+    once: seconds in which reads wait for a processor.  Each group of regions (``GROUPS``) therefore has lengths of
+    the log of its own, ``log_distance`` apart, and is sealed when the log passes one.  A generation never spans more,
+    beside the segment that passes it; an owner's first generation mostly spans less.
     """
 
     nbytes: int = _DEFAULTS.seal_bytes

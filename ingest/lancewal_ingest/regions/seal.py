@@ -162,8 +162,8 @@ def _sealed(fixed: Fixed, answer: Swap) -> Answer:
 
 
 def _landed_before(fixed: Fixed, index: RegionState) -> bool:
-    """Whether an earlier try was this seal, though nobody said so: nobody else opens a generation in our log, and it begins
-    where this one ends."""
+    """Whether an earlier try was this seal, though no reply said so.  Nobody else opens a generation in our log, and the
+    open one begins where this one ends."""
     memtable, claimant = fixed.memtable, fixed.claimant
     following = Generation(memtable.generation + 1)
     if not is_ours(index, following, claimant.owner, claimant.log):

@@ -1,17 +1,17 @@
-"""Seals or re-anchors the MemTables for which it is time (``policy``), and tells when that is late.
+"""Seal or re-anchor the MemTables for which it is time (``policy``), and tell when that is late.
 
-The swap runs beside the loop, and no append waits for it: the MemTable is put aside as it is, and the region's next entries go
-into that of the following generation (``seal``).
+The swap runs beside the loop, and no append waits for it.  The MemTable is put aside as it is, and the region's next
+entries go into that of the following generation (``seal``).
 
 Guarantees
  1. ``advance`` is called while no segment is unsettled: what a generation ends with is fixed then.
- 2. What is due in a turn goes to the store at once, each page in one swap; what falls due meanwhile is in the next one.  Each
-    page is a task of its own: one that is silent holds up no region of another.
- 3. A seal without a verdict is tried again as it is, and until it has one, that region is neither sealed further nor handed
-    over.  What was to be moved only is forgotten, and decided anew; so is a seal of a region that was given up meanwhile, for
-    whoever opens that makes one generation of what was put aside and what came behind it.
- 4. A region that another owner has claimed is dropped, one whose index has no room for a further generation, or is damaged,
-    put off; the others go on.
+ 2. What is due in a turn goes to the store at once, each page in one swap; what falls due meanwhile is in the next
+    one.  Each page is a task of its own: one that is silent holds up no region of another.
+ 3. A seal without a verdict is tried again as it is.  Until it has one, its region is neither sealed further nor
+    handed over.  A move without a verdict is forgotten, and decided again.  So is a seal of a region that was given
+    up meanwhile: whoever opens that region makes one generation of what was put aside and what came after it.
+ 4. A region that another owner has claimed is dropped.  A region whose index has no room for a further generation, or
+    is damaged, is put off.  The others go on.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class _OfPage:
     """Since when something should be sealed, or re-anchored; a try alone may take half a minute."""
 
     def takes_more(self, now: float) -> bool:
-        """What falls due now goes out at once: a move that waited would be of a generation that has got entries meanwhile, and
-        may be due to be sealed too."""
+        """Whether what falls due now goes out at once.  A move that waited would be of a generation that has got entries
+        meanwhile, and may be due to be sealed too."""
         return not self.trying and now >= self.again_at
 
 

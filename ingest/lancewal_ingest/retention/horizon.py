@@ -1,16 +1,18 @@
-"""How long until Kafka deletes what is not durable here: pure figures from what the broker and the worker say.
+"""Time until Kafka deletes records that are not durable here: pure figures from what the broker and the worker say.
 
-The horizon of a partition is the time until the topic's ``retention.ms`` has passed over the oldest record that is not
-durable.  Kafka deletes whole segments, once their newest record is that old, and looks every few minutes: so the record
-may live longer, but never shorter for its age.  Of a compacted topic a delete goes ``delete.retention.ms`` after it was
-cleaned, at the earliest: the horizon is at most the rest of that time since the durable position has last moved, or since
-the oldest record came, whichever is later: who reads old records all the time loses nothing.
+The horizon of a partition is the time until the topic's ``retention.ms`` has passed over the oldest record that is
+not durable.  Kafka deletes whole segments, once their newest record is that old, and looks every few minutes.  The
+record may therefore live longer, but never shorter for its age.
 
-A timestamp is a producer's word.  Where it was older than the retention when this process first saw the record as the oldest,
-or in the future, it says nothing about when Kafka deletes the record.  The horizon then counts from that first sight, so that
-a backfill of old times holds back no partition.
+In a compacted topic a delete goes ``delete.retention.ms`` after it was cleaned, at the earliest.  The horizon is at
+most the rest of that time.  The time counts from when the durable position last moved, or when the oldest record
+came, whichever is later.  A process that reads old records all the time loses nothing.
 
-What cannot be known from it: when ``retention.bytes`` or somebody's DeleteRecords will strike; the offsets that are left
+A timestamp is a producer's word.  It may have been older than the retention when this process first saw the record as
+the oldest, or in the future.  Then it says nothing about when Kafka deletes the record.  The horizon counts from that
+first sight instead, so that a backfill of old times holds back no partition.
+
+The horizon cannot tell when ``retention.bytes`` or somebody's DeleteRecords will strike.  The offsets that are left
 between the first one and the durable position (*reserve*) show that.
 
 Guarantees

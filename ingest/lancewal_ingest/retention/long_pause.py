@@ -1,7 +1,7 @@
-"""A pause of the consumer that was so long that deletes of a compacted topic may be gone: found before it goes on.
+"""Find a pause of the consumer so long that deletes of a compacted topic may be gone, before the consumer goes on.
 
-Opening a region asks the same (``regions.open``), but a partition that was only paused, by an operator, by full memory or by
-a store that did not answer, is not opened again.
+Opening a region asks the same (``regions.open``).  But a partition that was only paused, by an operator, by full
+memory or by a store that did not answer, is not opened again.
 
 Guarantees
  1. A pause shorter than ``ASK_AFTER_S`` asks nobody, and one that tombstones outlive costs one question to the broker.

@@ -1,23 +1,27 @@
-"""Whether deletes may be gone unread: on a compacted topic the broker removes a tombstone some time after it cleaned it.
+"""Find whether deletes may be gone unread: on a compacted topic the broker removes a tombstone some time after it
+cleaned it.
 
-Compaction keeps the newest record of each Kafka key, so a reader that is late still sees every key's last state, but a
-delete only until ``delete.retention.ms`` has passed.  Who read the row before and comes later than that keeps it for ever.
+Compaction keeps the newest record of each Kafka key, so a reader that is late still sees every key's last state.  It
+sees a delete only until ``delete.retention.ms`` has passed.  A reader that read the row before and comes later keeps
+it for ever.
 
 A region's deletes may be gone if all of this holds:
- 1. The region has read something before: to who begins, a delete that is gone means nothing.
- 2. Records lie beyond its durable position, and the next of them is older than that time, or was itself removed.  The broker
-    finds the first record by its time in the whole partition: where that lies below the position, its time may be ahead of
-    when it was written, and what lies beyond is taken for old, if the third tells that it is so.
- 3. Its newest durable segment is older than that time, or was trimmed long ago; or the caller knows since when it has not
-    read.  This keeps apart who reads old records as soon as they are written.  A region that was quiet for so long cannot
-    be told from one that nobody read: if then a new record is superseded and removed before it was read, this is a false
-    alarm.
- 4. No person has accepted it at this position (``loss_record``), up to the records that are old by now.  Each record of an
-    acceptance begins where the one before ends.  What grows old within ``ACCEPTED_S`` is accepted with it: the region
-    cannot be opened in the same moment.
+ 1. The region has read something before: if a region only begins, a delete that is gone means nothing.
+ 2. Records lie beyond its durable position, and the next of them is older than that time, or was itself removed.  The
+    broker finds the first record by its time in the whole partition.  If that record lies below the position, its
+    time may be ahead of when it was written.  What lies beyond is then taken for old, if the third condition tells
+    that it is so.
+ 3. Its newest durable segment is older than that time, or was trimmed long ago; or the caller knows since when it has
+    not read.  This keeps apart a region that reads old records as soon as they are written.  A region that was quiet
+    for so long cannot be told from one that nobody read.  If then a new record is superseded and removed before it
+    was read, this is a false alarm.
+ 4. No person has accepted it at this position (``loss_record``), up to the records that are old by now.  Each record
+    of an acceptance begins where the one before ends.  What grows old within ``ACCEPTED_S`` is accepted with it: the
+    region cannot be opened in the same moment.
 
-The third is asked last: it reads trailers of segments, and only where the others hold.  It asks for no listing that doubts a
-log's end (decision 0015): a lost segment makes the time longer, so it can raise the alarm and never silence it.
+The third is asked last: it reads trailers of segments, and only if the others hold.  It asks for no listing that
+doubts a log's end (decision 0015).  A lost segment makes the time longer, so it can raise the alarm and never silence
+it.
 """
 
 from __future__ import annotations

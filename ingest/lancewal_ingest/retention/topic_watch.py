@@ -1,15 +1,15 @@
-"""Asks the broker about the topic on a timer, beside the loop.
+"""Ask the broker about the topic on a timer, beside the loop.
 
-A consumer reads on in a recreated topic unawares, does not learn the end of a partition that is paused, and hears of
-retention only when it is too late.
+A consumer reads on in a recreated topic unawares.  It does not learn the end of a partition that is paused, and hears
+of retention only when it is too late.
 
 Steps of one look
  1. Is it still the topic of the contract?
  2. The end of each partition, its high watermark, and the first offset that it still has.
- 3. How long the topic keeps records, and deletes where it is compacted; asked again every ``CONFIG_S``.
- 4. Of each partition with something that is not durable, the time of its oldest such record: known where the worker has
-    consumed it; else from the look before, if nothing became durable since; else the record itself is fetched.  Where
-    that gives no answer, the time known before stands: it is older.
+ 3. How long the topic keeps records, and deletes if it is compacted; asked again every ``CONFIG_S``.
+ 4. Of each partition with something that is not durable, the time of its oldest such record.  The time is known if
+    the worker has consumed the record, or from the look before, if nothing became durable since.  Otherwise the
+    record itself is fetched.  If that gives no answer, the time known before stays: it is older.
 """
 
 from __future__ import annotations

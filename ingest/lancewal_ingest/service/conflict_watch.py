@@ -1,13 +1,13 @@
-"""Which partitions stop since too many of their keys are in conflict: as the table's newest version names them.
+"""Partitions that stop since too many of their keys are in conflict, as the table's newest version names them.
 
 Guarantees
- 1. The flusher alone decides it, in the commit of a merge (``Conflicts.stopped``), and a person's decision ends it; whoever
-    ingests a partition learns of both within ``POLL_S`` and a few requests.
- 2. While the store does not answer, or nobody knows what the table has merged, what was known last holds.
+ 1. The flusher alone decides it, in the commit of a merge (``Conflicts.stopped``), and a person's decision ends it.
+    Whoever ingests a partition learns of both within ``POLL_S`` and a few requests.
+ 2. While the store does not answer, or nobody knows what the table has merged, the last known answer holds.
  3. The loop never waits for the store.
 
-Only tables with ``format.key: bytes`` have keys in conflict; for others nothing is asked.
-Each look costs what ``Watermarks.newest_known`` does.
+Only tables with ``format.key: bytes`` have keys in conflict; for others nothing is asked.  Each look costs what
+``Watermarks.newest_known`` does.
 """
 
 from __future__ import annotations

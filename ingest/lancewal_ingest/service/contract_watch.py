@@ -36,8 +36,10 @@ class _Prepared:
 
 
 class ContractWatch:
-    """``prepare`` is given the newest version, in a task, and returns what the loop calls to take it up; ``failed`` hears why
-    it could not be done.  ``look`` raises the errors of ``check_group`` for ``group``."""
+    """Looks for a newer version of the contract, and has it taken up.
+
+    ``prepare`` is given the newest version, in a task, and returns what the loop calls to take it up.  ``failed`` is
+    told why it could not be done.  ``look`` raises the errors of ``check_group`` for ``group``."""
 
     def __init__(
         self,

@@ -56,9 +56,9 @@ class IngestMetrics(ServiceMetrics):
         self._short: set[int] = set()
         self.records = RecentRecords()
         self.append_failed: Failure | None = None
+        """The fault that the newest append met, if it could not be stored at once."""
         self.freshness_s: Mapping[int, float] = {}
         """Freshness as last told."""
-        """What the newest append met that could not be stored at once."""
 
     def observed(self, store: ObjectStore) -> ObjectStore:
         """The store, its requests counted."""

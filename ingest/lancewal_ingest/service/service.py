@@ -1,30 +1,34 @@
 """The ingest service: build everything from settings, check, run the loop until told to stop, drain, leave.
 
 Steps
- 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; write our consumer group into it where
-    it names none (``table.group``); check settings, table, topic, dead-letter topic and store; join the group.  Nothing was
-    consumed.  A topic that has more partitions than the contract: say how far the old ones are drained (``draining``).  A
-    store or a broker that does not answer or lets nobody in is asked again in the process (``process.start``).
- 2. Turn the worker's loop.  Beside it ask the broker about the topic (``topic_watch``), and look whether an operator wants
-    it to consume (``control``): if not, the worker is held, and all else goes on.  Policies that were altered are taken up
-    (``contract_watch``).  While Kafka is about to delete records
-    of a partition that runs and that are not durable, open no further one: more work would only make the loss sure.
-    A table that was moved to another consumer group: leave the group, and go on at step 1, which waits (``table.group``).
- 3. Told to stop: make durable what was consumed, hand over every region, flush; at most ``DRAIN_SHARE`` of
-    ``ingest.drain_timeout_s``.  What is not done then is left to the next owner, which finds it in the log and in Kafka.
- 4. Tell the group what is durable, and leave it, in what is left of that time.  Both are only good to have: without them lag
-    tools show an older position, and Kafka learns by its session timeout that we are gone.
+ 1. Answer probes: from now on ``/readyz`` says what is missing.  Read the contract; write our consumer group into it
+    if it names none (``table.group``); check settings, table, topic, dead-letter topic and store; join the group.
+    Nothing was consumed.  If a topic has more partitions than the contract: say how far the old ones are drained
+    (``draining``).  A store or a broker that does not answer or lets nobody in is asked again in the process
+    (``process.start``).
+ 2. Turn the worker's loop.  Beside it ask the broker about the topic (``topic_watch``), and look whether an operator
+    wants it to consume (``control``): if not, the worker is held, and all else goes on.  Policies that were altered
+    are taken up (``contract_watch``).  While Kafka is about to delete records of a partition that runs and that are
+    not durable, open no further one: more work would only make the loss sure.  If the table was moved to another
+    consumer group: leave the group, and go on at step 1, which waits (``table.group``).
+ 3. When told to stop: make durable what was consumed, hand over every region, flush; at most ``DRAIN_SHARE`` of
+    ``ingest.drain_timeout_s``.  What is not done then is left to the next owner, which finds it in the log and in
+    Kafka.
+ 4. Tell the group what is durable, and leave it, in what is left of that time.  Both are only good to have: without
+    them lag tools show an older position, and Kafka learns by its session timeout that we are gone.
 
-Whatever these steps wait for, ``ingest.drain_timeout_s`` after the signal the process has ended (``process.stop_signals``): a
-broker or a store that accepts connections and says nothing holds up no end.  That is a crash, as safe as one at any other
-point: what is durable is found in the log, what is not is still in Kafka, for the group is told no position that is not
-durable; the next owner fences the log, so that nothing counts that is still on its way.
+Whatever these steps wait for, ``ingest.drain_timeout_s`` after the signal the process has ended
+(``process.stop_signals``).  A broker or a store that accepts connections and says nothing holds up no end.  That is a
+crash, as safe as one at any other point.  What is durable is found in the log.  What is not is still in Kafka, for
+the group is told no position that is not durable.  The next owner fences the log, so that nothing counts that is
+still on its way.
 
-An error ends the loop without step 3: what is durable is handed over where that needs nothing else, the rest is the next
-owner's.
+An error ends the loop without step 3.  What is durable is handed over where that needs nothing else; the rest is the
+next owner's.
 
-Ready: joined, and every partition that is ours is open; or none is ours, which is said.  A broker or a store that is silent is
-named some seconds later, whatever the loop waits for; liveness does not fail for that (``process.health``).
+Ready means: joined, and every partition that is ours is open; or none is ours, which is said.  A broker or a store
+that is silent is named some seconds later, whatever the loop waits for; liveness does not fail for that
+(``process.health``).
 """
 
 from __future__ import annotations
@@ -83,14 +87,15 @@ REFRESH_S = 1.0
 DRAIN_SHARE = 0.75
 """Share of the time that ending may take; leaving the group takes about a second."""
 SEGMENTS_IN_BUDGET = 8
-"""Segments of the largest size that the budget is: one waits, one is in flight, decoding holds that one twice; the rest is
-for MemTables and flushes."""
+"""Segments of the largest size that fit into the budget.  One waits, one is in flight, and decoding holds that one
+twice; the rest is for MemTables and flushes."""
 LINGER_PUTS = 3.0
 """Segments follow one another no sooner than so many times what their PUTs take."""
 _TASK_THREADS = 8 + 64
-"""One for the segment in flight, two for flushes (from memory, and from logs), and one each for the bundle, the question
-about the topic, the control, the contract and keys in conflict; the rest is for pages of states, a seal or a hand-over, and
-the swap of a flush, of each: a silent one holds up no other.  Threads begin as they are needed."""
+"""Threads: one for the segment in flight, and two for flushes (from memory, and from logs).  One each is for the bundle,
+the question about the topic, the control, the contract and keys in conflict.  The rest is for pages of
+states: a seal or a hand-over, and the swap of a flush, of each.  A silent page then holds up no other.  Threads begin
+as they are needed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Partitions that stand still: records wait in Kafka, and the durable position does not move.
 
-What waits is told by the high watermark, so records behind an open transaction count, though nobody can read them
-yet.  Whatever the reason is, known or not, it shows here: the partition has stopped, the store takes nothing, the
-broker delivers nothing, a transaction is never ended.  Pure.
+The high watermark tells what waits, so records after an open transaction count, though nobody can read them yet.
+Every reason shows here, known or not: the partition has stopped, the store takes nothing, the broker delivers
+nothing, a transaction is never ended.  Pure.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ class Standstill:
     def look(
         self, now: float, durable: Mapping[int, Position], highs: Mapping[int, Position], ends: Mapping[int, Position]
     ) -> None:
-        """``highs`` are high watermarks, ``ends`` the positions behind the last record that can be read; where one is not
-        known, nothing is said of the partition."""
+        """Note where the partitions are.  ``highs`` are high watermarks, ``ends`` the positions after the last record
+        that can be read.
+
+        Nothing is said of a partition without a high watermark.  Without an end all that waits counts as in a
+        transaction."""
         before, self.waiting, self.now = self.waiting, {}, now
         for partition, position in durable.items():
             high, end = highs.get(partition, position), ends.get(partition, position)

@@ -1,7 +1,7 @@
-"""Facts of ingest about where its records stand: of its partitions, taken from the worker between two turns.
+"""Facts of ingest about its partitions and how far their records have come, taken from the worker between two turns.
 
-Asks nobody: what Kafka has is what the last look at the topic found (``topic_watch``), so a view of the page costs the
-broker and the store nothing.
+Nobody is asked: what Kafka has is what the last look at the topic found (``topic_watch``).  A view of the page
+therefore costs the broker and the store nothing.
 """
 
 from __future__ import annotations

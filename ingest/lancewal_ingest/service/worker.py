@@ -1,25 +1,27 @@
 """The ingest loop of one process: consume, append, seal, flush, hand over, all its partitions together.
 
-One thread calls ``step``; the segment, the seals, the flush and the bundle that are under way run beside it as tasks.  What
-an index changes to is decided only while no segment is unsettled (``sealing``); so a step that wants to claim, seal or hand
-over first waits for the job in flight.  No segment waits for the swap of a seal, or for a bundle.
+One thread calls ``step``; the segment, the seals, the flush and the bundle that are under way run beside it as tasks.
+Changes of an index are decided only while no segment is unsettled (``sealing``).  A step that wants to claim, seal or
+hand over therefore first waits for the job in flight.  No segment waits for the swap of a seal, or for a bundle.
 
 Guarantees
- 1. At most one segment is in flight; what is consumed meanwhile goes together into the next one (group commit), at most
-    its linger after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is consumed.
+ 1. At most one segment is in flight.  What is consumed meanwhile goes together into the next one (group commit), at
+    most its linger after the last one was sent, or as soon as ``segment_rows`` are waiting: then nothing more is
+    consumed.
  2. A MemTable holds durable entries only.  What can no longer be proven equal to durable state is dropped and opened
     again from the log or from Kafka.
- 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``decode.weight``); while
-    that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of its group.
-    Of a batch that several MemTables have parts of each is counted by its part.  What stays in memory uncounted, when one of
-    them is given up, is at most what was shared since all had only rows of their own: a 16th of the budget, 32 MiB at most,
-    and one segment.
+ 3. Memory: consumed, in flight, OPEN and unflushed rows together stop consumption at the budget (``decode.weight``).
+    While that lasts longer than ``hold_s``, the consumer is paused and polled, so that the process stays a member of
+    its group.  If several MemTables have parts of a batch, each counts its part.  When one of them is given up, some
+    rows stay in memory uncounted: at most what was shared since all had only rows of their own.  That is a 16th of
+    the budget, 32 MiB at most, and one segment.
  4. Held by an operator, it consumes nothing and goes on in all else: it polls, opens, seals, flushes, hands over.
- 5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go on.  What a
-    record has stopped is tried again by each other version of the contract (``take_up``), and judged as at any opening.
-    One whose keys are in conflict goes on by itself once a person has decided (``stop_conflicting``).
+ 5. A partition that stops (misrouted record, bad record under ``stop``, lost retention) stops alone; the others go
+    on.  A partition that a record has stopped is tried again by each other version of the contract (``take_up``), and
+    judged as at any opening.  One whose keys are in conflict goes on by itself once a person has decided
+    (``stop_conflicting``).
 
-Which partitions wait to be opened, are open or have stopped, and how they come to be so, is in ``partitions``.
+``partitions`` says which partitions wait to be opened, are open or have stopped, and how they come to be so.
 """
 
 from __future__ import annotations
@@ -86,8 +88,8 @@ class WorkerLimits:
     linger_s: float = _DEFAULTS.linger_ms / 1000
     """The least time between two segments."""
     linger_puts: float = 0.0
-    """So many times what PUTs took of late pass between two segments, where that is longer; up to ``LINGER_S_MAX``.  A
-    segment more often is a request more, and makes no row durable much sooner than its own PUT lets it be."""
+    """The time between two segments is at least this many times what PUTs took of late, up to ``LINGER_S_MAX``.  More
+    segments are more requests, and make no row durable much sooner than its own PUT lets it be."""
     idle_position_s: float = 1.0
     """At most this often an entry without rows moves a region's position."""
     offset_commit_s: float = _DEFAULTS.offset_commit_interval_s
@@ -104,7 +106,7 @@ class WorkerLimits:
     bundle_segments: int = BUNDLE_SEGMENTS
     """Segments that a bundle copies at most; 0: no bundles."""
     hold_s: float = 1.0
-    """How long the loop only waits while nothing more may be consumed; then it pauses the consumer, which throws away
+    """How long the loop only waits while nothing more may be consumed.  Then it pauses the consumer, which throws away
     what it fetched ahead, and polls it again."""
 
 
@@ -459,8 +461,10 @@ class IngestWorker:
 
     @property
     def _gather_s(self) -> float:
-        """A slow trickle goes on at once; while no segment may be sent yet, nothing is gained by a poll for each few records,
-        and each costs some work for every partition."""
+        """Return for how many seconds a poll collects further records.
+
+        A slow trickle goes on at once.  While no segment may be sent yet, nothing is gained by a poll for each few
+        records, and each costs some work for every partition."""
         due_s = self._sent_at + self._linger_s - self._now()
         return min(max(due_s, _GATHER_S), _GATHER_S_MAX)
 
@@ -606,7 +610,7 @@ class IngestWorker:
         return LogWriter(context.store, context.clock, log, self._owner, context.contract.rows.wal)
 
     def _restart_after_fence(self) -> bool:
-        """Begin a new log once the group coordinator confirms that we are a member, or at once if nothing is ours: each
+        """Begin a new log once the group coordinator confirms that we are a member, or at once if nothing is ours.  Each
         later assignment is such a confirmation."""
         if self._partitions.assigned and not self._source.commit({}):
             return False

@@ -1,6 +1,6 @@
 r"""The fast path: many JSON values to columns in one pass of Arrow's JSON reader.
 
-Arrow reads rows from one text and knows no messages, so that each message is exactly one row has to be proven.  The
+Arrow reads rows from one text and knows no messages.  It must be proven that each message is exactly one row.  The
 text is a line ``{"_":<value>}`` for each value, with nothing but the line break between two lines:
 
 1. No JSON string holds a raw line break, so ``}``, line break, ``{`` between two lines is markup.
@@ -10,8 +10,9 @@ text is a line ``{"_":<value>}`` for each value, with nothing but the line break
    last brace: one JSON value.  Another member beside it would be a duplicate or unknown; Arrow refuses both.
 4. No row's ``_`` is null: each value is an object.
 
-What else Arrow takes and the rules of ``cells`` do not is either refused here as a whole (``None``: split and try
-again) or a *doubtful* row: ``validate(full=True)`` finds bad UTF-8 and decimals that overflow, ``transport`` the rest.
+Arrow takes more than the rules of ``cells`` do.  Such values are either refused here as a whole (``None``: split and
+try again), or give a *doubtful* row.  ``validate(full=True)`` finds bad UTF-8 and decimals that overflow,
+``transport`` the rest.
 """
 
 from __future__ import annotations

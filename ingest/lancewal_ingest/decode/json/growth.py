@@ -1,8 +1,8 @@
-"""What rows of JSON values may take in memory, told by their lengths, brackets and nulls.
+"""Upper bound of the memory that rows of JSON values take, from their lengths, brackets and nulls.
 
-Of what a column has no slot of fixed size for, each byte of a value counts as often as its column can unpack it; and so do
-lists, structs and vectors inside lists, as many as there can be by the value's brackets and nulls: an empty list of two bytes,
-or a null, may be as wide as a vector is.
+Slots of fixed size are not counted here.  In a column without them, each byte of a value counts as often as its
+column can unpack it.  Lists, structs and vectors inside lists count too, as many as there can be by the value's
+brackets and nulls.  An empty list of two bytes, or a null, may be as wide as a vector is.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 r"""Values that Arrow's JSON reader must not be given: it would read outside its own tables.
 
-pyarrow 26.0.1 looks up the power of ten for a decimal's scale (its digits behind the point, less its exponent) without
-looking whether it has one.  ``1e-999999999``, as number or string, ends the process; what ``1e-1000`` gives is
-accident.  A scale of at most 76 is safe, so a value is *hazardous* when it holds
+pyarrow 26.0.1 looks up the power of ten for a decimal's scale (its digits behind the point, less its exponent).  It
+does not check whether its table has that power.  ``1e-999999999``, as number or string, ends the process; what
+``1e-1000`` gives is accident.  A scale of at most 76 is safe, so a value is *hazardous* when it holds
 
 * a number with an exponent below -38, or
 * 39 digits behind a point, or
 * a character of a number in escaped form, behind which either could hide in a string.
 
-Guarantee: of a table with decimal columns no hazardous value reaches the reader; the reference path decides on it.
+Guarantee: no hazardous value of a table with decimal columns reaches the reader; the reference path decides on it.
 Harmless values that look so (a string of such digits) cost time, nothing else.
 """
 
