@@ -1,6 +1,6 @@
-"""Mending what services stop at; nothing is replaced, only added.
+"""Repair damage that stops services; nothing is replaced, only added.
 
-``context`` is what repairs work on, ``told`` what they tell.  ``log_survey``, ``topic_records``,
+``context`` has what repairs work on, and ``told`` their reports.  ``log_survey``, ``topic_records``,
 ``generation_parts``, ``segment_loss`` and ``flush_state`` find what is left.  ``segment``, ``generation``, ``index``,
 ``lance_index``, ``watermark`` and ``restored`` are the repairs.
 

@@ -1,7 +1,8 @@
-"""Is a flush what its generation's records make?  Judged by reading all of it, and its log too where that is there.
+"""Check whether a flush holds what its generation's records give.  All of the flush is read, and its log too if that is
+there.
 
-Lance's data files carry no checksum but for their keys: one with a changed byte may read as other values.  Only the log can
-tell.
+Lance's data files carry no checksum, except for their keys: a file with a changed byte may read as other values.
+Only the log can tell.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from lancewal_ingest.append.prepare import Consumed, Preparer, lenient
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Positions whose records no segment gives."""
+    """Positions whose records are in no readable segment."""
 
     first: Position
     next: Position
@@ -62,7 +62,7 @@ def parts_of(
 
 
 def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: Part) -> pa.RecordBatch | None:
-    """Guarantee 2; None where there are none."""
+    """Return the rows of a part (guarantee 2); None if it has none."""
     if isinstance(part, Entry):
         return part.rows
     first = behind_losses(context, region, part.first)
@@ -84,7 +84,8 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
 
 
 def behind_losses(context: RepairContext, region: Region, at: Position) -> Position:
-    """The first position from ``at`` on that no accepted loss of offsets covers; of ``tombstones`` the rows are there."""
+    """Return the first position from ``at`` on that no accepted loss of offsets covers.  Rows of lost ``tombstones`` are
+    there."""
     for loss in read_losses(context.store, region, context.contract.making):
         if loss.kind == "offsets" and loss.first <= at < loss.next:
             at = Position(loss.next)

@@ -54,7 +54,7 @@ _STORED: Mapping[Choice, Decision] = {"drop": "keep", "replay": "replay"}
 _CHOICES = {stored: choice for choice, stored in _STORED.items()}
 _TRIES = 5
 _LOOKED_AT = 1_000
-"""Newest merge records among which a decision is looked for, to be told of: more merges than that are made in a day or so."""
+"""Number of newest merge records in which a decision is searched, to report it; a day or so makes more merges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ Above = dict[Region, list[GenerationRecord]]
 
 
 def _above(context: RepairContext, regions: Collection[Region], in_force: InForce) -> Above:
-    """Return what each region has above ``in_force``, without those that have nothing."""
+    """Return the generations of each region above ``in_force``, without regions that have none."""
     indexes = context.indexes.read(regions)
     newest = {region: index.newest for region, index in indexes.items()}
     return {
@@ -291,7 +291,7 @@ def _check_readable(context: RepairContext, region: Region, records: list[Genera
 
 
 def _revive(context: RepairContext, regions: Collection[Region], in_force: InForce) -> None:
-    """Step 3; again where a collector has moved generations to a page meanwhile."""
+    """Step 3; repeated if a collector has moved generations to a page meanwhile."""
     for attempt in range(_TRIES):
         records = _above(context, regions, in_force)
 

@@ -46,7 +46,7 @@ class GivenUp:
         return f"{what} are in no segment, and the topic is compacted: deletes among them may be gone"
 
     def told(self, before: str = "") -> Told:
-        """Say what giving them up means; ``before``: what the sentence begins with."""
+        """Report what it means to give these positions up.  ``before``: text that the sentence begins with."""
         means = (
             "they are given up: their keys keep the state that earlier records gave them"
             if self.kind == "offsets"
@@ -59,7 +59,7 @@ class GivenUp:
 def given_up(
     context: RepairContext, topic: TopicRecords, region: Region, gaps: Seq[Gap], *, compacted: bool
 ) -> tuple[GivenUp, ...]:
-    """Return what of the gaps cannot be had any more, and nobody has accepted yet."""
+    """Return the positions of the gaps that can no longer be read anywhere, and whose loss nobody has accepted yet."""
     found: list[GivenUp] = []
     # What Kafka got a second time is not what was there: to be had is only what lies behind it.
     low = Position(0)
@@ -86,7 +86,7 @@ def is_compacted(topic: TopicRecords) -> bool:
 
 
 def refuse(lost: Seq[GivenUp]) -> None:
-    """Raise what says that nobody has these any more, if there are any."""
+    """Raise the error that names these lost positions, if there are any."""
     if not lost:
         return
     first = lost[0]
@@ -101,7 +101,7 @@ def refuse(lost: Seq[GivenUp]) -> None:
 
 
 def record_losses(context: RepairContext, lost: Iterable[GivenUp], segment: str, person: OwnerId) -> None:
-    """Guarantee 3; ``segment``: key of the object that is repaired."""
+    """Write the records of these losses (guarantee 3); ``segment``: key of the object that is repaired."""
     for one in lost:
         loss = LossRecord(
             first=one.first,

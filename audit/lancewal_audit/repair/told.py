@@ -29,11 +29,12 @@ def told(message: str, /, **about: object) -> Told:
 
 
 def of_region(region: Region) -> dict[str, object]:
-    """The fields that say which partition of which topic."""
+    """Return the fields that name a partition and its topic."""
     return {"topic": region.topic, "partition": region.partition}
 
 
 def of_generation(region: Region, record: GenerationRecord) -> dict[str, object]:
-    """Return the fields of a generation: its positions are ``first`` to before ``next``, which is null while it is open."""
+    """Return the fields of a generation.  Its positions are [``first``, ``next``); ``next`` is null while the generation
+    is open."""
     span = {"first": record.first, "next": record.next}
     return {**of_region(region), "generation": record.generation, **span, "state": record.state.name}

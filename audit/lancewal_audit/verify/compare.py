@@ -282,5 +282,5 @@ def shown_key(columns: pa.Schema, names: Sequence[str], key: Key) -> dict[str, o
 
 
 def _told(partition: int | None) -> int | None:
-    """None where a row does not tell its partition."""
+    """Return the partition; None if a row does not tell its partition."""
     return None if partition == NO_PARTITION else partition

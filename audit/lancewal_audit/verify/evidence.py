@@ -36,7 +36,9 @@ _DROPPED = "a restore dropped what was merged before (`lancewal repair restored 
 
 
 class Evidence:
-    """``topic`` None: the WAL alone; ``from_wal`` False: Kafka alone.  The ranges are right once ``gather`` has read all."""
+    """Ranges and records of both sources.  ``topic`` None: the WAL alone; ``from_wal`` False: Kafka alone.
+
+    The ranges are right once ``gather`` has read all."""
 
     def __init__(self, scope: Scope, wal: WalRecords, topic: TopicReader | None, *, from_wal: bool) -> None:
         self._scope = scope
@@ -65,11 +67,11 @@ class Evidence:
 
     @property
     def records_max(self) -> int:
-        """Most records that one source has."""
+        """Number of offsets of the source that has more."""
         return max(sum(max(r.end - r.begin, 0) for r in side.values()) for side in (self.topic, self.wal))
 
     def gather(self, writer: ShareWriter, findings: Findings) -> None:
-        """Read both sources, and tell what the WAL lacks."""
+        """Read both sources, and report what the WAL lacks."""
         if self._topic is not None:
             read = self._topic.read(self.topic, self._scope.losses)
             self._shares["topic"] = writer.records("topic", read, self.topic)

@@ -32,9 +32,9 @@ from lancewal_core.table.lance.index_build import TOKENIZER, IndexBuild
 from lancewal_core.table.protocol import ROW_ADDRESS
 
 ANSWER_ROWS_MAX = 1_000_000
-"""Rows of one answer that are looked at; of a value that more rows have, rows that are missing are not noticed."""
+"""Most rows of one answer that are looked at.  If more rows have a value, missing rows are not noticed."""
 WORD_ROWS_MAX = 2_000
-"""A word that more rows have is passed over: each row's text is split into tokens here."""
+"""A word that more rows have is skipped, since each row's text is split into tokens here."""
 WORDS_OF_A_TEXT = 2
 _RUN = re.compile("[0-9A-Za-z]+")
 _BETWEEN = "[^0-9a-z]+"
@@ -81,7 +81,8 @@ def column_of(batch: pa.RecordBatch, path: Sequence[str]) -> pa.Array:
 
 @dataclass(slots=True)
 class Values:
-    """Questions of BTREE, BITMAP, ZONEMAP, BLOOMFILTER, LABEL_LIST and NGRAM: ``values`` has no null and each once."""
+    """Questions of BTREE, BITMAP, ZONEMAP, BLOOMFILTER, LABEL_LIST and NGRAM.  ``values`` has each value once, and no
+    null."""
 
     build: IndexBuild
     values: pa.Array

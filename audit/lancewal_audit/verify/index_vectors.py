@@ -36,7 +36,7 @@ class VectorRow:
 
 @dataclass(slots=True)
 class VectorAnswer:
-    """Numbers of keys whose row is found by a vector that it has not, twice, or not at all."""
+    """Numbers of keys whose row is found by a vector that it does not have, not at all, or twice."""
 
     wrong: list[int]
     missing: list[int]
@@ -123,7 +123,7 @@ def distance(metric: str, one: Vector, other: Vector) -> float | None:
 
 
 def _usual(metric: str, vectors: Sequence[Vector]) -> float:
-    """Between rows that have nothing to do with each other, about."""
+    """Return about the distance of two rows that have nothing to do with each other: the median of neighbours."""
     pairs = pairwise(vectors)
     found = [apart for one, other in pairs if (apart := distance(metric, one, other)) is not None]
     return float(np.median(found)) if found else 0.0

@@ -81,7 +81,7 @@ def apply(state: KeyState | None, record: RowOperation, *, began_without_row: bo
 
 
 def same(ours: object, theirs: object) -> bool:
-    """Equal, where NaN equals NaN, at any depth.  0.0 and -0.0 are equal."""
+    """Whether two values are equal, at any depth.  NaN equals NaN, and 0.0 equals -0.0."""
     return ours == theirs or repr(ours) == repr(theirs)
 
 
@@ -108,5 +108,5 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def stored(values: Sequence[object], type_: pa.DataType) -> pa.Array:
-    """The Arrow array that ``plain_rows`` gives these values of: its inverse for one column."""
+    """Return the Arrow array of which ``plain_rows`` gives these values: its inverse for one column."""
     return pa.array(values, _plain(type_)).cast(type_)

@@ -99,9 +99,9 @@ def _dropped(opened: OpenedTable, version: int) -> dict[Region, Position]:
 
 
 def _empty_before(opened: OpenedTable, eras: Eras) -> bool:
-    """Whether the version at which the table became a lancewal table is still there, and has no rows.
+    """Whether the version at which the table became a lancewal table still exists, and has no rows.
 
-    It is the first that has a record of watermarks, and they are empty.  What was loaded counts as there before.
+    That version is the first with a record of watermarks, and these are empty.  After a bulk load the answer is False.
     """
     if eras.rebound or read_loads(opened.store, opened.contract.making):
         return False

@@ -74,7 +74,7 @@ class GarbageState:
     flushes: KnownFlushes = field(default_factory=KnownFlushes)
     versions: VersionsSeen = field(default_factory=VersionsSeen)
     needed: Mapping[LogId, Sequence] = field(default_factory=dict)
-    """By log the first segment that the round before has found needed; empty: not known."""
+    """The first segment of each log that the last round found needed; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)

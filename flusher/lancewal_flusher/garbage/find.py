@@ -38,7 +38,7 @@ from lancewal_flusher.garbage.flushes import KnownFlushes, free_flushes
 
 FENCE_KEPT_MS = 7 * 24 * 3600 * 1000
 PAGES_KEPT_MS = 3600 * 1000
-"""A version of a page stays until one that is so much younger lies there, by the store's own times: see ``page_chain``."""
+"""A version of a page stays until a version that is this much younger is there, by the store's own times (``page_chain``)."""
 PAGES_KEPT_AT_REST_MS = FENCE_KEPT_MS
 """Time that a page version is kept where nothing younger comes."""
 CATALOGS_KEPT_MS = 3600 * 1000
@@ -46,7 +46,7 @@ CATALOGS_KEPT_MS = 3600 * 1000
 only a hint."""
 VERSIONS_KEPT = 100
 PARCEL_KEPT_MS = 24 * 3600 * 1000
-"""Far longer than any merge takes; only a crash leaves a parcel behind."""
+"""Far longer than any merge takes.  Only a crash leaves a parcel."""
 FENCE_SIZE_MAX = 512
 """No data segment is as small; an object up to this size is looked into."""
 HISTORY_PAGE_AT = 64
@@ -111,9 +111,10 @@ def list_segments(store: ObjectStore, needed: Mapping[LogId, Sequence]) -> Seq[O
 
 
 def claimed_histories(context: FlusherContext, known: KnownPages | None = None) -> tuple[InForce, SoundHistories]:
-    """Step 2.  ``known``: of the last round.
+    """Step 2.  ``known``: pages of the last round.
 
-    Nobody knows what damaged regions hold on to: of them, and of what they may share with others, nothing is free.
+    What damaged regions hold on to is unknown.  Nothing of them is free, and nothing of what they may share with
+    others.
     """
     looks: list[Callable[[], object]] = [lambda: check_making(context), lambda: check_contract(context)]
     _, (_, in_force) = together(

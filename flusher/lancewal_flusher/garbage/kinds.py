@@ -47,7 +47,7 @@ class Orphan:
 
 
 def grouped(keys: Iterable[str], sizes: Mapping[str, int]) -> tuple[CountedObjects, ...]:
-    """By kind, in the order of ``object_kinds``; bytes of keys that ``sizes`` does not name count as none."""
+    """Count the keys by kind, in the order of ``object_kinds``.  Keys that ``sizes`` does not name add no bytes."""
     found: dict[str, list[int]] = {}
     for key in keys:
         size = sizes.get(key)

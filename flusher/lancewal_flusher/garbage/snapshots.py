@@ -48,7 +48,7 @@ def drop_made(table: Table, made: Snapshot) -> bool:
 
 
 def overdue(table: Table, now_ms: int) -> Sequence[str]:
-    """Names of those that go by themselves."""
+    """Names of the snapshots whose time is over."""
     return [branch.name for branch in table.branches() if _is_over(branch, now_ms)]
 
 

@@ -121,7 +121,7 @@ def _is_long_ago(context: FlusherContext, now_ms: int) -> bool:
 
 
 def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
-    """Whether an hour is over since ``expire_versions``, or it waits for a person."""
+    """Whether an hour has passed since ``expire_versions`` looked, or a fault waits for a person."""
     return seen.looked is None or seen.fault is not None or context.clock.monotonic() - seen.looked >= seen.every_s
 
 

@@ -66,7 +66,7 @@ class Changes:
         return sum(max(0, fragment_bytes(text) - before[i]) for i, text in self._with_columns().items())
 
     def worn(self, pinned: PinnedTable, limits: MergeLimits) -> tuple[int, ...]:
-        """Fragments that hide more rows than before, and are to be written anew."""
+        """Fragments that hide more rows than before, and that must be rewritten."""
         fragments = {f.fragment_id: f for f in pinned.fragments()}
         found = []
         for result in self.results:

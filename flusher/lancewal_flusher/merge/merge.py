@@ -71,14 +71,14 @@ class Proven:
     in_force: InForce
     facts: MergeFacts
     indexes: Mapping[Region, RegionState]
-    """States that it went on: what it took is in them."""
+    """Region states that the merge was made from; they have the generations that it took."""
     missing: frozenset[str]
-    """Files, of those that it has added, that were not there behind the commit, though the newest version needs them."""
+    """Files that the merge has added and that were missing after the commit, though the newest version needs them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A merge that landed, not always right above the version it read."""
+    """A merge that landed.  Other versions may lie between the version that it read and its own."""
 
     version: TableVersion
     read_version: TableVersion
@@ -100,7 +100,7 @@ class Merged:
     worn: tuple[int, ...] = ()
     """Fragments that hide so many rows now that compaction is to write them anew at once (``cost``)."""
     regions_not_known: int = 0
-    """Rows with a key of the merge that no region is known of, hidden ones too; only of tables keyed by bytes."""
+    """Rows with a key of the merge whose region is unknown, hidden rows too; only in tables keyed by bytes."""
     set_aside: int = 0
     """Keys of which a region's records were not merged, but wait for a decision (``set_aside``)."""
     set_aside_of: tuple[int, ...] = ()

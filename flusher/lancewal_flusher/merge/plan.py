@@ -47,8 +47,8 @@ class MergeLimits:
     """A generation with at least this many rows and nothing else to write is adopted by itself.  Files with this many
     rows are adopted, whatever others are there."""
     adopt_small_max: int = 16
-    """Most flushes with fewer rows whose files one merge adopts: so many fragments compaction bundles in its time.  Where
-    there are more, they are combined."""
+    """Most flushes with fewer rows whose files one merge adopts.  Compaction bundles this many fragments in its time.
+    More are combined."""
     combine_changes: int = 2_000_000
     """Most changes that one region puts into one merge."""
     combine_bytes: int = 256 << 20

@@ -53,7 +53,7 @@ class RegionInput:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedFiles:
-    """Fragments of one flush, and the regions whose rows they have, one behind the other."""
+    """Fragments of one flush, and the regions whose rows they have, in the order of the rows."""
 
     fragments: tuple[str, ...]
     parts: Sequence[RegionInput]

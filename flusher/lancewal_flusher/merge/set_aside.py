@@ -133,7 +133,7 @@ def sort_out(
 
 
 def put_conflicts(store: ObjectStore, conflicts: Conflicts, merge: str) -> ConflictsRef | None:
-    """Write the object of a merge; None where nothing is in conflict and nothing decided."""
+    """Write the object of a merge; None if nothing is in conflict and nothing was decided."""
     if not conflicts:
         return None
     data, ref = encode_conflicts(conflicts, merge)
@@ -281,7 +281,7 @@ def _shared(region_inputs: Sequence[RegionInput], masks: Sequence[Mask]) -> froz
 
 
 def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Collection[str]) -> MergeInputs:
-    """Return the same, but that the rows of these flushes are written anew.  ``ObjectMissing``."""
+    """Return these inputs, with the rows of these flushes to be rewritten and not adopted.  ``ObjectMissing``."""
     adopting = [taken for taken in inputs.region_inputs if taken.shared in flushes]
     read = {t.merge.region: found for t, found in zip(adopting, to_be_written(context, adopting), strict=True)}
     region_inputs: list[RegionInput] = []

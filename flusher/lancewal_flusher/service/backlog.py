@@ -1,4 +1,4 @@
-"""Rows that are merged and that wait to be: for metrics and readiness."""
+"""Merged rows, and rows that wait to be merged: for metrics and readiness."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Backlog:
     waiting: Mapping[Region, tuple[GenerationRecord, ...]]
     rows: Mapping[Region, int]
     waits_since_ms: Mapping[Region, int] = field(default_factory=dict)
-    """Time when the oldest that waits was flushed, else sealed, by its state, which survives a restart."""
+    """Time when the oldest waiting generation of each region was flushed, else sealed.  The region's state has it, so it
+    survives a restart."""
     merged_ms: Mapping[Region, int] = field(default_factory=dict)
     """When the newest that is merged was sealed: what was durable then is in the table.  Unknown once its record has gone."""
     fell: Mapping[Region, Position] = field(default_factory=dict)

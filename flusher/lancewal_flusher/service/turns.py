@@ -78,7 +78,7 @@ class Turn(Generic[Result]):
 
     @property
     def under_way(self) -> bool:
-        """Beside the others, and not taken note of."""
+        """Whether it runs beside the others, or has ended there and its result was not taken yet."""
         return self._beside is not None
 
     @property

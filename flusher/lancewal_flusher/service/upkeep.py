@@ -35,7 +35,7 @@ class CompactionReport:
 
 @dataclass(frozen=True, slots=True)
 class TableFigures:
-    """How large a version is, and what its deletion vectors cost: whoever reads a fragment reads the hidden rows too."""
+    """Size of a version, and the cost of its deletion vectors: a read of a fragment reads the hidden rows too."""
 
     fragments: int
     rows: int

@@ -127,10 +127,10 @@ class Visibility:
 
 
 class VisibilityThread:
-    """Measures every ``interval_s`` inside of ``with``."""
+    """Thread that measures every ``interval_s`` inside of a ``with`` block."""
 
     def __init__(self, interval_s: float, made: Callable[[Callable[[float], bool]], Visibility]) -> None:
-        """``made`` is given how to pause."""
+        """``made`` is given a function that pauses for some seconds and says whether the thread must end."""
         self._interval_s = interval_s
         self._over = threading.Event()
         self._visibility = made(self._over.wait)

@@ -42,7 +42,8 @@ READ_WEIGHT = 0.4
 """Weight of a byte read, if a byte written weighs 1.  It is the CPU time of a scan of all columns over that of writing
 the same rows (``benchmarks.calibrate``)."""
 KEY_ENTRY_BYTES = 16
-"""Bytes of one row in the key index; keys that are not one integer take their own bytes more, which decides nothing."""
+"""Bytes of one row in the key index.  A key that is not one integer takes its own bytes in addition, which decides
+nothing."""
 _VECTOR_BYTES = 1_000
 """Bytes of an almost empty deletion vector."""
 _CONTAINER_ROWS = 65_536
@@ -140,9 +141,9 @@ class Cost:
 
 
 def vector_bytes(rows: int, hidden: int) -> int:
-    """Return the bytes of a deletion vector that hides so many of so many rows; they are cumulative.
+    """Return the bytes of a deletion vector that hides ``hidden`` of ``rows`` rows, rows hidden before included.
 
-    By the size of a roaring bitmap: a row two bytes, up to 8 KiB for each 65,536 rows of the fragment.
+    The size is that of a roaring bitmap: two bytes a row, up to 8 KiB for each 65,536 rows of the fragment.
     """
     return _VECTOR_BYTES + min(2 * hidden, _CONTAINER_BYTES * (1 + rows // _CONTAINER_ROWS))
 

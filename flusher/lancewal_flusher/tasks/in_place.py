@@ -78,7 +78,7 @@ class InPlace:
 
     chosen: Mapping[int, PatchesInPlace]
     barred: Mapping[int, tuple[str, ...]]
-    """Fragments that indexes, of these names, keep from being patched in place."""
+    """Fragments that are not patched in place, each with the names of the indexes that prevent it."""
 
 
 NOT_IN_PLACE = InPlace({}, {})

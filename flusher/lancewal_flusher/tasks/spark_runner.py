@@ -48,14 +48,14 @@ SLICES_MAX = 200
 SLICE_ROWS = 1_000_000
 """Rows that one Spark task scans, about: 0.1 s of work.  To run a task at all takes 0.02 to 0.1 s (Spark 4.3)."""
 _HIDDEN_AS_ROWS = 100_000
-"""Hiding rows that are known, in rows scanned meanwhile; on a store it takes a request or two."""
+"""Rows that are scanned in the time that hiding known rows takes; on a store that takes a request or two."""
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.)[\w.]*(Error|Exception|Exit|Interrupt)(: |$)")
 _REASON_MAX = 400
 
 
 @dataclass(slots=True)
 class SparkRunner:
-    """See the module docstring.  ``session`` gives the session to use; it is asked again for each job."""
+    """Runner on Spark; see the module docstring.  ``session`` gives the session to use; it is asked again for each job."""
 
     session: Callable[[], SparkSession]
     uri: str
@@ -115,7 +115,7 @@ class SparkRunner:
 
 
 def slices_of(tasks: Sequence[Task], slice_rows: int, slices_max: int) -> int:
-    """How many Spark tasks do these: so many that each is worth what it takes to run it."""
+    """Return the number of Spark tasks for these tasks: each slice must be worth what it takes to run a Spark task."""
     slices = sum(min(_as_rows(task) / slice_rows, 1.0) for task in tasks)
     return min(slices_max, max(round(slices), 1))
 

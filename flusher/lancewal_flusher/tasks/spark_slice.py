@@ -113,7 +113,7 @@ class _Opened:
 
 
 _opened: dict[str, _Opened] = {}
-"""By table; one."""
+"""The open table, by its address; at most one."""
 
 
 def _open(job: Job) -> _Opened:

@@ -184,8 +184,7 @@ def may_compact(context: FlusherContext) -> PinnedTable | Refused:
 
 
 def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:
-    """Return what step 2 chooses from, also for who only looks.  ``VersionGone``: a clean-up has taken the version's
-    files."""
+    """Return what step 2 chooses from, also for a dry run.  ``VersionGone``: a clean-up has taken the version's files."""
     left_alone = pinned.unrewritable_fragments() | origins_of(context).only_in_commits(pinned)
     left_alone |= frozenset[int]().union(*doubted_fragments(pinned).values())
     return Choice(tuple(stored(context, pinned.fragments(), sizes)), left_alone, with_sentinel)

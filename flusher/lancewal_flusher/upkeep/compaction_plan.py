@@ -83,12 +83,12 @@ class CompactionLimits:
 
 
 class Reason(StrEnum):
-    """Why fragments are written anew."""
+    """Reasons why fragments are rewritten."""
 
     SMALL = "small"
     DELETED = "deleted"
     INDEXED = "indexed"
-    """An index may hold what they held before (``index_doubt``)."""
+    """An index may hold old values of the fragments (``index_doubt``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class FragmentGroup:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Groups that are written anew at the same time."""
+    """Groups that are rewritten at the same time."""
 
     reason: Reason
     groups: tuple[FragmentGroup, ...]

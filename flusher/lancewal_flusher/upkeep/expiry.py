@@ -123,7 +123,8 @@ def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Ca
 
 
 def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max: int = ROUND_ROWS) -> ExpiryResult:
-    """One round.  ``ContractMismatch`` where the contract has changed: rows may expire otherwise by now, or no more."""
+    """Run one round.  ``ContractMismatch``: the contract has changed, so rows may now expire at another time, or not at
+    all."""
     # Step 1
     check_contract(context)
     pinned = context.table.newest()

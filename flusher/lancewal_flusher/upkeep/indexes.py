@@ -178,7 +178,7 @@ def _one_segment(
 
 
 def _write_anew(context: FlusherContext, fragment_ids: frozenset[int], limits: IndexLimits) -> dict[str, IndexRefused]:
-    """Step 2; the indexes that wait for more of it."""
+    """Step 2; return the indexes that wait for more of it."""
     reason, more = "", False
     try:
         done = write_anew(context, fragment_ids, CompactionLimits(round_bytes=limits.round_bytes))

@@ -194,7 +194,7 @@ def _run(
 def _keys_of(
     context: FlusherContext, pinned: PinnedTable, fragment: Fragment, known: pa.Table | None
 ) -> CodedKeys | None:
-    """The keys of all physical rows, in their order; None if one of them is null, or they are too many to be held."""
+    """Return the keys of all physical rows, in their order; None if one of them is null, or they are too many to be held."""
     if fragment.physical_rows > FILE_ROWS_MAX:
         return None
     if known is not None and known.num_rows == fragment.physical_rows:

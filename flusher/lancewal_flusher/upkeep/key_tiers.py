@@ -62,9 +62,9 @@ def _size(entries: int) -> int:
 def merge_runs(
     group: Sequence[RunInUse], source: PartSource, write: Callable[[Entries], KeyPart], name: str, counts: Counts
 ) -> KeyRun:
-    """One run with the entries of the group's files in use.  Holds at most one part of each run at a time.
+    """Return one run with the entries of the group's files in use.  At most one part of each run is held at a time.
 
-    ``write`` stores a part.  ``ObjectMissing`` or ``ObjectCorrupt`` if one cannot be read.
+    ``write`` stores a part.  ``ObjectMissing`` or ``ObjectCorrupt``: a part cannot be read.
     """
     files: dict[str, CoveredFile] = {}
     places: list[np.ndarray] = []

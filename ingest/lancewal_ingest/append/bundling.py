@@ -35,7 +35,7 @@ from lancewal_core.wal.writer import Durable, LogWriter
 SMALL_BYTES = 64 << 10
 """A larger segment takes longer to fetch than to ask for, even far away."""
 LEAST = 8
-"""Copies that a bundle has at least: fewer save a far reader less than its own request costs."""
+"""Fewest copies of a bundle: fewer save a far reader less than its own request costs."""
 ROWS_BYTES_MAX = 8 << 20
 """Bytes of rows that a run keeps in memory; with so many it is full."""
 

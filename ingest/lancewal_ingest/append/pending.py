@@ -18,7 +18,7 @@ _LARGE_RECORD = 16 << 10
 
 @dataclass(slots=True)
 class Pending:
-    """All of a region from its durable position up to ``next``; may be no records."""
+    """All that was consumed of a region from its durable position up to ``next``, perhaps without a record."""
 
     records: Records
     next: Position
@@ -32,8 +32,10 @@ class Pending:
 
 
 def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> tuple[dict[int, int], bool]:
-    """Return what the records of each partition weigh together, of which none is without, at the cost of one.  Also
-    whether large ones are most of it, be they few."""
+    """Return the weight of the records of each partition, in one computation for all.  No partition may be without
+    records.
+
+    Also return whether large records make up most of the weight, however few they are."""
     if not polled:
         return {}, False
     each = weights.each(Records.joined(list(polled.values())))
@@ -43,7 +45,7 @@ def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> tuple[dict
 
 
 def joined(pending: Pending | None, more: Records, next_: Position, weight: int) -> Pending:
-    """``pending`` with the records that come behind it, and weigh so much."""
+    """Return ``pending`` and the records after it, which weigh this much."""
     if pending is None or not pending.rows:
         return Pending(more, next_, weight)
     pending.records.extend(more)
@@ -53,7 +55,8 @@ def joined(pending: Pending | None, more: Records, next_: Position, weight: int)
 def divided(
     pending: Pending, nbytes: int, weights: RecordWeights, *, least: int
 ) -> tuple[Pending | None, Pending | None]:
-    """The first records, as many as weigh at most ``nbytes`` but ``least`` (1 or 0) of them, and the rest."""
+    """Return the first records, and the rest.  The first ones weigh at most ``nbytes``, but are at least ``least`` (1 or
+    0)."""
     if pending.nbytes <= nbytes:
         return pending, None
     if not len(pending.records):  # a position alone weighs nothing, but there is less room than that

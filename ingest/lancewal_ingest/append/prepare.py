@@ -88,7 +88,7 @@ class Together(NamedTuple):
 
 
 def lenient(contract: Contract) -> Contract:
-    """Under which no record stops a partition, but becomes a dead letter (guarantee 1)."""
+    """Return the contract under which no record stops a partition: such a record becomes a dead letter (guarantee 1)."""
     terms = {"on_bad_record": contract.on_bad_record, "on_misrouted": contract.on_misrouted}
     return contract.model_copy(update={n: "dead-letter" for n, policy in terms.items() if policy == "stop"})
 

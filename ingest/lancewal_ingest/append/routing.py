@@ -24,7 +24,7 @@ Partitions = npt.NDArray[np.int32]
 
 
 class Routing(Protocol):
-    """``subject`` is what belongs in a partition, for messages."""
+    """Rule by which records belong to partitions.  ``subject`` names, for messages, what belongs to one."""
 
     subject: str
 

@@ -52,9 +52,9 @@ def accept_loss(
     storage_option: StorageOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Go on behind offsets that Kafka deleted before they became durable, or where it lost its tail; records the loss.
+    """Go on after offsets that Kafka deleted before they became durable, or after it lost its tail. The loss is recorded.
 
-    As JSON: `partition`, `losses` (`kind`, and the offsets from `first` to before `next`), `goes_on`, and `dry_run`.
+    JSON has `partition`, `losses` (`kind`, and the offsets from `first` to before `next`), `goes_on`, and `dry_run`.
 
     Example: lancewal offset accept-loss orders-3 --dry-run
     """
@@ -189,7 +189,7 @@ def passed_text(name: str, offset: int, through: int | None, passed: Passed, let
 
 
 def _say_done(text: str, *, dry_run: bool) -> None:
-    """Say what was done; of a dry run, that it would be."""
+    """Report what was done; for a dry run, what would be done."""
     say(f"without --dry-run: {text}\n{NOTHING_CHANGED}" if dry_run else text)
 
 

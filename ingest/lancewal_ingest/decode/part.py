@@ -32,7 +32,7 @@ def present_bitmap(rows: RowSchema, names: Iterable[str]) -> bytes:
 
 
 def assemble(rows: RowSchema, records: Records, parts: Sequence[DecodedPart]) -> pa.RecordBatch:
-    """One WAL batch of all parts, in offset order."""
+    """Return one WAL batch of all parts, in offset order."""
     if not parts:
         return pa.RecordBatch.from_pylist([], schema=rows.wal)
     if len(parts) == 1 and len(parts[0].indexes) == len(records):

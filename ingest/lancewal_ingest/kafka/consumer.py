@@ -102,7 +102,7 @@ class ConfluentSource:
         self.polled_at = self._clock.monotonic()
         """Monotonic seconds of the last poll: the group gives up a member that does not poll."""
         self._told: tuple[dict[int, Position], Callable[[bool], None]] | None = None
-        """The commit under way, and who hears of its end."""
+        """Positions of the commit under way, and the callback for its end."""
         self._listener: PollListener | None = None
         self._renew_at: float | None = None
         """When to make a new client, because the instance id is still taken."""
@@ -460,7 +460,7 @@ class ConfluentSource:
             self._consumer.resume(self._named([partition]))
 
     def _explain_unreadable(self) -> None:
-        """Stop a partition that cannot be read on; once it is asked again, for what came may have been damaged on its way."""
+        """Stop a partition that cannot be read on, after one more request: what came may have been damaged on its way."""
         for partition, reason in sorted(self._unreadable.items()):
             at = self._next[partition]
             if self._read_again.get(partition) == at:

@@ -64,7 +64,7 @@ from lancewal_kafka.topic import TopicInspector
 
 _CONNECT = "__connect.errors."
 KEY_BYTES_MAX = 1_000
-"""Most bytes of a key in a cut letter: enough to know a key again."""
+"""Most bytes of a key in a cut letter: enough to recognize a key."""
 AT_ONCE = 4_000
 """Most letters that wait for their acknowledgement.  What their records hold is bounded by the segment that they are of."""
 _KEY_BYTES, _VALUE_BYTES, _HEADERS_BYTES = CUT_HEADERS
@@ -143,7 +143,7 @@ class KafkaDeadLetters:
         return letter.cut() if rejected.kind == TOO_LARGE else letter
 
     def _deliver(self, letters: Sequence[_Letter]) -> list[_Letter]:
-        """Return once all are acknowledged, but for those returned, which the topic refuses for their size."""
+        """Wait until all letters are acknowledged, and return those that the topic refuses for their size."""
         refused: list[_Letter] = []
         failures: list[KafkaError] = []
         acknowledged = 0

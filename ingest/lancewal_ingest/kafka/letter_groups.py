@@ -79,7 +79,7 @@ class LetterGroups:
 
     @property
     def letters(self) -> int:
-        """How many are in groups."""
+        """Number of letters in groups."""
         return sum(group.letters for group in self._groups.values())
 
     def groups(self) -> list[LetterGroup]:

@@ -39,7 +39,7 @@ class Offsets:
     def problem(
         self, topic: str, partition: int, at: Position, reached: Literal["durable", "read"]
     ) -> RetentionLost | TopicTruncated | None:
-        """Why nothing can be read at the position that was ``reached``, if that is so."""
+        """Return why nothing can be read at the position that was ``reached``; None if it can be read."""
         where = f"topic {topic} partition {partition}: {reached} up to position {at}"
         if self.low > at:
             return RetentionLost(

@@ -1,22 +1,23 @@
 """``lancewal offset reject``: lead a partition past bad or misrouted records that stopped it.
 
 Guarantees
- 1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies ``dead-letter``; but
-    where the contract says ``ignore`` it is passed over without (a member of the version before may have stopped at it).
- 2. Only from the region's durable position on, only where the record there cannot be a row of this region, and only up to
-    the offset that the operator names.
- 3. An entry says what the policy ``dead-letter`` would have said: good records in between are rows, as they are when ingest
-    reads them.
- 4. Offsets that nobody can read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a letter without key
-    and value.
- 5. To look changes nothing, and says what the same command would do.
- 6. A crash leaves whole pieces done; the region goes on behind them.
+ 1. Each such record is acknowledged as a dead letter before its offset is durable, as under the policies
+    ``dead-letter``.  If the contract says ``ignore``, the record is passed over without a letter (a member of the
+    version before may have stopped at it).
+ 2. Records are rejected only from the region's durable position on, only if the record there cannot be a row of this
+    region, and only up to the offset that the operator names.
+ 3. An entry says what the policy ``dead-letter`` would have said: good records in between are rows, as they are when
+    ingest reads them.
+ 4. Offsets that nobody can read (``RecordsUnreadable``) are rejected one by one: each is listed, and has a letter
+    without key and value.
+ 5. A dry run changes nothing, and reports what the same command would do.
+ 6. A crash leaves whole pieces done; the region goes on after them.
 
 Steps
  1. The durable position must be the offset.  Piece by piece:
- 2. Read records from Kafka, as many as a segment takes by their weight, and decode them: the first one of all must be
-    rejected.
- 3. Dead letters, acknowledged; then an entry over the piece (``entry``).
+ 2. Read records from Kafka, as many as a segment takes by their weight, and decode them.  The first one of all must
+    be rejected.
+ 3. Send dead letters and await their acknowledgement; then write an entry over the piece (``entry``).
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class ConsumerPause:
         self.on = wanted
 
     def opened(self, partitions: Collection[int]) -> None:
-        """They begin anew where they are durable."""
+        """Note that these partitions begin again where they are durable."""
         self._long_pause.opened(partitions)
 
     def _may_end(self) -> bool:

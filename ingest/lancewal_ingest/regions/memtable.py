@@ -39,7 +39,7 @@ class MemTable:
     nbytes: int = 0
     last_entry_at: float = 0.0
     _shared: list[SharedPart] = field(default_factory=list)
-    """Behind ``batches``, all of one contract version."""
+    """Parts that follow ``batches``, all of one contract version."""
     _shared_version: int = 0
 
     def apply(self, entry: Entry, now: float, shared: SharedPart | None = None) -> None:

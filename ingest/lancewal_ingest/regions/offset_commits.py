@@ -1,9 +1,9 @@
-"""Durable positions told to the consumer group: a hint for lag tools, so a failure is only noted.
+"""Durable positions committed to the consumer group: a hint for lag tools, so a failure is only noted.
 
 Guarantees
- 1. What is told of a partition was durable, and reached by this process since it opened the partition last.
- 2. A position that the coordinator did not take is told again when it is due next, unless a newer one is.
- 3. The loop does not wait for a coordinator that says nothing: but for the last one, commits are under way beside it.
+ 1. A committed position was durable, and this process has reached it since it opened the partition last.
+ 2. A position that the coordinator did not take is committed again when the next commit is due, unless a newer one is.
+ 3. The loop does not wait for a coordinator that says nothing: commits run beside it, except the last one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OffsetCommits:
         self._reached[partition] = position
 
     def forget(self, partition: int) -> None:
-        """Another owner has the partition."""
+        """Forget a partition that another owner has."""
         self._reached.pop(partition, None)
         if self._told is not None:
             self._told.pop(partition, None)

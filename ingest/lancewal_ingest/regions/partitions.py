@@ -54,8 +54,8 @@ class OpenRegion:
     """Position behind everything consumed so far."""
     pending: Pending | None = None
     sealing: MemTable | None = None
-    """MemTable of the generation before, while its seal has no verdict: the state does not know the one of ``memtable``
-    yet."""
+    """MemTable of the generation before, while its seal has no verdict.  Until then the state does not know the
+    generation of ``memtable``."""
 
     @property
     def unsealed_bytes(self) -> int:
@@ -262,7 +262,7 @@ class Partitions:
                 region.pending = None
 
     def handed_over(self, memtables: Iterable[MemTable], answers: Mapping[Region, Answer]) -> bool:
-        """Take what became of regions that are open no more; False if some are left as they are: the next owner fences."""
+        """Take the answers for regions that are no longer open; False if some are left as they are: the next owner fences."""
         failed: list[LancewalError] = []
         for memtable in memtables:
             match answers[memtable.region]:

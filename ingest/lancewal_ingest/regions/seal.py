@@ -40,7 +40,7 @@ from lancewal_ingest.context import IngestContext
 from lancewal_ingest.regions.memtable import MemTable, own
 
 Answer = GenerationRecord | LancewalError
-"""Our generation, SEALED or, where it was to be moved, OPEN still; or why it is neither."""
+"""Our generation, SEALED or, if it was to be moved, still OPEN; or why it is neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Fixed:
     at_ms: int
 
     def following(self, now: float) -> MemTable:
-        """For the entries that come behind it."""
+        """Return the MemTable for the entries that come after it."""
         ended = self.memtable
         found = MemTable(
             ended.region,

@@ -231,7 +231,7 @@ class Sealing:
         self._since = min((page.since for page in self._pages.values() if page.since is not None), default=None)
 
     def _take(self, ending: _Ending, answer: Answer) -> LancewalError | None:
-        """Take what is left to say of it."""
+        """Take the answer for one generation; return the error that is left to report."""
         partition = ending.region.partition
         match answer:
             case GenerationRecord() as record if ending.sealed:

@@ -49,7 +49,7 @@ def lost_tombstones(
     compaction: Compaction | None,
     read_at_ms: int | None = None,
 ) -> RetentionLost | None:
-    """Why deletes beyond ``position`` may be gone, if they may; see the module docstring.
+    """Return why deletes beyond ``position`` may be gone; None if none may be.  See the module docstring.
 
     ``read_at_ms``: until when the caller has read the region; None: its durable segments tell.
     """
@@ -76,7 +76,8 @@ def lost_tombstones(
 
 
 def accepted_up_to(losses: Seq[LossRecord], position: Position) -> tuple[Position, int]:
-    """Up to where a person has accepted that deletes from ``position`` on may be gone, and when last; ``position``: nobody."""
+    """Return the position up to which a person has accepted that deletes from ``position`` on may be gone, and when
+    last.  If nobody has, the position is ``position``."""
     at, accepted_at_ms = position, 0
     for loss in losses:
         if loss.kind == "tombstones" and loss.first == at:

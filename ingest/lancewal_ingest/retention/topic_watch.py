@@ -35,13 +35,13 @@ class WatchedTopic(DescribedTopic, Protocol):
     """A topic that also says where its partitions end."""
 
     def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
-        """Position behind the last committed record, asked of the broker.  Safe from any thread."""
+        """Position after the last committed record of each partition, asked of the broker.  Safe from any thread."""
 
     def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
-        """Position behind the last record, also of transactions that are open.  Safe from any thread."""
+        """Position after the last record of each partition, open transactions included.  Safe from any thread."""
 
     def highs(self) -> dict[int, Position]:
-        """Return the same, as far as the last fetches told."""
+        """Return the high watermarks as of the last fetches; they may be stale."""
 
 
 class Retention(Protocol):

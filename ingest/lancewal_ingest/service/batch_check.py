@@ -1,12 +1,12 @@
-"""Whether a batch of the topic can unpack to more than Kafka's client has room for.
+"""Check whether a batch of the topic can unpack to more than Kafka's client has room for.
 
-The client unpacks a batch whole.  It ends at ``receive.message.max.bytes`` with zstd alone; what gzip, lz4 and snappy may
+The client unpacks a batch whole.  Only zstd ends at ``receive.message.max.bytes``.  What gzip, lz4 and snappy may
 become follows from what the topic lets in.
 
 Guarantees
- 1. With ``refuse`` nothing is consumed before the topic's settings are known and bound every batch that came since they were
-    made; from then on they are looked at every ``CONFIG_S``, and ``TopicUnsuitable`` ends the process.
- 2. With ``warn`` it is said once for each state of the topic's settings.
+ 1. With ``refuse`` nothing is consumed before the topic's settings are known and bound every batch that came since
+    they were made.  From then on they are looked at every ``CONFIG_S``, and ``TopicUnsuitable`` ends the process.
+ 2. With ``warn`` there is one warning for each state of the topic's settings.
 """
 
 from __future__ import annotations

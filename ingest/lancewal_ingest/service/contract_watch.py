@@ -1,12 +1,14 @@
-"""Whether the contract has a newer version that a process at work takes up.
+"""Watch for a newer version of the contract that a process at work takes up.
 
 Guarantees
- 1. Taken up is what decides no row (``BESIDE_ROWS``), in one go with all that goes with it.  Of any other change the process
-    learns where it asks for the topic, as ever: it goes on by its version, or ends by name.
- 2. What cannot be taken up yet, since the store, Kafka or the topic of dead letters is not there, is tried again, and
-    ``problem`` says so; till then all goes on by the version before, which is sound: an entry names the version that it
-    follows.
- 3. The loop never waits for the store, nor for Kafka: what a version needs is made ready beside it, and the loop only swaps.
+ 1. A change that decides no row (``BESIDE_ROWS``) is taken up, in one go with all that goes with it.  The process
+    learns of any other change when it asks for the topic, as always: it goes on by its version, or ends with a named
+    error.
+ 2. A change that cannot be taken up yet, since the store, Kafka or the topic of dead letters is not there, is tried
+    again, and ``problem`` says so.  Until then all goes on by the version before.  That is sound: an entry names the
+    version that it follows.
+ 3. The loop never waits for the store, nor for Kafka: what a version needs is made ready beside it, and the loop only
+    swaps.
 
 Rounds of requests, as counted: 1 ("look for another contract").
 """

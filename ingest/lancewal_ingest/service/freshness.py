@@ -42,7 +42,7 @@ class IngestProgress:
     oldest_consumed_ms: Mapping[int, int]
     """Kafka's time of the first consumed record of each that is not durable."""
     ends: Mapping[int, Position]
-    """Behind the last record that can be read, as far as known."""
+    """Position after the last record that can be read, as far as known."""
     oldest: Mapping[int, Oldest]
     """Records that were fetched for their time."""
     looked_at: float | None = None
@@ -60,16 +60,17 @@ class _Look(NamedTuple):
 
 
 class Freshness:
-    """Told at every look what is so; keeps since when."""
+    """Freshness of each partition, from what is reported at every look; keeps since when things are as they are."""
 
     def __init__(self) -> None:
         self._since: dict[int, tuple[Position | None, float]] = {}
-        """Position of each partition of which something waits, None before it is open, and monotonic seconds."""
+        """Position of each partition with waiting records, None before it is open, and since when in monotonic seconds."""
         self._looks: dict[int, list[_Look]] = {}
-        """Looks at each open partition, oldest first; of those at or below its durable position the last one."""
+        """Looks at each open partition, oldest first.  Of those at or below its durable position only the last one is
+        kept."""
 
     def look(self, now: float, now_ms: int, at: IngestProgress) -> dict[int, float]:
-        """Seconds of each partition."""
+        """Return the freshness of each partition, in seconds."""
         before, self._since = self._since, {}
         found: dict[int, float] = {}
         for partition in at.waiting:

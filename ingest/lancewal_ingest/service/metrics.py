@@ -191,7 +191,7 @@ class IngestMetrics(ServiceMetrics):
             self._shown.end_position.labels(str(partition)).set(end)
 
     def kafka(self, told: ClientFigures) -> None:
-        """Take what the consumer's client says of itself."""
+        """Take the figures that the consumer's client reports of itself."""
         shown, before = self._shown, self._told
         self._told = told
         shown.connected_brokers.set(told.connected_brokers)

@@ -18,7 +18,7 @@ STANDS_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """A partition of which records wait."""
+    """A partition with waiting records."""
 
     position: Position
     """Durable position of the partition."""
@@ -35,7 +35,7 @@ class Still:
 
 
 class Standstill:
-    """Told at every look where the partitions are; keeps since when they are there."""
+    """Partitions that do not move; takes their positions at every look, and keeps since when they are there."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, Still] = {}

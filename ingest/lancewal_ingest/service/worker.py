@@ -565,7 +565,7 @@ class IngestWorker:
         self._partitions.open.clear()
 
     def _wait_job(self, until: float) -> bool:
-        """Wait until no segment is in flight; False if that did not come about in time."""
+        """Wait until no segment is in flight; False if the time is over before that."""
         while self._flight.busy:
             if not self._flight.wait(until - self._now()):
                 return False
@@ -596,7 +596,8 @@ class IngestWorker:
                 self._partitions.stop(stop.partition, stop.error)
 
     def _own_shared(self) -> None:
-        """Beside the next segment; what MemTables share is counted by parts, and lives longer than the first of them."""
+        """Give MemTables rows of their own, while the next segment is on its way.  Shared rows are counted by parts, and
+        live longer than the first of their MemTables."""
         if self._shared_nbytes < min(self._memory_policy.nbytes // SHARED_RATIO, SHARED_BYTES_MAX):
             return
         self._shared_nbytes = 0

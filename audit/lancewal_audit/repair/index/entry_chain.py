@@ -1,6 +1,6 @@
-"""Finding a way through a region's entries: positions without a gap, wherever the entries lie.  Pure.
+"""Find a chain of a region's entries: positions without a gap, whichever logs the entries lie in.  Pure.
 
-An entry's rows follow from Kafka and the contract alone, so of two entries over the same positions either will do.
+An entry's rows follow from Kafka and the contract alone, so either of two entries over the same positions will do.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from lancewal_audit.repair.log_survey import Piece
 from lancewal_core.names.ids import Position
 
 Joined = Callable[[Piece, Piece], bool]
-"""Whether the later piece lies behind the earlier in the same log, with nothing missing in between."""
+"""Whether the later piece follows the earlier one in the same log, with nothing missing in between."""
 
 
 def farthest_chain(pieces: Sequence[Piece], start: Position, joined: Joined) -> list[Piece]:
-    """Pieces from ``start`` that follow each other, to the farthest position that can be reached; few changes of log."""
+    """Return consecutive pieces from ``start`` to the farthest position that can be reached, with few changes of log."""
     arriving: dict[Position, Piece] = {}
     reached = {start}
     for piece in sorted(pieces, key=lambda p: (p.first, p.log, p.sequence)):
@@ -35,7 +35,8 @@ def farthest_chain(pieces: Sequence[Piece], start: Position, joined: Joined) -> 
 
 
 def chain_between(pieces: Sequence[Piece], first: Position, end: Position, joined: Joined) -> list[Piece] | None:
-    """Pieces of one log from ``first`` to ``end`` exactly, nothing missing in between; None if no log has them."""
+    """Return pieces of one log from ``first`` to ``end`` exactly, with nothing missing in between; None if no log has
+    them."""
     for log in sorted({piece.log for piece in pieces}):
         at, found = first, list[Piece]()
         for piece in (p for p in pieces if p.log == log):
@@ -49,7 +50,7 @@ def chain_between(pieces: Sequence[Piece], first: Position, end: Position, joine
 
 
 def runs(chain: Sequence[Piece], joined: Joined) -> list[list[Piece]]:
-    """The chain cut where a walk of one log does not lead on: each part can be a generation."""
+    """Return the chain, cut where a walk of one log does not lead on: each part can be a generation."""
     parts: list[list[Piece]] = []
     for piece in chain:
         if parts and parts[-1][-1].log == piece.log and joined(parts[-1][-1], piece):

@@ -159,7 +159,7 @@ def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
 
 
 def empty_generation(generation: Generation, at: Position, context: RepairContext) -> GenerationRecord:
-    """An index names at least one generation: it says where the region goes on."""
+    """Return a generation without entries.  An index names at least one generation, which says where the region goes on."""
     return replace(_bare(generation, at), log=LogId(context.new_id()))
 
 

@@ -49,7 +49,8 @@ class Damaged:
 
 
 class WalRecords:
-    """Reads one table's WAL; ``places`` says afterwards where each offset lies, ``damaged`` what could not be read."""
+    """Reader of one table's WAL.  Afterwards ``places`` says where each offset lies, and ``damaged`` what could not be
+    read."""
 
     def __init__(self, opened: OpenedTable) -> None:
         self._opened = opened
@@ -212,8 +213,8 @@ class WalRecords:
         return all(self._repaired(region, record) for region, record in self._in(key))
 
     def holders(self, key: str) -> list[str] | None:
-        """Guarantee 5 of a damaged segment: what holds the rows of all generations that may lie in it; None if not all are
-        held."""
+        """Return what holds the rows of all generations that may lie in a damaged segment; None if not all are held
+        (guarantee 5)."""
         records = self._in(key)
         return [_holder(record) for _, record in records] if all(self._held(*one) for one in records) else None
 
@@ -228,7 +229,7 @@ class WalRecords:
         return flushed is not None and flushed.repaired
 
     def _flush(self, region: Region, record: GenerationRecord) -> FlushedGeneration | None:
-        """None also where it cannot be read."""
+        """Return the generation's part of its flush; None if it has no flush, or one that cannot be read."""
         try:
             if record.flush is None:
                 return None

@@ -62,7 +62,8 @@ def hazardous(values: Sequence[bytes | None]) -> list[int]:
 
 
 class _Exponents:
-    """Whether an exponent is one of a number; of a value with many that are hardly any, it is taken for granted."""
+    """Whether an exponent belongs to a number.  In a value with many exponents that hardly belong to one, the answer is
+    yes without a look."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text

@@ -8,7 +8,7 @@ from lancewal_core.errors import InvalidSchema
 from lancewal_core.rows.column_types import VECTOR_ITEMS
 
 NESTING_MAX = 16
-"""Lists and structs in each other in one column."""
+"""Most levels of lists and structs inside each other in one column."""
 
 
 def check_json_types(columns: pa.Schema) -> None:
