@@ -76,7 +76,7 @@ def _rebuild(cls: type[LancewalError], message: str, where: dict[str, object]) -
 
 
 class Retry(LancewalError):
-    """The same call may succeed later."""
+    """An error after which the same call may succeed later."""
 
     exit_code = MAY_PASS
 

@@ -1,11 +1,11 @@
-"""The code of a primary key in the key index: a number to sort by and, where two keys may share a number, the key's
-bytes.
+"""The code of a primary key in the key index: a number to sort by, and perhaps the key's bytes.  The bytes are there if
+two keys may share a number.
 
 Guarantee: two rows of one table have the same number and the same bytes exactly if they have the same primary key.
 
 A key of one integer-like column (integer, date, timestamp) is its own number.  So keys that come in order stay
-together, and no bytes are needed.  Any other key has a 32-bit hash as its number, and a text of all its columns as
-its bytes.  The hash only finds candidates; the bytes decide.
+together, and no bytes are needed.  Any other key has a 32-bit hash as its number, and a text of all its columns as its
+bytes.  The hash only finds candidates; the bytes decide.
 """
 
 from __future__ import annotations

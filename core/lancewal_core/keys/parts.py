@@ -1,14 +1,14 @@
 """Reading the parts of key runs: memory-mapped where they are files, else kept in memory.
 
 Guarantee: ``open`` returns exactly what was written, or raises ``ObjectMissing`` or ``ObjectCorrupt`` naming the
-object, also where a local file or the memory for it is refused.  A part is checked when this process first opens it.
-A part that the process has written itself (``keep``) need not be fetched.
+object.  This also holds where a local file or the memory for it is refused.  A part is checked when this process first
+opens it.  A part that the process has written itself (``keep``) need not be fetched.
 
 ``MappedParts`` maps the files of a table in a local folder.  For any other store it first copies each part into a
 private folder of this process.  The folder takes at most ``bytes_max`` bytes of parts; those unused for longest go
 first.  If the folder takes no more, only speed is lost: parts are then read from memory.  Linux limits the maps of a
-process, so their number is limited too.  Threads may share a ``MappedParts``.  Different parts are opened side by
-side.  A part that several threads want at once is fetched once, while the others wait.
+process, so their number is limited too.  Threads may share a ``MappedParts``.  Different parts are opened side by side.
+A part that several threads want at once is fetched once, while the others wait.
 """
 
 from __future__ import annotations

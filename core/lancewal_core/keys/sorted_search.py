@@ -1,10 +1,9 @@
 """Search for many numbers in a long sorted array: the result of ``np.searchsorted`` in less than half the time.
 
-A binary search of one number after the other waits for memory at nearly every step, since an array of some megabytes
-fits into no cache.  Here a small copy of every ``STEP``-th number stays in the cache.  It says in which ``STEP``
-numbers the place lies.  Within these, all numbers sought take each step together, so that the processor waits for
-many at a time.  (Ten arrays of 524,288, found in them: 10,000 numbers in 0.8 ms instead of 3.2, 100,000 in 4.9
-instead of 11.2.)
+A binary search of one number after the other waits for memory at nearly every step: an array of some megabytes is in no
+cache.  Here a small copy of every ``STEP``-th number stays in the cache.  It says in which ``STEP`` numbers the place
+lies.  Within these, all numbers sought take each step together, so that the processor waits for many at a time.  (Ten
+arrays of 524,288, found in them: 10,000 numbers in 0.8 ms instead of 3.2, 100,000 in 4.9 instead of 11.2.)
 """
 
 from __future__ import annotations

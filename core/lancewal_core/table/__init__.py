@@ -1,11 +1,10 @@
-"""The Lance table as the protocols need it, and what we keep beside it.
+"""The Lance table as the protocols need it, and the objects that lancewal keeps beside it.
 
-``protocol`` is the interface, ``lance`` implements it; ``contract`` says what the table is, ``checks`` whether it
-still is; ``watermarks`` what a version has merged (``conflicts_ref``: and what it has set aside); ``control`` and
-``load_record`` are what operators and loads have said, ``drain`` how far old partitions go,
-``group`` who takes the records; ``snapshots`` are branches;
-``far_rows`` names rows that an index cannot take.
-``store_probe`` finds out whether a store keeps put-if-absent, ``store_proof`` records it and asks again at every start.
+``protocol`` is the interface, ``lance`` implements it.  ``contract`` says what the table is, ``checks`` whether it
+still is.  ``watermarks`` says what a version has merged, and ``conflicts_ref`` what it has set aside.  ``control``
+holds an operator's words, ``load_record`` those of loads.  ``drain`` says how far old partitions go, ``group`` who
+takes the records.  ``snapshots`` are branches.  ``far_rows`` names rows that an index cannot take.  ``store_probe``
+finds out whether a store keeps put-if-absent; ``store_proof`` records it and asks again at every start.
 
 May import: errors, names, process, rows, settings, store.
 """

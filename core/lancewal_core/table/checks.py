@@ -1,7 +1,7 @@
-"""Checks that this is the table which the contract describes, and that the settings agree with it.
+"""Checks that the table is the one which the contract describes, and that the settings agree with the contract.
 
-Every service asks at its start, and again wherever it builds on a version of the table: users rename and drop columns,
-restore, and recreate tables at the same place.
+Every service asks at its start, and again wherever it builds on a version of the table.  Users rename and drop columns,
+restore versions, and recreate tables at the same place.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def check_settings(settings: Settings, contract: Contract) -> None:
 
 
 def check_topics(settings: Settings, contract: Contract) -> None:
-    """``ContractMismatch`` for a topic that the contract names and the settings do not allow, or say otherwise.
+    """Raise ``ContractMismatch`` for a topic that the contract names and the settings do not allow, or say otherwise.
 
-    Every process that reads records or writes dead letters asks it, of each contract that it works by: who can write into
-    the table's folder chooses what a contract names."""
+    Every process that reads records or writes dead letters checks each contract that it works by.  Anybody who can
+    write into the table's folder chooses what a contract names."""
     check_allowed(settings, contract.topic, contract.dead_letters)
     _check_equal(_topics(settings, contract))
 
@@ -166,8 +166,10 @@ def check_columns(pinned: PinnedTable, contract: Contract) -> None:
 
 
 def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collection[str]) -> None:
-    """``ContractMismatch`` where one of these columns of the contract is missing, or is another one of its name: its values
-    would stand among unmerged rows, which have the contract's.  For whoever reads; of other columns nothing is said."""
+    """Raise ``ContractMismatch`` if one of these columns of the contract is missing, or is another one of its name.
+
+    Values of such a column would appear among unmerged rows, which have the contract's.  This check is for readers; it
+    looks at no other columns."""
     ids = pinned.field_ids
     wrong = [
         column.name for column in contract.columns if column.name in names and ids.get(column.name) != column.field_ids

@@ -1,7 +1,8 @@
-"""Which object says what keys are in conflict at a table version (``conflicts``): named by the merge that wrote it, with size
-and sha256, in that merge's commit and in every later one until another takes its place.
+"""Reference to the object that says which keys are in conflict at a table version (``conflicts``).
 
-It goes with the watermarks, so whatever carries or looks up these carries and finds it.
+The merge that wrote the object names it, with size and sha256, in its commit.  Every later commit names it too, until
+another object takes its place.  The reference goes with the watermarks, so code that carries or looks up watermarks
+finds it too.
 """
 
 from __future__ import annotations

@@ -86,9 +86,9 @@ class Contract(BaseModel):
     table_uuid: Word
     """New with each table, and with each place that it is taken to: no two tables that services work on share one."""
     place: str | None = None
-    """Where the table lies (``place``), as the command said that gave it its uuid; None: not known, made by other means."""
+    """The table's ``place``, as the command said that gave the table its uuid.  None: not known, made by other means."""
     making: Annotated[Making, AfterValidator(_making)] | None = None
-    """Of the table; None: it was made before tables had makings.  Never changes."""
+    """The table's making, which never changes.  None: the table was made before tables had makings."""
     group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
     """The consumer group that takes the records, which processes compare with their own; None: of whichever comes first."""
     former_group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
@@ -166,7 +166,7 @@ class Contract(BaseModel):
         return self.dead_letter_topic or dead_letters_of(self.topic)
 
     def policy_of(self, kind: str) -> Policy:
-        """What becomes of a record that is no row for this reason."""
+        """Return the policy for a record that is no row for this reason."""
         return self.on_misrouted if kind == MISROUTED else self.on_bad_record
 
     def has_letter(self, kind: str) -> bool:
@@ -238,7 +238,7 @@ def encode_contract(contract: Contract) -> bytes:
 def decode_contract(data: bytes, where: str) -> Contract:
     """Raise ``FormatUnknown`` for a future format, ``ObjectCorrupt`` for anything else that is not a contract.
 
-    A contract that is read can be used: its regions have object keys, its columns are Arrow types, and it is the
+    A contract that is read can be used.  Its regions have object keys, its columns are Arrow types, and it is the
     version that its key says.
     """
     contract = decode_model(Contract, data, where, "contract", FORMAT)

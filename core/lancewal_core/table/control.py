@@ -1,10 +1,11 @@
-"""Control: what an operator has told the running services of a table, as versioned objects under ``_lancewal/control/``.
+"""Control: the pauses that an operator has set for a table's services, as versioned objects under
+``_lancewal/control/``.
 
-A service that is paused goes on living: ingest makes durable what it has consumed and stays a member of its group, but
-consumes nothing; the flusher ends its round and begins no other.  Nothing that is stored or merged depends on it.
+A service that is paused goes on living.  Ingest makes durable what it has consumed and stays a member of its group, but
+consumes nothing.  The flusher ends its round and begins no other.  Nothing that is stored or merged depends on a pause.
 
 Guarantees
- 1. A word about one service never undoes one about the other, whoever speaks at the same time.
+ 1. A change for one service never undoes a change for the other, whoever makes them at the same time.
  2. A pause with an end is over when the clock of the process that is paused says so; nobody has to end it.
  3. A service that starts while it is paused is paused before it consumes or merges anything.
  4. Where the newest control cannot be read, the one read last holds: a store that fails neither pauses nor resumes.
@@ -12,7 +13,7 @@ Guarantees
 Steps
  1. ``pause`` and ``resume``: compare-and-swap to the next version with that service's pause changed.
  2. A service reads the newest version at its start, then every ``POLL_S``; ingest beside its loop, the flusher before
-    each round and while it is paused.  Behind the first look it asks for the next version alone: none is ever deleted.
+    each round and while it is paused.  After the first look it asks for the next version alone: none is ever deleted.
 
 Rounds of requests, as counted: 1 ("look for an operator's pause").
 """
@@ -46,7 +47,7 @@ Until = Annotated[int, Field(ge=0)] | Literal["resumed"]
 
 
 class Service(StrEnum):
-    """What can be paused."""
+    """A service that can be paused."""
 
     INGEST = "ingest"
     FLUSHER = "flusher"
@@ -70,7 +71,7 @@ class Control(BaseModel):
 
 
 RUNNING = Control(write_id="none")
-"""What holds while nobody has said anything."""
+"""The control while no operator has set anything: nothing is paused."""
 
 
 def _family(making: Making | None) -> Family:
@@ -107,7 +108,7 @@ def pause(
 
 
 def end_of_pause(clock: Clock, for_s: float | None) -> Until:
-    """Of one that begins now."""
+    """Return the end of a pause that begins now and lasts ``for_s`` seconds; None lasts until somebody resumes."""
     return RESUMED if for_s is None else clock.now_ms() + math.ceil(for_s * 1000)
 
 
@@ -124,7 +125,7 @@ def read_control(store: ObjectStore, making: Making | None) -> Control:
 
 
 def changed(control: Control, service: Service, until: Until | None) -> Control:
-    """What would be said with that word for ``service``."""
+    """Return the control with this end of the pause of ``service``; None ends it."""
     return control.model_copy(update={service.value: until})
 
 
@@ -153,7 +154,8 @@ def _decoded(found: Version | None, making: Making | None) -> Control:
 
 
 class ControlReader:
-    """What one service was told; ``problem`` is why a person must look at the newest version (guarantee 4)."""
+    """Reader of the control for one service.  ``problem`` says why a person must look at the newest version (guarantee
+    4)."""
 
     def __init__(self, store: ObjectStore, clock: Clock, service: Service, making: Making | None) -> None:
         self.problem: Corrupt | None = None
@@ -190,7 +192,7 @@ class ControlReader:
         return found
 
     def read(self) -> Until | None:
-        """The same; where the store does not answer, what was read last holds (guarantee 4)."""
+        """Look as ``read_or_raise`` does.  If the store does not answer, the control read last holds (guarantee 4)."""
         with contextlib.suppress(Retry, Refresh):  # a store that fails shows in the service's own work
             self.read_or_raise()
         return self.paused

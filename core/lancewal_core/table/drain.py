@@ -55,7 +55,7 @@ class Drain(BaseModel):
 
     format: Version1 = 1
     contract_version: int = Field(ge=1)
-    """Of the contract whose partitions are drained: the oldest since which it has had them (``drained_since``)."""
+    """Version of the contract whose partitions are drained: the oldest since which it has had them (``drained_since``)."""
     partitions: int = Field(ge=1)
     """How many the topic has."""
     to: tuple[Annotated[int, Field(ge=0, le=_INT64_MAX)], ...]

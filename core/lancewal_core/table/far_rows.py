@@ -14,7 +14,7 @@ KEYS_SHOWN = 5
 
 
 def row_keys(pinned: PinnedTable, addresses: Sequence[int], primary_key: Sequence[str]) -> tuple[str, ...]:
-    """The first few of the keys, as text.  None where a compaction has moved the rows meanwhile."""
+    """Return the first few of the keys, as text; empty if a compaction has moved the rows meanwhile."""
     try:
         found = pinned.take(pa.array(np.array(addresses[:KEYS_SHOWN], np.uint64)), primary_key)
     except VersionGone:
@@ -23,7 +23,7 @@ def row_keys(pinned: PinnedTable, addresses: Sequence[int], primary_key: Sequenc
 
 
 def far_text(rows: int, keys: Sequence[str]) -> str:
-    """What is wrong with these rows, and what to do."""
+    """Say what is wrong with these rows, and what to do."""
     more = " and others" if rows > len(keys) else ""
     which = f": {'; '.join(keys)}{more}" if keys else ""
     return (

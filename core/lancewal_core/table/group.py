@@ -1,12 +1,13 @@
-"""Which consumer group takes a table's records: two groups would fence each other for ever.
+"""The consumer group that takes a table's records.  Two groups would fence each other for ever.
 
 Guarantees
- 1. A process goes by its own group, ``kafka.group_id`` or ``lancewal-<table uuid>``.  The contract's is only compared with it:
-    who may write into the folder can stop a process, and cannot move it into another group.
- 2. Of several groups that come to a table whose contract names none, one writes its name, by compare-and-swap of the contract.
-    A process of another one ends by name before it claims a partition.
- 3. ``table alter --group`` names another group while both are at work.  A process of the former one claims nothing from where
-    a partition was claimed under that contract, stops taking records once it reads it, and waits: it has not failed.
+ 1. A process goes by its own group, ``kafka.group_id`` or ``lancewal-<table uuid>``.  The contract's is only compared
+    with it.  So anybody who may write into the folder can stop a process, and cannot move it into another group.
+ 2. Of several groups that come to a table whose contract names none, one writes its name, by compare-and-swap of the
+    contract.  A process of another one ends by name before it claims a partition.
+ 3. ``table alter --group`` names another group while both are at work.  A process of the former group takes back no
+    partition that was claimed under that contract.  Once it reads the contract, it stops taking records and waits: it
+    has not failed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a bulk load began: what had been merged when it was named for the first time.
+"""The beginning of a bulk load: what had been merged when the load was named for the first time.
 
-Whatever is merged behind that is newer than the rows of the load, deletes above all: repeated under the same name, a load
-still knows of them.  Immutable, kept for ever, since a name that were forgotten would begin anew.
-``_lancewal/loads/<name>.json``.
+Everything that is merged after that is newer than the rows of the load, deletes above all.  A load that is repeated
+under the same name still knows of these merges.  The record is immutable and kept for ever: if a name were forgotten,
+its load would begin again.  Its key is ``_lancewal/loads/<name>.json``.
 """
 
 from __future__ import annotations

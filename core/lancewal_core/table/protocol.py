@@ -70,8 +70,10 @@ def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
 
 
 def fields_apart(fragment: Fragment, field_ids: Iterable[int]) -> bool:
-    """Whether one of these fields may have been written in place: it does not lie in the fragment's first file, where all
-    lie that have come with its rows.  So do columns that were added later, which no file tells from those."""
+    """Return whether one of these fields may have been written in place.
+
+    The fragment's first file has all fields that came with its rows.  A field that was written in place lies in another
+    file.  A column that was added later does so too, and no file tells the two apart."""
     later = {i for fields in fragment.file_fields[1:] for i in fields}
     return not later.isdisjoint(field_ids) or (not all(fragment.file_fields) and bool(fragment.file_fields))
 
@@ -400,8 +402,10 @@ class Table(Protocol):
         """Put the branch's metadata in the place of what it has."""
 
     def drop_branch(self, name: str) -> bool:
-        """Remove a branch and all that only it needs, also what a ``create_branch`` that was cut short has left; False if
-        there is nothing of it.  Raise ``names_fault`` while there is one: another branch may need the same."""
+        """Remove a branch and all that only it needs, also what an interrupted ``create_branch`` has left.
+
+        Return False if nothing of the branch is there.  Raise ``names_fault`` while there is one: another branch may
+        need the same."""
 
     def transaction(self, version: int) -> TransactionResult: ...
 

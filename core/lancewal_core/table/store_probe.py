@@ -1,15 +1,15 @@
-"""Is the store one that the protocol can build on?  The whole check, before anything depends on it (``store_proof``).
+"""The whole check whether the protocol can build on a store, before anything depends on it (``store_proof``).
 
-All of the protocol rests on put-if-absent: of several that put one key at once, one makes the object, and it stays as that
-one made it.  A store that ignores the condition, or looks first and writes later, loses rows without a word.
+The protocol rests on put-if-absent.  If several writers put one key at once, one makes the object, and the object stays
+as that writer made it.  A store that ignores the condition, or looks first and writes later, loses rows without a word.
 
 Guarantees
- 1. ``StoreUnsafe`` where the store let two writers win one key, replaced an object, or does not show what it stored.
-    A race that a store loses only now and then may pass: the probe finds stores that do not keep the promise, and is no
+ 1. ``StoreUnsafe`` where the store let two writers win one key, replaced an object, or does not show what it stored.  A
+    race that a store loses only now and then may pass.  The probe finds stores that do not keep the promise, and is no
     proof that one keeps it always.
- 2. ``StoreRefused`` where the store takes no object at all and says that it lets nobody in, ``StoreNotWritable`` where
-    something else lies in a folder's place, ``StoreUnavailable`` where it took none for another reason, which may pass; the
-    message has the store's own.
+ 2. If the store takes no object at all, the error has the store's own message.  ``StoreRefused``: the store says that
+    it lets nobody in.  ``StoreNotWritable``: something else lies in a folder's place.  ``StoreUnavailable``: another
+    reason, which may pass.
  3. ``StoreUnsafe`` where a local folder lies on a file system without hard links: no put there makes an object.
  4. Nothing is left behind where this process may delete, and everything under a key of its own where it may not.
 

@@ -1,8 +1,10 @@
-"""That a table's store keeps *put if absent* is proven once for each way to it, and asked again at every start.
+"""Proof that a table's store keeps *put if absent*: made once for each way to the store, and asked again at every
+start.
 
-A way is what a process sees of the store: endpoint, bucket and form of address.  A gateway on the way may break the promise
-that the store behind it keeps, so another way is proven by itself.  The record of a proof lies in the table's folder, under a
-key that is made from the way: a process that sees the store otherwise finds none, nor does one whose folder was copied.
+A way is what a process sees of the store: endpoint, bucket and form of address.  A gateway on the way may break the
+promise that the store behind it keeps, so another way is proven by itself.  The record of a proof lies in the table's
+folder.  Its key is made from the way.  So a process that sees the store otherwise finds no record, nor does one whose
+folder was copied.
 
 Guarantees
  1. A record is put after the whole check (``store_probe``) has passed on the way that it names, never before: a process

@@ -1,11 +1,12 @@
-"""W(V): what a table version contains, per region the generation and position.
+"""W(V): the content of a table version, as a generation and a position for each region.
 
-A merge commit carries the watermarks of *all* regions in its transaction properties; the same content is written to
-``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  Where neither can say it, after a restore
-or where versions are gone, a person decides, by a record of the same form (``decide``).
+A merge commit carries the watermarks of *all* regions in its transaction properties.  The same content is written to
+``_lancewal/merges/`` right after it, because a clean-up removes old transactions.  After a restore, or where versions
+are gone, neither may say it.  Then a person decides, by a record of the same form (``decide``).
 
-With them stands which object says what keys are in conflict (``conflicts_ref``), if there is one.  What names such an object
-has format 2, so that no earlier release, which would not carry it on, merges behind it; all else has format 1.
+The watermarks also name the object that says which keys are in conflict (``conflicts_ref``), if there is one.
+Watermarks that name such an object have format 2, all others format 1.  So an earlier release, which would not carry
+the name on, does not merge after them.
 
 Guarantee: ``Watermarks.at(V)`` is what the newest merge at or below V says, or an error: never an older one.
 
@@ -180,9 +181,9 @@ def watermarks_of(info: TransactionInfo, version: int) -> InForce | None:
 
 
 class _Found:
-    """What was found, by version; what is longest unused goes first.  Threads may share it.
+    """Watermarks that were found, by version; those unused for longest go first.  Threads may share it.
 
-    It counts each version, and each region of watermarks that several versions share once: some 400 bytes each.
+    Each version counts, and each region of watermarks that several versions share counts once: some 400 bytes each.
     """
 
     def __init__(self, held_max: int) -> None:
@@ -247,8 +248,10 @@ class Watermarks:
         return self._newest(self.at, check)
 
     def newest_known(self) -> tuple[PinnedTable, InForce | None]:
-        """The same; None where it is not known what the version contains: a restore that nobody has decided about, or a
-        lower bound that a person has accepted and no merge has made true yet."""
+        """Return the newest version and its watermarks, or None for these if nobody knows what the version contains.
+
+        This is so after a restore that nobody has decided about.  It is also so while a lower bound holds that a person
+        has accepted and no merge has made true yet."""
 
         def known(version: int) -> InForce | None:
             try:

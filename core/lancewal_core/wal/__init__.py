@@ -1,8 +1,9 @@
 """The write-ahead log of one ingest process.
 
-``entry`` is what a region has in a segment; ``segment`` is one object as bytes, ``bundle`` one with copies of many;
-``writer`` puts segments one after the other; ``walk`` reads a log, by what a ``segment_cache`` has and what is ``listed``;
-``log_end`` finds where it ends, or ends it with a fence; ``tail`` looks again and again how far it has come.
+``entry`` is the share of a region in a segment.  ``segment`` is one object as bytes, ``bundle`` an object with copies
+of many segments.  ``writer`` puts segments one after the other.  ``walk`` reads a log, with the help of a
+``segment_cache`` and of what is ``listed``.  ``log_end`` finds where a log ends, or ends it with a fence.  ``tail``
+looks again and again how far a log reaches.
 
 May import: errors, names, process, proto, rows, store.
 """

@@ -1,17 +1,20 @@
 """Bundles: copies of consecutive small segments of a log in one object, regrouped by region.
 
-A reader far from the store asks for one object where it would ask for as many as the bundle copies, and decodes their rows
-together.  A bundle is a hint.  The segments are the log: who ends it, flushes from it or repairs it reads them, and a bundle
-that is lost, damaged, late or of other segments than those that lie there costs time and changes no row.
+A reader far from the store asks for one object instead of all segments that the bundle copies, and decodes their rows
+together.  A bundle is a hint; the segments are the log.  A process that ends the log, flushes from it or repairs it
+reads the segments.  A bundle that is lost, damaged, late or of other segments than those in the store costs time and
+changes no row.
 
-Layout of the object: as of a segment (``segment``), but that the table says ``bundle``: the entries of all segments, those of
-one region behind each other; for each its segment; and of each segment its size and entity tag, as the store gave them.
+Layout of the object: as of a segment (``segment``), but that the table says ``bundle``.  The table has the entries of
+all segments, those of one region one after the other, and the segment of each entry.  For each segment it has the size
+and entity tag, as the store gave them.
 
 Promises:
 
-1. ``decode_bundle(encode_bundle(s, schema), key).copies == s``, but for the order of a segment's entries: that of regions.
-2. A copy is only used for a segment that a listing shows with that very size and entity tag (``Copy.is_of``): for the object
-   that the bundle's writer has put, and for none that was put in its place since, by whom ever.
+1. ``decode_bundle(encode_bundle(s, schema), key).copies == s``, but for the order of a segment's entries: that of
+   regions.
+2. A copy is only used for a segment that a listing shows with that very size and entity tag (``Copy.is_of``).  So it is
+   used for the object that the bundle's writer has put, and for none that anybody has put in its place since.
 3. A truncated, changed, mixed up or otherwise malformed object raises ``ObjectCorrupt``, a later format version
    ``FormatUnknown``; nothing is decompressed that the table's checked sizes do not allow (``segment``, promise 4).
 4. An object is only taken under its own key: log, first and last number stand in both.

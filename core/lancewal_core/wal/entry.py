@@ -68,8 +68,10 @@ class Entry:
 
 
 def kept_bytes(entries: Iterable[Entry]) -> int:
-    """What their rows keep in memory.  Entries that share a record batch keep all of it: it is counted once, not each of their
-    parts, which takes longer than decoding them."""
+    """Return the bytes of memory that the rows of these entries keep.
+
+    Entries that share a record batch keep all of it, so the batch is counted once.  To count each of their parts would
+    take longer than decoding them."""
     batches = {id(held.batch): held.batch for held in (entry.range for entry in entries) if held.row_count}
     by_address = {batch.column(OFFSET).buffers()[1].address: batch for batch in batches.values()}  # slices of one, too
     return sum(int(batch.get_total_buffer_size()) for batch in by_address.values())

@@ -1,8 +1,9 @@
-"""What a listing of a log shows, and reading that by bundles (``bundle``) where these are copies of it.
+"""A listing of a log, and reading the listed segments by bundles (``bundle``) that copy them.
 
 Guarantees
- 1. A listing is a hint: it says what to ask for, and proves no end.  The size and the entity tag that it shows of a segment
-    tell which object lies there; what a bundle has copied of that object stands for it, and for nothing else.
+ 1. A listing is a hint: it says what to ask for, and proves no end.  The size and the entity tag that it shows of a
+    segment tell which object lies there.  A bundle's copy of that object is read in its place, and in the place of no
+    other.
  2. Whatever is wrong with a bundle, or makes it unreadable, its segments are read instead.
 """
 
@@ -24,9 +25,11 @@ from lancewal_core.wal.segment import Fence, Segment, Trailer
 
 _Read: TypeAlias = Segment | Trailer | Fence | None
 _AT_ONCE = 1_024
-"""Most numbers that a walk asks for at the same time where a listing shows them, so long as they have no more than so many
-bytes.  More than there are threads that ask: one that has its answer asks for the next, and none waits for the slowest of its
-round."""
+"""Most numbers that a walk asks for at the same time where a listing shows them, if they have no more than
+``_BYTES_AT_ONCE``.
+
+The number is larger than that of the threads that ask.  A thread that has its answer asks for the next number, so none
+waits for the slowest of its round."""
 _BYTES_AT_ONCE = 16 << 20
 _BEHIND = 2
 """And so many behind the last: one that is new, and the end."""
@@ -103,8 +106,9 @@ class ByBundles:
         return [found[number] for number in numbers]
 
     def _copies(self, key: str, wanted: Collection[Sequence], listed: Listed) -> dict[Sequence, Segment]:
-        """Of a bundle the segments wanted that are copies of what the listing shows.  One that cannot be read has none: it is
-        no part of the log."""
+        """Return the wanted segments that a bundle copies, if the listing shows the copied objects.
+
+        A bundle that cannot be read has none: it is no part of the log."""
         try:
             data = self.store.get(key)
             bundle = None if data is None else decode_bundle(data, key)

@@ -1,15 +1,16 @@
-"""Where a log ends, and ending it.
+"""The end of a log: finding it, and making it.
 
 Guarantees
- 1. ``confirm_end`` finds what lies behind the end of a walk, however many numbers are absent in a row.
- 2. ``end_log`` returns only when the log has ended, with a fence behind every segment; it puts none where a later number is
-    there (guarantee 1), or was once, which would hide what lies behind.
+ 1. ``confirm_end`` finds what lies after the end of a walk, however many numbers are absent in a row.
+ 2. ``end_log`` returns only when the log has ended, with a fence after every segment.  It puts no fence before a number
+    that is there (guarantee 1), or was there once: the fence would hide what lies after it.
 
 Steps of ``confirm_end``
- 1. List what lies behind the number at which the walk ended.  A listing may be stale or partial: it never proves an end,
-    and can only refute one.  What it shows was there once, however old it is, and so was every number before.
- 2. Walk on, to the last number that it shows.  What was absent may have come since: new, and then it does no harm; or put
-    back, as from a backup, and then records behind it were durable before the walk began.
+ 1. List the numbers after the one at which the walk ended.  A listing may be stale or partial: it never proves an end,
+    and can only refute one.  A number that it shows was there once, however old the listing is, and so was every number
+    before.
+ 2. Walk on, to the last number that the listing shows.  A number that was absent may have come since.  If it is new,
+    that does no harm.  If it was put back, as from a backup, records after it were durable before the walk began.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class WalkOn(Protocol[S_co]):
 
 
 def confirm_end(store: ObjectStore, walked: Walk[S], walk_on: WalkOn[S]) -> Walk[S]:
-    """The walk, gone on with as far as a listing shows numbers behind its end.  Where one is absent still its ``later`` is
-    set: what was there was trimmed, or is lost."""
+    """Return the walk, continued as far as a listing shows numbers after its end.
+
+    If a number is still absent, ``later`` of the walk is set: the object of that number was trimmed, or is lost."""
     if walked.fence is not None or walked.later is not None:
         return walked
     # Step 1
@@ -69,12 +71,14 @@ def end_log(
     *,
     settled: Sequence = NOTHING_SETTLED,
 ) -> Walk[Trailer]:
-    """Walk ``log`` as ``walk_sound`` does and fence it at its tail; the result's ``fence`` is what ended it (guarantee 2).
+    """Walk ``log`` as ``walk_sound`` does and fence it at its tail; the result's ``fence`` is what ended it (guarantee
+    2).
 
-    A generation starts in a segment below which all are settled, so the highest of ``starts`` tells of segments that were
-    there once; so does ``settled``, where the caller knows of another region's.
+    A generation starts in a segment below which all are settled.  So the highest of ``starts`` tells of segments that
+    were there once.  So does ``settled``, if the caller knows where a generation of another region starts.
 
-    ``ObjectMissing`` where a segment is lost, or was trimmed since the caller read the index: it must look again.
+    Raise ``ObjectMissing`` if a segment is lost, or was trimmed since the caller read the index: the caller must look
+    again.
     """
     settled = max(settled, *starts.values())
 
@@ -115,8 +119,9 @@ def end_log(
 
 
 def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:
-    """The error that names the segment at which a walk has ended, where that was there: a later one is, or a generation begins
-    behind it (at ``begins``), whatever a listing shows.  None: nothing tells so."""
+    """Return an error that names the segment at which a walk has ended, if that segment was there once; else None.
+
+    It was there if a later one is, or if a generation begins after it (at ``begins``), whatever a listing shows."""
     if walked.later is not None:
         return segment_lost(walked.log, walked.end, f"segment {walked.later} of its log is there")
     if walked.end < begins:

@@ -1,28 +1,30 @@
 """WAL segments and fences as bytes.
 
 A segment is what one ingest process consumed between two PUTs: one *entry* for each region that had records.  A fence
-has the key of a segment but no rows: it ends the log.  Small entries share a record batch, since each batch costs about a
-kilobyte and a fifth of a millisecond, however few its rows.  Layout of the object, integers little endian::
+has the key of a segment but no rows: it ends the log.  Small entries share a record batch, since each batch costs about
+a kilobyte and a fifth of a millisecond, however few its rows.
 
-    body       one Arrow IPC stream, lz4: schema, record batches, end mark   (nothing in a fence)
-    table      protobuf ``WalSegmentTable``: log, sequence, writer; byte range and crc32c of the schema and of each record
-               batch, with the number of entries in it; each entry's region, positions, rows, their lowest and highest
-               Kafka timestamp, and rejected records
-    footer     body length u64, table length u32, table crc32c u32, format version u32,
-               crc32c of these 20 bytes u32, magic ``LWAL``
+Layout of the object, integers little endian:
+
+* body: one Arrow IPC stream, lz4: schema, record batches, end mark.  A fence has none.
+* table: protobuf ``WalSegmentTable``: log, sequence and writer; byte range and crc32c of the schema and of each record
+  batch, with the number of entries in it; each entry's region, positions, rows, their lowest and highest Kafka
+  timestamp, and rejected records.
+* footer: body length u64, table length u32, table crc32c u32, format version u32, crc32c of these 20 bytes u32, magic
+  ``LWAL``.
 
 Promises:
 
 1. ``decode_segment(encode_segment(s, schema), key) == s``, and one segment gives equal bytes each time.
 2. The body alone is a stream that every Arrow library reads.
-3. One region's rows can be read by byte ranges: trailer (table and footer), schema, the record batch that holds them: with
-   them at most ``SHARED_ROWS_MAX`` rows of other regions.
+3. One region's rows can be read by byte ranges: trailer (table and footer), schema, and the record batch that holds
+   them.  At most ``SHARED_ROWS_MAX`` rows of other regions come with them.
 4. A truncated, changed, mixed up or otherwise malformed object raises ``ObjectCorrupt`` that names it, a later format
    version ``FormatUnknown``; never a crash, never other rows.  Nothing is decompressed that the table's checked sizes
-   do not allow, and no more than ``SEGMENT_ROWS_BYTES_MAX`` in all.  With ``regions`` given, the bytes of batches
-   that hold none of their rows are not looked at, and no entry keeps other regions' rows in memory.
+   do not allow, and no more than ``SEGMENT_ROWS_BYTES_MAX`` in all.  With ``regions`` given, the bytes of batches that
+   hold none of their rows are not looked at, and no entry keeps other regions' rows in memory.
 5. An object is only taken under its own key: log and sequence stand in both.
-6. What breaks the rules of an entry (``entry``), or is larger than a segment may be, is neither written nor read.
+6. An entry that breaks its rules (``entry``), or a segment that is larger than one may be, is neither written nor read.
 """
 
 from __future__ import annotations

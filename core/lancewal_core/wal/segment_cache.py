@@ -26,11 +26,12 @@ class _Kept:
 
 
 class SegmentCache:
-    """Decoded segments by object key; immutable objects, so what was read stays true.  ``bytes_max`` bounds it.
+    """Decoded segments by object key, in at most ``bytes_max`` bytes.  The objects are immutable, so a cached segment
+    stays true.
 
-    Plans go over the same segments again and again, from the first on: were the oldest let go of for each new one, all would
-    be read again each time as soon as one has no room.  So what is here stays while plans ask for it, and what has no room is
-    read each time; what two plans have not asked for is let go of.
+    Plans go over the same segments again and again, from the first on.  If each new segment pushed out the oldest, all
+    would be read again each time as soon as one had no room.  So a cached segment stays while plans ask for it, and a
+    segment that has no room is read each time.  A segment that two plans have not asked for is let go of.
     """
 
     def __init__(self, bytes_max: int) -> None:

@@ -1,12 +1,13 @@
-"""How far the newest segments of a log reach, looked at again and again: each look costs a listing and few trailers.
+"""How far the newest segments of a log reach, looked at again and again.  Each look costs a listing and few trailers.
 
-Guarantee: what is said to be reached is durable and read by every strong read that begins afterwards, as long as the region's
-open generation lies in this log: a number is sent only when all before it are stored, so a segment that a listing shows has no
-gap before it but what was trimmed, or lost.  A listing that ends early only makes the look later; what it leaves out before
-another segment is asked for by its number.
+Guarantee: a position that is said to be reached is durable, and every strong read that begins afterwards reads it.
+This holds as long as the region's open generation lies in this log.  A number is sent only when all before it are
+stored.  So a segment that a listing shows has no gap before it but what was trimmed, or lost.  A listing that ends
+early only makes the look later.  A number that it leaves out before another segment is asked for by itself.
 
-A look goes back from the newest segment until every region asked for was met, for none behind where its generation begins, or
-what an earlier look that asked for it has seen: what was left out, since others were met before, is for whoever asks for it.
+A look goes back from the newest segment until it has met every region that was asked for.  For no region does it go
+further back than where the region's open generation begins, or what an earlier look for the region has seen.  A look
+may end before it meets other regions; these are left to a look that asks for them.
 """
 
 from __future__ import annotations

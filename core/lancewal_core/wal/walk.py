@@ -1,13 +1,13 @@
 """Reading a log to its end.
 
 Guarantees
- 1. A walk reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts
-    as the tail, or was trimmed, is for the caller to prove: it alone knows the indexes.  Where a later segment is there
+ 1. A walk reads from a number to the tail, which is the first absent number or a fence.  Whether that number counts as
+    the tail, or was trimmed, is for the caller to prove: it alone knows the indexes.  Where a later segment is there
     although that number is absent, the walk says so: the number was trimmed, or its segment is lost.
- 2. A walk asks for one number behind an absent one, and no further: ``log_end.confirm_end`` does.
+ 2. A walk asks for one number after an absent one, and no further: ``log_end.confirm_end`` does.
 
-``walk`` has whole segments, ``walk_cached`` those that a process does not know yet, ``walk_trailers`` what they say of
-themselves, ``walk_sound`` the same of segments that were decoded all the same.
+``walk`` has whole segments, ``walk_cached`` those that a process does not know yet.  ``walk_trailers`` has only the
+segments' own tables.  ``walk_sound`` has these too, of segments that were decoded nevertheless.
 """
 
 from __future__ import annotations
@@ -97,12 +97,13 @@ def walk_cached(
     *,
     before: Sequence | None = None,
 ) -> Walk[Segment | Trailer]:
-    """``walk`` that asks the store only for segments that ``cache`` does not have; of those that have no room in it the walk
-    has trailers, but for what came in a bundle.
+    """Walk as ``walk`` does, but ask the store only for segments that ``cache`` does not have.
 
-    It begins with as many as the log had grown by at the walk before, and two, which shows the end of one that grows evenly
-    at once.  Of a log that the cache does not know it asks for a listing at the same time, and then for bundles where they
-    copy segments that the listing shows, instead of these.
+    A segment that has no room in the cache comes as its trailer, unless it came in a bundle.
+
+    The walk first asks for as many numbers as the log had grown by at the walk before, and two more.  So it finds the
+    end of a log that grows evenly at once.  For a log that the cache does not know, the walk asks for a listing at the
+    same time.  After that it reads bundles instead of the segments, where they copy segments that the listing shows.
     """
 
     def read(sequence: Sequence) -> Segment | Trailer | Fence | None:
@@ -207,8 +208,9 @@ def walk_sound(
     start: Sequence | None = None,
     before: Sequence | None = None,
 ) -> Walk[Trailer]:
-    """``walk`` from ``start``, or else the lowest of ``starts``, that keeps no rows: entries of these regions, from where each
-    of them starts, were decoded, and are sound."""
+    """Walk from ``start``, or else from the lowest of ``starts``, and keep no rows.
+
+    Entries of these regions, from where each region starts, were decoded, and are sound."""
     start = min(starts.values()) if start is None else start
     return _walk(tasks, log, start, before, partial(_sound, store, log, starts))
 

@@ -49,8 +49,10 @@ class FencedOut:
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """What lies under the number is neither our bytes nor a fence.  Whether our segment was ever there nobody knows: the log
-    cannot go on, and who claims its regions meets the same object."""
+    """The object under the number is neither our bytes nor a fence.
+
+    Nobody knows whether our segment was ever there.  The log cannot go on, and a process that claims its regions meets
+    the same object."""
 
     error: Corrupt
 
@@ -69,10 +71,12 @@ _PUTS = 5
 
 
 def length_of(entries: float) -> float:
-    """What a segment adds to its log's length: 1, and of many entries half their root.
+    """Return the length that a segment adds to its log: 1, or half the square root of its number of entries if that is
+    more.
 
-    A reader and who takes over go over each entry, which speaks for ending generations the sooner the more entries segments
-    have; each end of a region's is dear by itself, which speaks for no sooner.  The root stands between (decision 0046).
+    Readers and new owners go over each entry.  So the more entries segments have, the sooner should generations end.
+    But each end of a region's generation is expensive by itself, so they should not end too soon.  The root is between
+    the two (decision 0046).
     """
     return max(1.0, math.sqrt(entries) / 2)
 

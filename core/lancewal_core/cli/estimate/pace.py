@@ -1,13 +1,19 @@
 """How often each act comes, and how soon a row is seen.
 
-An ingest process stores at most one segment at a time.  It stores at most one in each ``ingest.linger_ms``, and at
-most one in three times the duration of a PUT.  It stores none while no record has come.  If records come at random,
-``rate`` a second, a segment is stored every ``period + exp(-rate * period) / rate`` seconds.  A generation is sealed
-by the limit of the settings that it reaches first.
+An ingest process stores at most one segment at a time.  It stores at most one in each ``ingest.linger_ms``, and at most
+one in three times the duration of a PUT.  It stores none while no record has come.  If records come at random, ``rate``
+a second, a segment is stored every ``period + exp(-rate * period) / rate`` seconds.  A generation is sealed by the
+limit of the settings that it reaches first.
 
-The delay until a record is seen has five parts: its way into the loop, the wait for the next segment, the PUT, the
-wait for the reader's next read, and that read.  ``most_s`` counts both waits in full, ``typical_s`` counts half of
-each.
+The delay until a record is seen has five parts:
+
+* its way into the loop,
+* the wait for the next segment,
+* the PUT,
+* the wait for the reader's next read,
+* that read.
+
+``most_s`` counts both waits in full, ``typical_s`` counts half of each.
 
 Seconds that are not the store's are rough values of two cores that run broker, services, store and reader together.
 ``dev.py bench steady`` compares the results with measured ones.

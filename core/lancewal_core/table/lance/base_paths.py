@@ -1,7 +1,9 @@
-"""Base paths of a Lance table: other folders in which its manifest says that files of it lie, as those of a shallow clone do.
+"""Base paths of a Lance table: other folders in which its manifest says that files of it lie, as those of a shallow
+clone do.
 
-Who can write a table's manifest would show, and let be copied into the table's own folder, whatever its readers may read.
-So a table with a base path outside its own folder is refused, unless whoever opens it has said that it may have some.
+Anybody who can write a table's manifest could show whatever its readers may read, and let it be copied into the table's
+own folder.  So a table with a base path outside its own folder is refused, unless the caller that opens it allows such
+paths.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from lancewal_core.store.address import split_address
 from lancewal_core.store.obstore import local_folder
 
 BasePaths: TypeAlias = Literal["refuse", "allow"]
-"""What becomes of a table with base paths outside its own folder."""
+"""Handling of a table with base paths outside its own folder."""
 
 _PLAIN = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._=-]+)*/?")
-"""What may stand behind the table's own folder."""
+"""Parts of a path that may follow the table's own folder."""
 _SHOWN = 3
 
 

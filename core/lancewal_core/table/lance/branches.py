@@ -22,7 +22,7 @@ from lancewal_core.table.lance.errors import read_error, reading, says_gone, wri
 from lancewal_core.table.protocol import Branch
 
 _CLONE_TAKEN = "Clone operation should not enter"
-"""What Lance says where the first version of a branch is there already."""
+"""Part of Lance's message when the first version of a branch exists already."""
 _LOOKS = 10
 _REF = ".json"
 _NAMED_MAX = 3
@@ -31,8 +31,9 @@ _PARTS = (paths.VERSIONS, paths.TRANSACTIONS, paths.DELETIONS, paths.INDICES, pa
 
 
 class Branches:
-    """Of the data set at ``uri``; ``newest`` and ``at`` open versions of it, ``objects`` its folder.  For what each call
-    promises see ``Table``."""
+    """Branches of the data set at ``uri``; see ``Table`` for what each call promises.
+
+    ``newest`` and ``at`` open versions of the data set.  ``objects`` opens its folder."""
 
     def __init__(
         self, uri: str, newest: Callable[[], Any], at: Callable[[int], Any], objects: Callable[[], ObjectStore]
@@ -102,7 +103,7 @@ class Branches:
         return sorted(found, key=lambda branch: branch.name)
 
     def _odd(self) -> Sequence[str]:
-        """What Lance takes for a name of a branch or tag and cannot read."""
+        """Return the keys that Lance takes for names of branches or tags and cannot read."""
         odd = set()
         for prefix, parse in ((paths.BRANCH_REFS, _branch), (paths.TAG_REFS, _check_tag)):
             for key in self._refs(prefix):
@@ -117,7 +118,9 @@ class Branches:
         return sorted(odd.intersection(info.key for info in self._objects().list(paths.REFS)))
 
     def _refs(self, prefix: str) -> Sequence[str]:
-        """Of a folder that is named so too, what lies in it: Lance cannot read that either."""
+        """Return the keys of the names below ``prefix``, and the keys inside a folder that is named like one.
+
+        Lance cannot read such a folder either."""
         keys = (info.key for info in self._objects().list(prefix))
         return [key for key in keys if key.removeprefix(prefix).split("/")[0].endswith(_REF)]
 

@@ -1,14 +1,17 @@
-"""Deletion files of a Lance table: which rows of a fragment a version hides.
+"""Deletion files of a Lance table: the rows of a fragment that a version hides.
 
 Guarantees
- 1. ``hidden_rows`` are all rows that the fragment's deletion file names.  One that is gone is ``VersionGone``, one whose form
-    or number of rows is not what it must be ``ObjectCorrupt``.  It has no checksum: other damage is taken over.
+ 1. ``hidden_rows`` are all rows that the fragment's deletion file names.  A file that is gone is ``VersionGone``.  A
+    file whose form or number of rows is not what it must be is ``ObjectCorrupt``.  The file has no checksum: other
+    damage is not found.
  2. ``hide_rows`` writes a new file, which no version refers to, with these rows and those hidden before.
- 3. What a file names is remembered, in ``bytes_max`` of memory: no file of that name is ever written again, and a flusher
-    reads what it has written itself.  Of such a file it is not noticed that it is gone; the next one says all that it said.
+ 3. The rows of a file are remembered, in ``bytes_max`` of memory.  No file of that name is ever written again, and a
+    flusher reads what it has written itself.  If such a file is gone, that is not noticed; the next file names all of
+    its rows.
 
-``LanceFragment.delete_rows`` writes the same file, and took 1.6 ms for 4,500 more rows of 250,000 and 8 ms for 60,000, against
-0.3 and 1.0 ms here (Lance 14): it takes rows one by one.  A merge of keys from everywhere does it for every fragment.
+``LanceFragment.delete_rows`` writes the same file, but takes rows one by one.  It took 1.6 ms for 4,500 more rows of
+250,000 and 8 ms for 60,000, against 0.3 and 1.0 ms here (Lance 14).  A merge of keys from everywhere does this for
+every fragment.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _NUMBER_BYTES = 8
 """A row number takes 4, and a bit where Lance says that it is not null."""
 _VALIDITY_BYTES = 64
 _ENTRY_BYTES = 512
-"""What one that is remembered takes beside its rows."""
+"""Memory of a remembered file beside its rows."""
 
 
 class DeletionFiles:
@@ -50,7 +53,7 @@ class DeletionFiles:
         self._lock = Lock()
 
     def hidden_rows(self, dataset: Any, fragment_id: int) -> BitMap:
-        """Of a fragment of this version."""
+        """Return the hidden rows of a fragment of this version."""
         fragment = dataset.get_fragment(fragment_id)
         path = fragment.deletion_file()
         if path is None:
@@ -109,7 +112,8 @@ class DeletionFiles:
 
 
 def _listed(file: pa.Buffer, named: int) -> BitMap:
-    """Of an Arrow file of row numbers, which is compressed: nothing is unpacked but so many numbers."""
+    """Return the rows of an Arrow file of row numbers.  The file is compressed; no more than ``named`` numbers are
+    unpacked."""
     stream = stream_of_file(file)
     declared = declared_stream(stream)
     if declared.rows != named or declared.raw_bytes > _NUMBER_BYTES * named + _VALIDITY_BYTES:

@@ -1,15 +1,15 @@
-"""What becomes of an error that Lance raises: the store's fault, a file that is gone or damaged, rows that cannot be written.
+"""Translation of Lance's errors: the store's fault, a file that is gone or damaged, rows that cannot be written.
 
 Guarantees
  1. Where the store or stored bytes are at fault, the error is one of ours: ``StoreUnavailable``, ``VersionGone``,
-    ``ObjectCorrupt``.  A panic of Lance's Rust code, which is no ``Exception`` in Python, is no exception to that.
- 2. A filter that fails on a row (a division by zero, a cast) is ``InvalidInput``.  Anything else that the caller asked for
-    wrongly stays the error that it is.
+    ``ObjectCorrupt``.  This includes a panic of Lance's Rust code, which is no ``Exception`` in Python.
+ 2. A filter that fails on a row (a division by zero, a cast) is ``InvalidInput``.  Any other wrong request of the
+    caller stays the error that it is.
  3. A write is never said to have met damage: ``StoreUnavailable`` where the store is at fault, else ``WriteFailed``.
 
-Lance has no type for damage, and its files have no checksum.  A file that does not decode is told as invalid input, as an I/O
-error, as an internal error or by a panic, as OSError, ValueError, RuntimeError or ArrowInvalid: only the text tells it from
-other faults (own measurement: a thousand flips of single bits).
+Lance has no type for damage, and its files have no checksum.  A file that does not decode ends in invalid input, an I/O
+error, an internal error or a panic.  These come as OSError, ValueError, RuntimeError or ArrowInvalid.  Only the text
+tells damage from other faults (own measurement: a thousand flips of single bits).
 """
 
 from __future__ import annotations
@@ -60,9 +60,11 @@ _FILTER = re.compile(r"Error applying filter expression to batch: (?:(?:Arrow|Ex
 
 @contextmanager
 def reading(act: str, file: str | None = None, *, names_nothing: bool = False) -> Iterator[None]:
-    """``act`` for messages.  ``file``: one data file of an unmerged snapshot is read, and nothing is computed with its rows:
-    whatever is not the store's fault is the file's then.  ``names_nothing``: nor is a column or an index asked for by name,
-    so what is not found is a file."""
+    """Translate Lance's errors of a read (``read_error``); ``act`` names the read in messages.
+
+    With ``file``, one data file of an unmerged flush is read, and nothing is computed with its rows.  So whatever is
+    not the store's fault is the file's.  With ``names_nothing``, no column and no index is asked for by name.  So what
+    is not found is a file."""
     try:
         yield
     except BaseException as error:  # a panic is no Exception
@@ -74,7 +76,7 @@ def reading(act: str, file: str | None = None, *, names_nothing: bool = False) -
 
 @contextmanager
 def no_panic(act: str) -> Iterator[None]:
-    """The same for panics alone, where the caller tells other errors by what it does."""
+    """Translate panics as ``reading`` does.  The caller tells other errors by what it does."""
     try:
         yield
     except BaseException as error:
@@ -96,7 +98,7 @@ def writing(act: str) -> Iterator[None]:
 
 
 def write_error(error: BaseException, act: str) -> LancewalError:
-    """What to raise instead of an error that Lance raised while it wrote."""
+    """Return the error to raise instead of one that Lance raised while it wrote."""
     text = str(error)
     if not is_panic(error) and (_STORE.search(text) or IO_ERROR in text):
         return refusal(text)(f"{act} failed: {first_line(error)}{what_to_set(text)}")
@@ -120,7 +122,7 @@ def is_panic(error: BaseException) -> bool:
 def read_error(
     error: BaseException, act: str, file: str | None = None, *, names_nothing: bool = False
 ) -> BaseException:
-    """What to raise instead of an error of Lance; the error itself where it is not the store's fault, nor a file's."""
+    """Return the error to raise instead of Lance's: the same one if neither the store nor a file is at fault."""
     if isinstance(error, LancewalError):
         return error
     text = str(error)

@@ -1,9 +1,9 @@
-"""How a secondary index of a Lance data set was built (its kind and its own parameters, as far as Lance tells them), and
-building it once more.
+"""Parameters by which a secondary index of a Lance data set was built, as far as Lance tells them, and building it once
+more.
 
-Lance tells them in two places, neither of which has all: the index's description, and its statistics.  Of a full text index
-the description leaves out stop words of one's own, which the statistics have.  What an index was trained with (samples,
-iterations) is Lance's default when it is built again.
+Lance tells the index's kind and its own parameters in two places: the index's description, and its statistics.  Neither
+has all.  The description of a full text index leaves out a user's own stop words, which the statistics have.  The
+parameters of training (samples, iterations) are Lance's defaults when an index is built again.
 """
 
 from __future__ import annotations
@@ -148,11 +148,14 @@ def far_rows(dataset: Any, build: IndexBuild, fragment_ids: Sequence[int] | None
 def build_without(
     dataset: Any, build: IndexBuild, left_out: npt.NDArray[np.uint64], drop: Callable[[str], object]
 ) -> LanceOperation.CreateIndex:
-    """What puts the same index, over all rows but these, in the place of all segments.  It covers the fragments of these rows,
-    so that the next extension does not meet them again.  ``drop`` deletes an object of the data set.
+    """Build the same index over all rows but ``left_out``; return the operation that puts it in the place of all
+    segments.
 
-    Lance reads all rows of a version.  So these rows are hidden in a version that is none of the table's: no reader finds it,
-    and it is deleted.
+    The new index covers the fragments of these rows, so that the next extension does not meet the rows again.  ``drop``
+    deletes an object of the data set.
+
+    Lance reads all rows of a version.  So the rows are hidden in a version outside the table's history: no reader finds
+    it, and it is deleted afterwards.
     """
     changed, gone = [], []
     for fragment in np.unique(left_out >> np.uint64(32)).tolist():

@@ -1,8 +1,9 @@
-"""How many threads Lance decodes and encodes with.
+"""Number of threads with which Lance decodes and encodes.
 
-Lance leaves two cores to reading and writing, so that of two or three cores it has one thread for all else: writing 100,000
-rows then took 38 ms instead of 28 (Lance 14, two cores).  What writes (services, commands, bulk loads) has as many threads as
-cores.  Readers stay as Lance has it: what they do with the rows takes the other core (strong reads took a tenth longer).
+Lance leaves two cores to reading and writing.  So with two or three cores it has one thread for all else.  Writing
+100,000 rows then took 38 ms instead of 28 (Lance 14, two cores).  Writers (services, commands, bulk loads) use as many
+threads as cores.  Readers keep Lance's number: their own work on the rows takes the other core (strong reads took a
+tenth longer).
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Writing fragments of a Lance version anew, by Lance's own compaction tasks over fragments of our choice.
+"""Rewriting fragments of a Lance version, by Lance's own compaction tasks over fragments of our choice.
 
 Guarantees
- 1. The new data files hold the live rows of these fragments, with their stable row ids, where the table has such.  No
-    version refers to them.
- 2. Memory is bounded by ``RewriteBounds``, not by the size of the fragments: measured with rows of 1,536 floats, a
-    rewrite of 540 MB takes 190 to 300 MB beside what the process has, and 100 MB where pages are copied.  How wide rows are
-    is told by their types, their files and the first rows of the largest fragments: wider rows behind those are not foreseen.
+ 1. The new data files hold the live rows of these fragments, with their stable row ids if the table has such.  No
+    version refers to the files.
+ 2. Memory is bounded by ``RewriteBounds``, not by the size of the fragments.  Measured with rows of 1,536 floats, a
+    rewrite of 540 MB takes 190 to 300 MB beside what the process has, and 100 MB where pages are copied.  The width of
+    rows is estimated from their types, their files and the first rows of the largest fragments.  Wider rows after those
+    are not foreseen.
 
-Lance's planner bundles only neighbours and counts rows; its tasks take any fragments of one version, and travel as JSON.
+Lance's planner bundles only neighbours and counts rows; its tasks take any fragments of one version, and travel as
+JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from lance.optimize import Compaction, CompactionOptions, CompactionTask
 from lancewal_core.table.protocol import RewriteBounds
 
 _BATCH_ROWS = 32_768
-"""With 8,192 Lance cut texts into up to ten times as many pages: compacting 5 million rows took 5.1 s instead of 3.6, and a
-scan after it 3 % longer."""
+"""Rows of a batch.  With 8,192 rows Lance cut texts into up to ten times as many pages.  Compacting 5 million rows then
+took 5.1 s instead of 3.6, and a scan after it 3 % longer."""
 _SAMPLES, _SAMPLE_ROWS = 4, 64
 
 

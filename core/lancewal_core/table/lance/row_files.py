@@ -1,8 +1,8 @@
 """Data files of new rows, which no version names yet.
 
-They are written through a version that is kept open, so that a write asks the store for nothing else; of it only the columns
-count, which may have changed since.  What is written then has the contract's field ids as ever, and no version of which
-``check_table`` is not asked takes it in.
+The files are written through a version that is kept open, so that a write asks the store for nothing else.  Only the
+columns of that version count, and they may have changed since.  The files then still have the contract's field ids.  A
+version takes them in only after ``check_table`` has passed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ _NULLS_REFUSED = "contained null values even though the field is marked non-null
 ROWS_PER_FILE = 1_048_576
 """Most rows that one new data file takes."""
 BYTES_IN_HALVES = range(16 << 20, 128 << 20)
-"""Rows of so many bytes, and of at most half the rows of a file, are written as two files: Lance encodes most of a file in one
-thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  Not in more, since each fragment costs each merge a
-deletion file; and not more rows, since compaction would leave alone what it bundles in halves."""
+"""Sizes of rows, in bytes, that are written as two files, if the rows are at most half the rows of a file.
+
+Lance encodes most of a file in one thread (250,000 rows of 28 MB took 80 ms in one file, 53 ms in two).  More files
+would cost each merge more deletion files, one for each fragment.  With more rows, compaction would leave alone what it
+bundles in halves."""
 
 
 class RowFiles:

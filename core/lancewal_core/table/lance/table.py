@@ -1,7 +1,7 @@
 """``Table`` over a real Lance data set.
 
-Commits go **by URI, never by an open data set object**: Lance compares a commit only with versions that still exist, and
-only the URI form fails when the read version itself was cleaned up.
+Commits go **by URI, never by an open data set object**.  Lance compares a commit only with versions that still exist.
+Only the URI form fails when the read version itself was cleaned up.
 """
 
 from __future__ import annotations
@@ -81,14 +81,18 @@ from lancewal_core.table.protocol import (
 
 _CONFLICT = "commit conflict"
 _LOCAL_BLOCK_BYTES = 1 << 16
-"""Parts of a local file that lie so near are read at once, as Lance does of far stores: each is a task of its own, which takes
-longer than to copy what lies in between.  (1,000 rows of 5 M, seven columns: 60 ms of processor instead of 100.)"""
+"""Parts of a local file with at most this distance, in bytes, are read at once, as Lance does for far stores.
+
+Each part is a task of its own, which takes longer than to copy what lies in between.  (1,000 rows of 5 M, seven
+columns: 60 ms of processor instead of 100.)"""
 
 
 class LanceTable:
-    """The data set at ``uri``; ``options`` are Lance storage options.  Each version that is opened, to be read or committed
-    to, is ``BasePathsRefused`` unless its files lie in its own folder, or ``base_paths`` allows others, and ``LinkRefused``
-    where one of Lance's folders in it is a link."""
+    """The data set at ``uri``; ``options`` are Lance storage options.
+
+    Each version that is opened, to be read or committed to, is checked.  It is ``BasePathsRefused`` unless its files
+    lie in its own folder, or ``base_paths`` allows others.  It is ``LinkRefused`` if one of Lance's folders in it is a
+    link."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, base_paths: BasePaths = "refuse") -> None:
         table_address(uri)

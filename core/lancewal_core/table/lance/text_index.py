@@ -1,6 +1,6 @@
-"""Documents of a full text index: which rows it has, and how many words each.
+"""Documents of a full text index: the rows in it, and how many words each has.
 
-Lance scores by the documents of all segments of an index, also of rows that are deleted by now; ``DocumentLengths``
+Lance scores by the documents of all segments of an index, also of rows that are deleted by now.  ``DocumentLengths``
 tells those apart by their row ids.
 """
 

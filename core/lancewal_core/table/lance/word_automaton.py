@@ -1,7 +1,8 @@
-"""The words of a full text index as Lance stores them: an automaton of the Rust crate ``fst`` (version 3, read here alone).
+"""The words of a full text index as Lance stores them: an automaton of the Rust crate ``fst`` (only version 3 is read
+here).
 
-A node's bytes are read backwards from its address.  Its first byte says which of three forms it has: one arrow to the node
-that lies before it, one arrow elsewhere, or any number of arrows.  The numbers that arrows carry are passed over.
+A node's bytes are read backwards from its address.  Its first byte gives its form: one arrow to the node that lies
+before it, one arrow elsewhere, or any number of arrows.  The numbers that arrows carry are passed over.
 """
 
 from __future__ import annotations
