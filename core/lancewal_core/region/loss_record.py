@@ -6,9 +6,9 @@ in the table.  Where the topic lost its tail, the loss is what producers write a
 there before is durable and stays.
 
 The record is written before anything passes over its offsets, so that no gap is without a record.  It is immutable,
-kept for ever, and deleted by nobody.  Its key is ``_lancewal/regions/<topic>/<topic
-id>/<partition>/losses/<first>.json``.  Another loss from the same position on, of the other kind or up to another end,
-is recorded beside it, as ``<first>-2.json`` and so on.
+kept for ever, and deleted by nobody.  Its key is
+``_lancewal/regions/<topic>/<topic id>/<partition>/losses/<first>.json``.  Another loss from the same position on, of the
+other kind or up to another end, is recorded beside it, as ``<first>-2.json`` and so on.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ The order of a region's records is Kafka's offset order, nothing else.  Each key
 ====================  ==============  ============================  =================================  ============
 operation             on nothing      on Row r                      on Gone                            on Partial q
 ====================  ==============  ============================  =================================  ============
-upsert u              Row(u)          Row(u)                        Row(u)                             Row(u) delete
-Gone            Gone                          Gone                               Gone patch p               Partial(p)
-Row(r overlaid by p)          Row(nulls overlaid by p)           Partial(q overlaid by p) ====================
-==============  ============================  =================================  ============
+upsert u              Row(u)          Row(u)                        Row(u)                             Row(u)
+delete                Gone            Gone                          Gone                               Gone
+patch p               Partial(p)      Row(r overlaid by p)          Row(nulls overlaid by p)           Partial(q overlaid by p)
+====================  ==============  ============================  =================================  ============
 
 Guarantees
  1. ``fold`` of a concatenation equals ``compose`` of the folds of its parts, wherever it is cut.
