@@ -1,7 +1,7 @@
 """Every log event of readers: name, level, fields, meaning.  docs/reference/log-events.md is made of it.
 
-Readers run in other people's programs: their lines go to ``logging``, with the fields as text.  The command line shows them as
-those of the services.
+Readers run in other people's programs.  Their lines go to ``logging``, with the fields as text.  The command line
+shows them like those of the services.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LOGGER = logging.getLogger("lancewal.reader")
 
 
 class ReaderEvents(EventTable):
-    """``partitions``: those through which the keys came."""
+    """Events of readers.  ``partitions``: the partitions through which the keys came."""
 
     keys_left_out = warning(
         "Primary keys came through two partitions, and are left out until a decision (`lancewal conflict list`).",

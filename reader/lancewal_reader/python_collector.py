@@ -21,8 +21,8 @@ _NEW_OBJECTS = 50_000
 
 
 class _Guests:
-    """Count of those at work, in whichever threads, and what was there before the first.  One that was interrupted while
-    it came (Ctrl-C, an alarm) goes all the same."""
+    """The reads at work, in all threads, and the threshold from before the first.  A read that was interrupted while it
+    came (Ctrl-C, an alarm) goes all the same."""
 
     def __init__(self) -> None:
         self._lock = Lock()

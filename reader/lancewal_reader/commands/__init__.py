@@ -1,6 +1,6 @@
 """The commands that read, a module each.
 
-``options`` are those that they share, the table that these open, and what is said of every read on stderr.
+``options`` has their common options, opens the table that these name, and reports on stderr what is said of every read.
 
 May import: forms, point, table, unmerged.
 """

@@ -1,4 +1,4 @@
-"""Options that commands which read have in common, the table that these open, and what they say of a read on stderr."""
+"""Options that commands for reading have in common, the table that they open, and what they report on stderr."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Read a table as of now, or again as at a point: merged and unmerged rows together.
 
-    It ends with the receipt, on stderr: what was read, as a word that --at takes.
+    The receipt is printed last, on stderr. It names the state that was read, as a word that --at takes.
 
     Example: lancewal read -t s3://lake/orders --columns id,total --filter "total > 10" -o csv
     """

@@ -82,8 +82,8 @@ def command(
 ) -> None:
     """Find the rows nearest to a vector, the best by words, or the best by both, unmerged rows too.
 
-    Behind the columns comes what they were ranked by. On stderr stands what was searched how, and the receipt: what was read,
-    as a word that --at takes.
+    The columns are followed by what the rows were ranked by. On stderr the command prints which rows were searched
+    how, and the receipt. The receipt names the state that was searched, as a word that --at takes.
 
     Example: lancewal search -t s3://lake/notices --text "flood warning" --filter "price < 20" --columns id,title
     """

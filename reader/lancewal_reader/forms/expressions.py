@@ -43,7 +43,7 @@ _MATCHES = {"starts_with": "starts_with", "ends_with": "ends_with", "match_subst
 
 
 def sql_of(expression: pc.Expression) -> str:
-    """Raise ``InvalidInput`` for what it does not take."""
+    """Return the expression as a condition in Lance's SQL; ``InvalidInput`` for one that is not accepted."""
     try:
         (data,) = expression.__reduce__()[1]
         batch = pa.ipc.open_file(data).get_batch(0)
@@ -153,7 +153,7 @@ def _in(column: str, values: pa.ListScalar) -> str:
 
 
 class _CSchema(ctypes.Structure):
-    """The beginning of what the Arrow C data interface has of a schema."""
+    """The first members of a schema in the Arrow C data interface."""
 
     _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
 

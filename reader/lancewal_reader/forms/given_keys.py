@@ -27,7 +27,8 @@ _TAKEN_AS_THEY_ARE = frozenset({int, str, bytes})
 
 
 def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
-    """Return what a user gave, each key once, in order of the first time; ``InvalidInput`` where it is no list of keys."""
+    """Return the keys that a user gave, each once, in the order of first use; ``InvalidInput`` if they are not a list of
+    keys."""
     names = list(schema.primary_key)
     if hasattr(keys, "columns") and hasattr(keys, "__arrow_c_stream__"):  # a DataFrame, which is a list of its names
         keys = pa.table(keys)
@@ -67,7 +68,7 @@ class RegionKey:
 
 
 def region_key_of(contract: Contract, value: object) -> RegionKey:
-    """Return what a user gave as region key; ``InvalidInput`` where it is none of this table."""
+    """Return the region key that a user gave; ``InvalidInput`` if it is not one of this table."""
     if contract.keyed_by_bytes:
         raise InvalidInput(
             "region_key: rows of this table do not tell their partition (table.format.key is bytes), so what is unmerged is "

@@ -1,9 +1,10 @@
-"""Primary keys as the command line has them: texts, in the forms that ``plain_rows`` gives values.
+"""Primary keys on the command line: texts, in the forms that ``plain_rows`` gives values.
 
-Guarantee: each form that ``plain_rows`` shows of a value that a key can have is read back as that value.  Exactly
-what is no value of the column's type is refused: ``InvalidInput`` says which key, which column and what is expected.
-A key of one column is its value as it stands, so that a text needs no quotes.  A key of several columns is JSON, a
-list in the key's order or an object.
+Guarantee: each form that ``plain_rows`` shows of a possible key value is read back as that value.  Any text that is
+not a value of the column's type is refused: ``InvalidInput`` says which key, which column and what is expected.
+
+A key of one column is its value as it is, so that a text needs no quotes.  A key of several columns is JSON, a list
+in the key's order or an object.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def _days(value: str) -> int | None:
 
 
 def _ticks(time: re.Match[str], type_: pa.TimestampType) -> int | None:
-    """The time in the column's unit; None where it is finer, no time at all, or has a zone where the column has none."""
+    """Return the time in the column's unit.  None: it is finer, is no time, or has a zone though the column has none."""
     day, clock, fraction, zone = time.groups()
     if (zone is None) != (type_.tz is None):
         return None

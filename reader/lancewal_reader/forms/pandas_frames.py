@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
 Dtypes = Literal["nullable", "numpy"]
-"""``numpy``: what pyarrow makes of the rows, by which integers beside a null become floats."""
+"""Types of a pandas frame.  ``numpy``: those that pyarrow makes, by which a column of integers with a null becomes floats."""
 _NULLABLE: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
     pa.int8(): "Int8",

@@ -16,7 +16,8 @@ class Unsaid(Exception):
 
 
 def literal(scalar: pa.Scalar) -> str:
-    """``OverflowError`` for what Python has no day or time for: outside the years 1 to 9999."""
+    """Return the value as a literal.  ``OverflowError``: Python has no such day or time, since it is outside the years 1
+    to 9999."""
     type_ = scalar.type
     if not scalar.is_valid:
         raise Unsaid("a null as a literal (`is_null()` asks for them)")

@@ -1,24 +1,26 @@
-"""A strong plan that reaches a token, or is not older than a receipt: it waits until what was produced is durable.
+"""A strong plan that reaches a token, or is not older than a receipt: it waits until the records asked for are durable.
 
 Guarantees
- 1. The plan holds every record below the positions that are asked for; of a receipt also what its table version shows.
- 2. A record whose token it is and that became a dead letter is ``TokenRejected``, as long as the entry is kept that says so:
-    while it is not merged, and for the history window afterwards.  Later it counts as reached.  A record that the contract
-    passes over does too.
- 3. A record whose token it is and whose offset a person has given up is ``RecordsGivenUp``, however long ago.
- 4. What is not reached in time is ``TokenTimeout``, which names the positions reached and those wanted, and says so where the
-    topic was made anew: offsets of the former one may never come.
+ 1. The plan holds every record below the positions that are asked for; for a receipt also what its table version
+    shows.
+ 2. If a record of the token became a dead letter, the error is ``TokenRejected``, as long as the entry that says so
+    is kept: while it is not merged, and for the history window afterwards.  Later the record counts as reached.  A
+    record that the contract passes over counts as reached too.
+ 3. If a person has given up the offset of a record of the token, the error is ``RecordsGivenUp``, however long ago.
+ 4. If the positions are not reached in time, the error is ``TokenTimeout``.  It names the positions reached and those
+    wanted, and says if the topic was recreated: offsets of the former topic may never come.
 
 Steps
- 1. Plan.  What it reaches is enough: step 3.
- 2. Wait, each time a little longer up to ``_PAUSE_MAX_S``, and look how far the logs of the partitions that lack something
-    reach: one read of their states, one listing of each of these logs and the tables of few new segments, however long the
-    logs are.  Where they reach what is wanted, step 1; a strong plan that begins now has it.
- 3. Of each record that is asked for: the generation that holds it, from the index or its history pages, none of which may be
-    missing.  Trimmed: nothing more is known.  Else a listing of the generation's segments and, by halving, the table of the
-    one that holds the record.  A listing may leave it out: then all of the generation's segments are asked for by their
-    numbers.  Absent there, too: it is trimmed by now, or lost, and the generation flushed; its entry is not kept.
- 4. What has moved meanwhile: step 3 again, a bounded number of times.
+ 1. Plan.  If the plan reaches enough: step 3.
+ 2. Wait, each time a little longer up to ``_PAUSE_MAX_S``.  Look how far the logs of the partitions that lack
+    something reach: one read of their states, one listing of each of these logs and the tables of few new segments,
+    however long the logs are.  If they reach what is wanted, step 1; a strong plan that begins now has it.
+ 3. For each record that is asked for: find the generation that holds it, from the index or its history pages, which
+    must be complete.  If it is trimmed, nothing more is known.  Otherwise take a listing of the generation's segments
+    and, by binary search, the table of the segment that holds the record.  A listing may leave this segment out: then
+    all of the generation's segments are asked for by their numbers.  If it is absent there too, it is trimmed by now,
+    or it is lost and the generation flushed; its entry is not kept.
+ 4. If something has moved meanwhile: step 3 again, a bounded number of times.
 """
 
 from __future__ import annotations
@@ -149,7 +151,7 @@ def _of_former_topic(context: PlanContext, missing: Seq[Region]) -> str:
 
 
 class _Tails:
-    """The logs of regions that lack something, behind what a plan has gone over."""
+    """The logs of regions that lack something, from where a plan has ended."""
 
     def __init__(self, context: PlanContext, plan: ReadPlan) -> None:
         self._context = context
@@ -160,7 +162,7 @@ class _Tails:
         self._logs: dict[LogId, LogTail] = {}
 
     def look(self, regions: list[Region]) -> dict[Region, Position]:
-        """How far they reach now; those that nobody has claimed are left out."""
+        """Return how far the logs reach now, without regions that nobody has claimed."""
         found: dict[Region, Position] = {}
         open_in: dict[LogId, dict[Region, Sequence]] = {}  # where the generations begin
         for region, index in self._context.indexes.read(regions).items():
@@ -226,7 +228,8 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
 
 
 def _contract_of(context: PlanContext, entry: Held) -> Contract:
-    """The version that the entry follows: policies change, and what became of its records was decided by that one."""
+    """Return the contract version of the entry.  Policies change, and that version decided what became of the entry's
+    records."""
     return context.contract_of(entry.contract_version)
 
 
@@ -241,7 +244,7 @@ def _holder(context: PlanContext, region: Region, index: RegionState, offset: in
 
 
 def _entry(context: PlanContext, region: Region, record: GenerationRecord, offset: int) -> Held | None:
-    """Return what the segment that holds the record says of its entry; None where that is not kept."""
+    """Return what the segment that holds the record says of its entry; None if the segment is not kept."""
     return _by_halving(context.store, region, record, offset) or _by_number(context, region, record, offset)
 
 

@@ -45,8 +45,8 @@ def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
 
 
 def order_not_told(asked: Receipt, plan: ReadPlan) -> VersionGone:
-    """Return the error for rows that came through two partitions: a version that stands in says what became of them, not
-    what was before."""
+    """Return the error for rows that came through two partitions.  A version that stands in says what became of them,
+    not what was before."""
     return VersionGone(
         f"table version {asked.version} of the receipt is gone: a clean-up removed it. The version that would stand in "
         f"for it, {plan.version}, does not tell in which order rows of a key came through two partitions",

@@ -1,17 +1,17 @@
-"""The plan at positions: what the records below them make of the table, whether they lie between merges or in the WAL.
+"""The plan at positions: the table that the records below them give, whether they lie between merges or in the WAL.
 
 Guarantees
- 1. Per region the plan covers the positions up to those asked for exactly once, as that of a receipt does (``at_receipt``);
-    partitions of an earlier contract count whole.
- 2. It stands on the newest table version that holds nothing behind the positions, so what users have done to the table
-    themselves counts as far as that version has it.  The receipt names it.
+ 1. Per region the plan covers the positions up to those asked for exactly once, as that of a receipt does
+    (``at_receipt``); partitions of an earlier contract count whole.
+ 2. The plan uses the newest table version that holds nothing after the positions.  What users have done to the table
+    themselves counts as far as that version has it.  The receipt names the version.
 
 Steps
- 1. A strong plan.  A position that it does not reach is ``InvalidInput``: ``at_least`` waits.  Where it has merged nothing
-    behind the positions its version is the one.
- 2. Else versions are looked at downwards, from the one below the first merge that goes beyond a position.
- 3. None left: ``VersionGone``, which says where the oldest one stands.
- 4. Positions on both sides of what breaks the history are refused by its name (``breaks``).
+ 1. Make a strong plan.  A position that it does not reach is ``InvalidInput``: ``at_least`` waits.  If its version
+    has merged nothing after the positions, it is the version to use.
+ 2. Otherwise look at versions downwards, from the one below the first merge that goes beyond a position.
+ 3. If none is left: ``VersionGone``, which says where the oldest version stands.
+ 4. Positions on both sides of a break of the history are refused; the error names the break (``breaks``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def plan_at_positions(context: PlanContext, place: str, wanted: Mapping[int, Pos
 
 
 def closed_regions(newest: ReadPlan, regions: Container[Region]) -> dict[Region, Position]:
-    """Ends of those that only an earlier contract had."""
+    """Return the ends of the regions that only an earlier contract had."""
     return {r: mark.next for r, mark in newest.in_force.regions.items() if r not in regions}
 
 

@@ -1,35 +1,37 @@
 """Reading at a given cut: the plan that gives the rows of a receipt again.
 
 Guarantees
- 1. The rows are exactly those of the read that the receipt came with, unmerged ones included, whatever was written, merged,
-    compacted, cleaned up or trimmed since; or a named error.
- 2. Per region the plan covers the positions up to the receipt's cut exactly once, and nothing behind it.
- 3. It is a plan as any other: pure, and the rows are loaded as those of a strong read are.
+ 1. The rows are exactly those of the read that the receipt came with, unmerged ones included, whatever was written,
+    merged, compacted, cleaned up or trimmed since; or a named error.
+ 2. Per region the plan covers the positions up to the receipt's cut exactly once, and nothing after it.
+ 3. It is a plan like any other: pure, and the rows are loaded as those of a strong read are.
 
 Steps
- 1. The receipt must be one of this table (uuid; whoever calls has compared the place).  The contract must still
-    be the newest: ``ContractChanged``.
- 2. No positions at all, and V is still there: V alone, nothing merged, or of a table that was restored (``plan_eventual``).
-    V' = the receipt's version V, if it is still there; else a version that showed the same rows (``stand_in``).
-    W(V') lies at or below the cut in every region, and no change of the contract in between (``breaks``).
-    V' above V must not lack what V's read had: as in step 3, from W(V) on.
- 3. Each region whose cut lies behind W(V') (0, where nothing of it was merged): its generations from the one behind
-    W(V'), from index and history pages.  Records in between that a person has given up since, with a lost segment, may
-    have been in the read: what is left would be other rows.
- 4. A whole generation: its flush, if it has one.  One that the cut divides, and one without a flush: its WAL entries,
-    from a walk of its log that ends where all cuts in it are reached.  No proof of a tail is needed: what the receipt saw
-    was durable, so a walk that ends before the cut has met what is trimmed by now; or, if the index read again still keeps
-    the generation and a later segment was there, what is lost.
+ 1. The receipt must be one of this table (uuid; the caller has compared the place).  The contract must still be the
+    newest: ``ContractChanged``.
+ 2. If the receipt has no positions and V still exists: V alone, nothing merged, or of a table that was restored
+    (``plan_eventual``).  Otherwise V' = the receipt's version V if it still exists, else a version that showed the
+    same rows (``stand_in``).  W(V') lies at or below the cut in every region, and no change of the contract in
+    between (``breaks``).  V' above V must not lack what V's read had: as in step 3, from W(V) on.
+ 3. Each region whose cut lies after W(V') (0, if nothing of it was merged): take its generations from the one after
+    W(V'), from index and history pages.  A person may have given up records in between since, with a lost segment.
+    The read may have had these records, so what is left would be other rows.
+ 4. A whole generation is read from its flush, if it has one.  A generation that the cut divides, and one without a
+    flush, is read from its WAL entries, by a walk of its log that ends where all cuts in it are reached.  No proof of
+    a tail is needed: what the receipt saw was durable.  A walk that ends before the cut has met a segment that is
+    trimmed by now.  If the index read again still keeps the generation and a later segment was there, the segment is
+    lost.
  5. Of an entry that the cut divides only the rows below the cut count.
- 6. Whatever turns out stale or missing: plan again, a bounded number of times.
+ 6. If anything turns out stale or missing: plan again, a bounded number of times.
 
 Outcomes besides a plan
  * ``InvalidInput``: no receipt of this table.
- * ``VersionGone``: V was cleaned up, and no version that is left shows its rows; or partitions were added, or the topic made
-   anew, since a read of a table with keys in conflict: other owners count now.
- * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the window).
- * ``RecordsGivenUp``: of a segment that was lost; also where the read was made after that and before the next merge, which
-   nothing tells apart.
+ * ``VersionGone``: V was cleaned up, and no version that is left shows its rows; or partitions were added, or the
+   topic was recreated, since a read of a table with keys in conflict: other owners count now.
+ * ``OutsideHistoryWindow``: generations that the read needs are trimmed (they were merged longer ago than the
+   window).
+ * ``RecordsGivenUp``: records of a segment that was lost; also if the read was made after that and before the next
+   merge, which nothing tells apart.
  * ``ContractChanged``: take up the newest contract and plan again.
  * ``ObjectMissing``: a segment that the receipt needs is lost.
  * ``PlanRetriesExhausted``: the store does not show what it must have; the message says what.
@@ -95,7 +97,7 @@ class _Part:
 
 
 def plan_at(context: PlanContext, at: Receipt) -> ReadPlan:
-    """The plan that reads what ``at`` saw; see the module docstring."""
+    """Return the plan that reads what the read of receipt ``at`` saw; see the module docstring."""
     # Step 1
     _check_receipt(context.contract, at)
     check_contract(context)
@@ -204,7 +206,7 @@ def _parts(
 
 
 def _check_stand_in(context: PlanContext, at: Receipt) -> None:
-    """A later version may hold a merge of what was left behind W(V), up to the very cut."""
+    """Check a later version: it may hold a merge of records after W(V), up to exactly the cut."""
     try:
         before = context.watermarks.at(at.version)
     except (MergedPositionUnknown, TableRestored):
@@ -252,7 +254,8 @@ def _walk_to(context: PlanContext, log: LogId, parts: Seq[_Part]) -> Walk[Segmen
 
 
 def _check_lost(context: PlanContext, pending: Seq[_Part], walked: Walk[Segment | Trailer]) -> None:
-    """Raise what names the absent segment at the end of ``walked``, if these parts need it and it was not trimmed."""
+    """Raise the error that names the absent segment at the end of ``walked``, if these parts need it and it was not
+    trimmed."""
     if not pending or walked.fence is not None:
         return
     walked = confirm_end(context.store, walked, partial(walk_from, context, walked.log))

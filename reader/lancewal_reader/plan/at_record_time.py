@@ -1,17 +1,18 @@
-"""The plan at a time of records: of each partition those before the first whose timestamp is not below it.
+"""The plan at a time of records: for each partition, the records before the first one whose timestamp is not below the
+time.
 
-As Kafka's offsetsForTimes says it, among the rows; a partition without such a row counts whole.  Times are Kafka's, of the
-producer or of the broker as the topic has it, and need not ascend.
+This is what Kafka's offsetsForTimes says, among the rows.  A partition without such a row counts whole.  Times are
+Kafka's, of the producer or of the broker as the topic has it, and need not ascend.
 
 Steps
- 1. A strong plan: how far each region reaches.
- 2. Per region, also of a former topic, the highest record time of what is trimmed.  Not below the time, or not known: the
-    first such row is trimmed, or may be: ``OutsideHistoryWindow``.
- 3. Else the first generation, in order, with a row at or above the time, by the highest time of its rows that is kept
-    with it; in it the first such entry, and in that the first such row.  Generations of which no time is kept (made anew by
-    a repair) are looked at by entry.
- 4. The plan at these positions (``at_positions``).  Where a former topic is not whole below the time, later ones must have
-    nothing below it (``breaks``).
+ 1. Make a strong plan, which says how far each region reaches.
+ 2. Per region, also of a former topic: take the highest record time of what is trimmed.  If it is not below the time,
+    or is not known, the first such row is trimmed, or may be: ``OutsideHistoryWindow``.
+ 3. Otherwise take the first generation, in order, with a row at or above the time, by the highest time of its rows
+    that is kept with it.  In it find the first such entry, and in that the first such row.  Generations without a
+    kept time (made by a repair) are looked at by entry.
+ 4. The plan at these positions (``at_positions``).  If a former topic is not whole below the time, later ones must
+    have nothing below it (``breaks``).
 """
 
 from __future__ import annotations

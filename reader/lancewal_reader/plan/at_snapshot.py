@@ -1,10 +1,12 @@
-"""The plan of a named snapshot: its branch alone, whatever has become of the versions and log entries that it was made from.
+"""The plan of a named snapshot: its branch alone, whatever has become of the versions and log entries that it was made
+from.
 
 Guarantees
  1. The rows are those of the read at the snapshot's receipt, which is that of this read, too; or a named error.
- 2. It asks for the branch's name and nothing else, of the WAL and of the state of regions not at all.
+ 2. The plan asks for the branch's name and nothing else: nothing of the WAL or of the state of regions.
 
-A snapshot that is being made is none yet.  What a user has done to the branch since does not count: the version is pinned.
+A snapshot that is being made does not count yet.  Changes of a user to the branch since do not count: the version is
+pinned.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def plan_at_timestamp(context: PlanContext, place: str, ms: int) -> ReadPlan:
 
 
 def again(context: PlanContext, find: Callable[[], T]) -> T:
-    """Return what is found, looked for anew where something has been trimmed meanwhile."""
+    """Return what ``find`` returns, called again if something has been trimmed meanwhile."""
     for attempt in range(1, _TRIES):
         try:
             return find()
@@ -92,7 +92,8 @@ def _before_all(context: PlanContext, ms: int) -> VersionGone:
 
 
 def _between(context: PlanContext, ms: int) -> tuple[TableVersion | None, TableVersion | None]:
-    """A version that was committed up to then, and the next one, which was not; None: there is none."""
+    """Return a version that was committed up to the time, and the next one, which was not; None for one that does not
+    exist."""
     versions = sorted(context.table.versions())
     while True:
         try:
@@ -118,7 +119,8 @@ def _cut(context: PlanContext, pinned: Pinned, ms: int) -> dict[Region, Position
 
 
 def _regions_of_then(context: PlanContext) -> dict[Region, Position]:
-    """Return the regions of every contract so far, with where they begin: of a topic that was made anew since, too."""
+    """Return the regions of every contract so far, with where they begin, including those of a topic that was recreated
+    since."""
     contracts = [context.contract]
     if context.contract.version > 1:
         contracts = contracts_up_to(context.store, context.contract)
@@ -143,7 +145,7 @@ def _durable_at(context: PlanContext, index: RegionState, in_force: InForce, ms:
 
 
 def _written_by(context: PlanContext, region: Region, record: GenerationRecord, ms: int) -> Position:
-    """Position behind the generation's last entry that was written up to then."""
+    """Return the position after the generation's last entry that was written up to that time."""
     position = record.first
     for segment in segments_of(context, record):
         if segment.written_at_ms > ms:

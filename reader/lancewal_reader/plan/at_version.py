@@ -15,7 +15,8 @@ from lancewal_reader.plan.strong import PlanContext, ReadPlan
 
 
 def plan_at_version(context: PlanContext, version: TableVersion) -> ReadPlan:
-    """``VersionGone`` where a clean-up removed it, ``InvalidInput`` where it is not there yet, or not this table's."""
+    """Return the plan.  ``VersionGone``: a clean-up removed the version.  ``InvalidInput``: it does not exist yet, or is
+    from before the table was lancewal's."""
     try:
         pinned = context.table.at(version)
     except VersionGone as error:
@@ -32,7 +33,7 @@ def plan_at_version(context: PlanContext, version: TableVersion) -> ReadPlan:
 
 
 def check_of_table(pinned: PinnedTable, version: TableVersion) -> None:
-    """``InvalidInput`` where the table was none of lancewal's yet."""
+    """Raise ``InvalidInput`` if this version is from before the table was lancewal's."""
     if TABLE_UUID not in pinned.config:
         raise InvalidInput(
             f"table version {version} is from before the table was lancewal's: read it with Lance, or ask for a later one"
@@ -40,7 +41,7 @@ def check_of_table(pinned: PinnedTable, version: TableVersion) -> None:
 
 
 def versions_left(context: PlanContext, why: str, version: int | None = None) -> VersionGone:
-    """The error that says what is left."""
+    """Return the error that says which versions are left."""
     left = sorted(context.table.versions())
     said = " to ".join(f"{found}{_of_when(context, found)}" for found in (left[0], left[-1]))
     return VersionGone(

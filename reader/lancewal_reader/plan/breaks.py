@@ -173,8 +173,8 @@ def _last_merge(context: PlanContext, version: TableVersion, in_force: InForce, 
 
 
 def _break_at(context: PlanContext, version: TableVersion) -> str | None:
-    """Return what a version is, if it breaks the history.  A restore is told by a person's word, also where its version
-    is gone."""
+    """Return what a version is, if it breaks the history.  The record of a person's decision shows a restore, even if
+    the version is gone."""
     made = context.table.transaction(version)
     if isinstance(made, TransactionInfo):
         if PROPERTY_LOAD in made.properties:

@@ -2,10 +2,10 @@
 
 Guarantees
  1. ``addresses`` are all live rows of the version that have a key of the delta, also a deleted one: ascending, each once.
- 2. Of keys that were looked up at this version before, and are in the delta still, only the others are looked up.
- 3. Those of the last ``count_max`` states are kept: the keys, and 8 bytes a row.
+ 2. Keys that were looked up at this version before, and are still in the delta, are not looked up again.
+ 3. The rows of the last ``count_max`` states are kept: the keys, and 8 bytes a row.
 
-Which row has a key never changes within a version, so what was found stays true.
+Within a version a row never changes its key, so what was found stays true.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HiddenRows:
         self._lock = Lock()
 
     def known(self, pinned: PinnedTable, plan: ReadPlan) -> Addresses | None:
-        """Return what is known of this very state, if it was asked for lately."""
+        """Return the addresses of exactly this state, if it was asked for lately."""
         state = _State(pinned.version, plan.deltas, plan.in_force.conflicts)
         return next((addresses for known, _, addresses in reversed(self._found) if known == state), None)
 
@@ -64,7 +64,7 @@ class HiddenRows:
         return found
 
     def _before(self, pinned: PinnedTable, keys: KeySet) -> tuple[Addresses, pa.Table]:
-        """Return what is known of these keys already, and the keys that are to be looked up."""
+        """Return the addresses that are known of these keys, and the keys that must be looked up."""
         for state, earlier, addresses in reversed(self._found):
             if state.version == pinned.version:
                 met = earlier.contains(keys.columns)
@@ -74,7 +74,8 @@ class HiddenRows:
 
 
 def _each_once(addresses: Addresses) -> Addresses:
-    """Ascending.  ``np.unique`` hashes them first, which takes several times as long where they are nearly all different."""
+    """Return the addresses ascending, each once.  ``np.unique`` hashes them first, which takes several times as long if
+    nearly all differ."""
     ascending = np.sort(addresses)
     again = np.flatnonzero(ascending[1:] == ascending[:-1])
     return np.delete(ascending, again) if len(again) else ascending

@@ -28,7 +28,8 @@ SegmentPlace: TypeAlias = tuple[LogId, Sequence]
 
 @dataclass(frozen=True, slots=True)
 class EntryRef:
-    """One entry of a region, by the segment that holds it.  ``next`` below the entry's own: only its rows below that."""
+    """One entry of a region, by the segment that holds it.  If ``next`` is below the entry's own, only its rows below
+    that count."""
 
     log: LogId
     sequence: Sequence
@@ -38,7 +39,7 @@ class EntryRef:
 
     @property
     def segment(self) -> SegmentPlace:
-        """Mark that tells segments apart, for less than a key costs."""
+        """Place that tells segments apart, at less cost than a key."""
         return self.log, self.sequence
 
     @property
@@ -54,16 +55,16 @@ class EntryRun(NamedTuple):
 
     refs: list[EntryRef]
     chained: bool
-    """Each goes on where the one before it ends."""
+    """Whether each entry begins where the one before it ends."""
 
 
 @dataclass(slots=True)
 class _Entries:
-    """Entries of one region; only ever longer, also where a plan is interrupted in the midst of it (Ctrl-C, an alarm)."""
+    """Entries of one region.  The lists only grow, also if a plan is interrupted in between (Ctrl-C, an alarm)."""
 
     refs: list[EntryRef] = field(default_factory=list)
     breaks: list[int] = field(default_factory=list)
-    """Places of those that do not go on where the one before them ends."""
+    """Places of the entries that do not begin where the one before them ends."""
 
     def append(self, ref: EntryRef) -> None:
         if self.refs and self.refs[-1].sequence >= ref.sequence:
@@ -78,12 +79,12 @@ class _Entries:
 
 
 class LogEntries:
-    """Entries of one walk, perhaps of others too: of these none is told.
+    """Entries of one walk, perhaps with entries of earlier walks, which no answer shows.
 
-    The value outlasts the plan, and keeps no rows: those of what was walked are for a ``SegmentCache`` alone to keep."""
+    The value outlasts the plan and keeps no rows: a ``SegmentCache`` alone keeps rows of what was walked."""
 
     def __init__(self, walked: Walk[Segment | Trailer], known: LogEntries | None = None) -> None:
-        """``known``: of another walk of this log; what both have is not gone over again."""
+        """``known``: entries of another walk of this log; what both walks have is not gone through again."""
         self.end = walked.end
         self.fenced = walked.fence is not None
         begin = walked.segments[0].sequence if walked.segments else walked.end

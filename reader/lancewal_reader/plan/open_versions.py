@@ -1,8 +1,8 @@
-"""Versions of the table that plans have opened last: a read goes on with the one that its plan has pinned.
+"""Versions of the table that plans have opened last: a read goes on with the version that its plan has pinned.
 
-A pinned version stays what it is.  It serves the read right behind its plan, and lookups, which have read all before
-their first row is given.  Another read that is used again later opens its version anew.  What a clean-up has taken
-since then shows before the first row, and not where its files are read.
+A pinned version stays what it is.  It serves the read right after its plan, and lookups, which have read all before
+their first row is given.  A read that is used again later opens its version again.  What a clean-up has taken since
+then shows before the first row, and not when its files are read.
 """
 
 from __future__ import annotations

@@ -31,10 +31,11 @@ from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo
 from lancewal_core.table.watermarks import PROPERTY_FOLLOWUP, PROPERTY_READ_VERSION, InForce, Watermarks, watermarks_of
 
 STEPS_MAX = 200
-"""Farthest that a version is looked for, each way."""
+"""Most versions that are looked at in each direction."""
 _VERSION = re.compile("[0-9]{1,20}")
 _SAME_ROWS = frozenset({"Rewrite", "CreateIndex", "UpdateConfig", "BaseOperation"})
-"""Lance's names; the binding calls what it has no class for ``BaseOperation``: above all the reservation of fragment ids."""
+"""Lance's names of commits that change no row.  The binding calls a commit without a class ``BaseOperation``: above all
+the reservation of fragment ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class _Merge:
     read_version: int | None
     """None: the transaction is gone."""
     conflicts: ConflictsRef | None
-    """In force behind it."""
+    """Keys in conflict that are in force after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,12 @@ _Commit = _Merge | _FollowUp | _SameRows | _Foreign
 
 
 def is_at_or_below(in_force: InForce, cut: Mapping[Region, Position]) -> bool:
-    """Whether the watermarks hold nothing behind the cut."""
+    """Whether the watermarks hold nothing after the cut."""
     return all(region in cut and mark.next <= cut[region] for region, mark in in_force.regions.items())
 
 
 class Lineage:
-    """Reads what made each version; remembers it, since it never changes."""
+    """Reads what made each version, and remembers it, since it never changes."""
 
     def __init__(self, table: Table, watermarks: Watermarks) -> None:
         self._table = table
@@ -86,7 +87,7 @@ class Lineage:
         self._commits: dict[int, _Commit] = {}
 
     def stand_in(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
-        """The nearest such version below, else the nearest above; None if there is none.  See the module docstring."""
+        """Return the nearest such version below, else the nearest above; None if there is none.  See the module docstring."""
         return self._below(version, cut) or self._above(version, cut)
 
     def same_rows(self, low: int, high: int) -> bool:
@@ -115,7 +116,7 @@ class Lineage:
         return None
 
     def _there(self, version: int, cut: Mapping[Region, Position]) -> Pinned | None:
-        """The version, if it still exists and holds nothing behind the cut."""
+        """Return the version, if it still exists and holds nothing after the cut."""
         try:
             self._table.at(version)
             in_force = self._watermarks.at(version)
@@ -125,7 +126,7 @@ class Lineage:
         return Pinned(TableVersion(version), in_force) if holds else None
 
     def _leads(self, low: int, high: int) -> bool:
-        """Rules 4 and 5 for the commits behind ``low`` up to ``high``, none of them foreign."""
+        """Whether rules 4 to 6 hold for the commits after ``low`` up to ``high``, none of which is foreign."""
         passed = {version: self._commit(version) for version in range(low + 1, high + 1)}
         merges = {version: commit for version, commit in passed.items() if isinstance(commit, _Merge)}
         followed = {commit.merge for commit in passed.values() if isinstance(commit, _FollowUp)}
@@ -137,14 +138,14 @@ class Lineage:
         return all(merge.uuid in followed or self._landed_alone(at, merge) for at, merge in merges.items())
 
     def _conflicts(self, version: int) -> ConflictsRef | None:
-        """Rule 6: what is in force at ``version``; where that is not known, none is taken to be."""
+        """Return what is in force at ``version`` (rule 6); None if that is unknown."""
         try:
             return self._watermarks.at(version).conflicts
         except MergedPositionUnknown:
             return None
 
     def _landed_alone(self, version: int, merge: _Merge) -> bool:
-        """Whether nothing but rewrites lies between what the merge was computed from and the merge."""
+        """Whether only commits of kind 2 lie between the version that the merge was computed from and the merge."""
         read_version = merge.read_version
         if read_version is None:
             try:

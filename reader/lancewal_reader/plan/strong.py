@@ -78,7 +78,7 @@ PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class FlushRef:
-    """The part of a flush that has a generation, and the entries to read instead where its files are gone."""
+    """The part of a flush that has a generation, and the entries to read instead if its files are gone."""
 
     generation: Generation
     key: str
@@ -117,7 +117,7 @@ class RegionDelta:
 
     @property
     def start(self) -> Position:
-        """Position behind what the table holds."""
+        """Position after the records that the table holds."""
         return self.sources[0].first if self.sources else self.cut
 
 
@@ -154,12 +154,12 @@ class ReadPlan:
     branch: OnBranch | None = None
 
     def pin(self, table: Table) -> PinnedTable:
-        """Open anew what is scanned; ``VersionGone``."""
+        """Open the version to scan again; ``VersionGone``."""
         return table.at(self.version) if self.branch is None else self.branch.pin(table)
 
     @property
     def cut(self) -> dict[Region, Position]:
-        """Per region the position up to which the read sees; none where that is not known (``plan_eventual``)."""
+        """Per region the position up to which the read sees; no regions if that is not known (``plan_eventual``)."""
         merged = {region: mark.next for region, mark in self.in_force.regions.items()}
         return merged | {delta.region: delta.cut for delta in self.deltas}
 
@@ -195,7 +195,7 @@ def plan_strong(context: PlanContext) -> ReadPlan:
 
 @many_objects_made()
 def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
-    """Return what ``once`` gives, tried again where something has moved meanwhile, but for the contract.
+    """Return what ``once`` returns.  Call it again if something has moved meanwhile, unless the contract has.
 
     ``PlanRetriesExhausted`` says that it ``failed``."""
     reason: Exception | None = None
@@ -233,7 +233,7 @@ def _pin(context: PlanContext) -> tuple[PinnedTable, InForce]:
 
 
 def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionState], Mapping[LogId, Walk[Segment | Trailer]]]:
-    """Steps 2 and 3, of all that the indexes hold: what is merged of it is not known yet."""
+    """Steps 2 and 3, of all that the indexes hold, since it is not known yet how much of that is merged."""
     indexes = context.read_indexes()
     held = {region: index.generations for region, index in indexes.items()}
     walks = _walk_logs(context, held)
@@ -241,7 +241,7 @@ def _unmerged(context: PlanContext) -> tuple[dict[Region, RegionState], Mapping[
 
 
 def check_claims(contract: Contract, indexes: Mapping[Region, RegionState]) -> None:
-    """Check step 2: a record under a newer contract that moves keys lies behind a claim that says its version."""
+    """Check step 2: a record under a newer contract that moves keys lies after a claim that says its version."""
     newer = next((index for index in indexes.values() if index.contract_version > contract.version), None)
     if newer is not None:
         raise ContractChanged(
@@ -347,7 +347,8 @@ def _prove_ends(
     above: Mapping[Region, Seq[GenerationRecord]],
     walks: Mapping[LogId, Walk[Segment | Trailer]],
 ) -> dict[LogId, Walk[Segment | Trailer]]:
-    """Step 3, one index read and one listing per log, all at the same time; the walks, perhaps gone on with."""
+    """Step 3, one index read and one listing per log, all at the same time.  Return the walks, some of them perhaps
+    longer."""
     if not walks:
         return {}
     # The region from whose first segment on the log was walked: of others the walk may have ended before they began.

@@ -1,8 +1,8 @@
-"""Points in time that a read stands at.
+"""Points in time of reads.
 
-A ``receipt`` says what a read saw, a ``token`` what one must see.  ``receipt_text`` is the short form of the one for
-people and options, ``checked_text`` what both have in common.  ``at`` is what any read may be asked to stand at,
-``read_options`` all that a read is asked for besides columns and filter.
+A ``receipt`` says what a read saw, a ``token`` what a read must see.  ``receipt_text`` is the short form of a receipt
+for people and options, and ``checked_text`` is common to receipts and tokens.  ``at`` is the point that any read may
+be asked for.  ``read_options`` has all that a read is asked for besides columns and filter.
 
 May import: forms.
 """

@@ -47,9 +47,9 @@ class At:
 
     @staticmethod
     def version(number: int) -> AtVersion:
-        """The merged table at its Lance version ``number``, without what was unmerged then.
+        """The merged table at its Lance version ``number``, without rows that were unmerged then.
 
-        ``InvalidInput`` unless it is a whole number from 1 on.
+        ``InvalidInput`` unless it is an integer from 1 on.
         """
         found = whole_of(number, 1)
         if found is None:
@@ -74,7 +74,8 @@ class At:
 
     @staticmethod
     def timestamp(moment: datetime) -> AtTimestamp:
-        """The rows that a strong read at this time saw, by the clocks of those who wrote: see ``plan.at_timestamp``."""
+        """The rows that a strong read at this time saw, by the clocks of the processes that wrote: see
+        ``plan.at_timestamp``."""
         return AtTimestamp(_since_1970("timestamp", moment) // _MS)
 
     @staticmethod
@@ -144,7 +145,7 @@ Point = Receipt | AtVersion | AtPositions | AtTimestamp | AtRecordTime | AtSnaps
 
 
 def point_of(at: Point | str | bytes | None) -> Point | None:
-    """The point that was given; ``InvalidInput`` for what is none."""
+    """Return the point that was given; ``InvalidInput`` if it is not one."""
     if at is None or isinstance(at, Point):
         return at
     if not isinstance(at, str | bytes):

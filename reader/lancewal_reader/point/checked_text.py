@@ -1,7 +1,8 @@
-"""One word for what is kept, sent and given back: ``lw1.`` and the base64url of bytes with their CRC-32C.
+"""One word to keep, send and give back: ``lw1.`` and the base64url of bytes with their CRC-32C.
 
-The first byte is the kind of what is written: 1 a receipt, 2 a token.  Numbers are varints (7 bits a byte, the lowest first),
-texts have their length before them.  What was cut short, mistyped or made longer is an error that says so.
+The first byte is the kind of the content: 1 a receipt, 2 a token.  Numbers are varints (7 bits a byte, the lowest
+first), and texts have their length before them.  A word that was cut short, mistyped or made longer gives an error
+that says so.
 """
 
 from __future__ import annotations

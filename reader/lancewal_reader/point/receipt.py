@@ -1,10 +1,10 @@
 """The receipt of a read: {table and place, table version, position per region}, which comes with every result.
 
-A table's uuid goes along with a plain copy of its folder; the place that was read does not.  So a receipt of the one is none
-of the other, whose versions may have become other ones since.
+A plain copy of a table's folder keeps the table's uuid, but has another place.  A receipt of the one is therefore not
+accepted for the other, whose versions may have become different since.
 
-It stands as JSON in the Arrow schema metadata under ``lancewal.receipt``; as text it is one word (``receipt_text``).  Whatever
-takes a receipt takes all three.
+A receipt is in the Arrow schema metadata as JSON, under ``lancewal.receipt``; as text it is one word
+(``receipt_text``).  Wherever a receipt is accepted, all three forms are.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Receipt:
 
     @staticmethod
     def from_json(text: str | bytes) -> Receipt:
-        """``InvalidInput`` if the text (as bytes it is what a schema's metadata hold) is not a receipt."""
+        """Return the receipt of this text (bytes as in a schema's metadata, or text); ``InvalidInput`` if it is not one."""
         try:
             content = JsonObject.parse(text)
             if content.whole("format") != FORMAT:

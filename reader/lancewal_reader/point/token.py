@@ -32,7 +32,8 @@ _RECORDS = "a delivery report, (topic, partition, offset), or text such as 'orde
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Positions that a read must reach (``at_least``): of each partition one behind a record, or an end of the topic.
+    """Positions that a read must reach (``at_least``): for each partition the one after a record, or an end of the
+    topic.
 
     ``Token.of`` makes it of records, ``Token.at_end`` of a topic's ends; ``a | b`` asks for both.  ``str()`` is its
     text.
@@ -40,7 +41,7 @@ class Token:
 
     positions: Mapping[Partition, Position]
     records: frozenset[Partition] = frozenset()
-    """Partitions whose position is the one behind a record of whoever made the token: was that one rejected, he is told."""
+    """Partitions whose position is the one after a record of the token's maker, who is told if that record was rejected."""
 
     def __post_init__(self) -> None:
         wrong = next((p for p, at in self.positions.items() if not is_whole(at, 1)), None)
@@ -94,7 +95,7 @@ class Token:
 
     @staticmethod
     def parse(word: str) -> Token:
-        """The token of a text; ``InvalidInput`` if it is none."""
+        """Return the token of a text; ``InvalidInput`` if it is not one."""
         stripped = word.strip()
         if not stripped.startswith(PREFIX):
             return _of_one(stripped)
@@ -108,8 +109,8 @@ Least = Token | Receipt
 
 
 def least_of(at_least: Least | str | bytes | None) -> Least | None:
-    """Return what a read must reach: a token, or a receipt, than which it may not be older; ``InvalidInput`` for what is
-    neither."""
+    """Return what a read must reach: a token, or a receipt than which it may not be older.  ``InvalidInput`` for
+    anything else."""
     if at_least is None or isinstance(at_least, Token | Receipt):
         return at_least
     if not isinstance(at_least, str | bytes):
@@ -121,7 +122,7 @@ def least_of(at_least: Least | str | bytes | None) -> Least | None:
 
 
 def _is_receipt(word: str) -> bool:
-    """Damaged text is neither: the error says what is damaged."""
+    """Whether the text is that of a receipt.  Damaged text is not: the error of a token then says what is damaged."""
     try:
         return word.startswith(PREFIX) and unchecked(word)[:1] == bytes([RECEIPT])
     except ValueError:

@@ -1,7 +1,8 @@
 """A read, from its plan to its rows.
 
-``reads`` plans and runs reads, and plans anew where what a plan names has vanished.  ``scan`` puts merged and unmerged rows
-together under a ``filter``, ``lookup`` finds the rows of given keys in both.  ``rows`` is what a program gets.
+``reads`` plans and runs reads, and plans again if what a plan names has vanished.  ``scan`` puts merged and unmerged
+rows together under a ``filter``, and ``lookup`` finds the rows of given keys in both.  ``rows`` is what a program
+gets.
 
 May import: forms, forms.conditions, plan, point, unmerged.
 """

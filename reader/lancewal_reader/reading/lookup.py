@@ -1,21 +1,26 @@
-"""Lookups: the rows of given primary keys, and how many rows there are, without a scan of what the key index covers.
+"""Lookups: the rows of given primary keys, and the number of rows, without a scan of what the key index covers.
 
 Guarantees
- 1. ``lookup_plan`` gives exactly those rows of the plan (``scan``) whose key is among the keys, in the order of the keys.
- 2. ``count_plan`` is as many as ``scan`` gives rows.
- 3. ``deltas_of`` leaves out only what cannot hold a record of a region key: what came through another partition, by the number
-    of partitions that the contract says, and behind the last change of it.
+ 1. ``lookup_plan`` gives exactly those rows of the plan (``scan``) whose key is among the keys, in the order of the
+    keys.
+ 2. ``count_plan`` is the number of rows that ``scan`` gives.
+ 3. ``deltas_of`` leaves out only deltas that cannot hold a record of a region key: they came through another
+    partition, by the number of partitions that the contract says, and after the last change of that number.
 
 Steps of 1
- 0. Of a far store, beside the plan: the key index's catalog, and its parts that may hold the keys.  Only a hint.
- 1. The plan's unmerged rows are folded as for a scan.  A key among them is answered by them alone, also with nothing where it
-    is deleted: its rows in the table are superseded.
- 2. All others are looked up in the key index that the flusher keeps up: it names rows of the pinned version, and fragments
-    that it does not cover, which are scanned.  Rows that a deletion vector hides are left out.
- 3. Rows are taken by their address.
-Where 1 has something to read, and the keys are few, 2 and 3 are done of all keys beside it, and what 1 answers is dropped.
+ 0. At a far store, beside the plan: fetch the key index's catalog, and its parts that may hold the keys.  Only a
+    hint.
+ 1. Fold the plan's unmerged rows as for a scan.  They alone answer a key among them, also with nothing if it is
+    deleted: its rows in the table are superseded.
+ 2. Look up all other keys in the key index that the flusher maintains.  The index names rows of the pinned version,
+    and fragments that it does not cover, which are scanned.  Rows that a deletion vector hides are left out.
+ 3. Take the rows by their address.
 
-Rounds of requests of an open table that nothing was read of, as counted: 6 ("one key of an open table, nothing read before").
+If 1 has something to read, and the keys are few, 2 and 3 are done for all keys at the same time.  Rows of keys that 1
+answers are then dropped.
+
+Rounds of requests of an open table that nothing was read of, as counted: 6 ("one key of an open table, nothing read
+before").
 """
 
 from __future__ import annotations
@@ -61,19 +66,21 @@ T = TypeVar("T")
 
 
 class KeyLookup:
-    """The key index of an open table, made when it is first asked.  Of the threads that share it none waits for what another
-    fetches, but for a part that both want: that is fetched once."""
+    """The key index of an open table, made when it is first asked.
+
+    Threads may share it.  None waits for what another thread fetches, except for a part that both want, which is
+    fetched once."""
 
     def __init__(self, opened: OpenedTable, uri: str) -> None:
         self._opened = opened
         self._uri = uri
         self._index: KeyIndex | None = None
         self._awaited = False
-        """Whether somebody has asked for it who goes without."""
+        """Whether somebody has asked ``at_hand`` and went on without the index."""
         self._lock = Lock()
 
     def addresses(self, pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
-        """``FindAddresses``, without a scan of what the index covers."""
+        """Find addresses as ``FindAddresses`` says, without a scan of what the index covers."""
         if not keys.num_rows:
             return np.zeros(0, np.uint64)
         found = self._asked().find(pinned, keys)
@@ -82,7 +89,7 @@ class KeyLookup:
         return np.concatenate([np.zeros(0, np.uint64), *parts])
 
     def beside(self, plan: Callable[[], T], keys: pa.Table) -> T:
-        """Return what ``plan`` returns; of a far store what a lookup of these keys will want is brought meanwhile."""
+        """Return what ``plan`` returns.  At a far store fetch meanwhile what a lookup of these keys will need."""
         if local_folder(self._uri) is not None:
             return plan()
         return together(self._opened.tasks, plan, lambda: self._bring(keys))[0]
@@ -169,7 +176,8 @@ def lookup_plan(
 
 
 def count_plan(context: DeltaContext, find: FindAddresses, pinned: PinnedTable, plan: ReadPlan) -> int:
-    """Rows of the plan: those of the table, without those that unmerged keys supersede, and the unmerged ones."""
+    """Return the number of rows of the plan: those of the table, without those that unmerged keys supersede, and the
+    unmerged ones."""
     merged = sum(fragment.live_rows for fragment in pinned.fragments())
     if not any(delta.sources for delta in plan.deltas):
         return merged

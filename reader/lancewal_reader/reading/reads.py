@@ -62,7 +62,7 @@ from lancewal_reader.unmerged.load import DeltaContext
 T = TypeVar("T")
 
 _LOOKS_MAX = 3
-"""Plans made anew because what conflicts may be merged by now."""
+"""Most plans that are made again because keys in conflict may be merged by now."""
 _VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
 
 
@@ -76,7 +76,8 @@ class Wanted:
     keys: pa.Table | None = None
     """The rows of these primary keys alone, each named once."""
     region_key: bytes | None = None
-    """Encoded: all rows wanted have it, and what is unmerged of other partitions, by the contract of the plan, is not read."""
+    """Encoded region key of all rows wanted.  Unmerged rows of other partitions, by the contract of the plan, are not
+    read."""
 
     def names(self, contract: Contract) -> Collection[str]:
         """Return the names of the columns that are looked at: a filter may name any."""
@@ -114,7 +115,7 @@ class Newest:
     positions: Mapping[Region, Position] = field(default_factory=dict)
 
     def check(self, plan: ReadPlan, claims: bool) -> None:
-        """Raise ``StoreInconsistent`` where the plan is older."""
+        """Raise ``StoreInconsistent`` if the plan is older."""
         cut = plan.cut if claims else self.positions
         back = [r.name for r, p in self.positions.items() if cut.get(r, Position(0)) < p]
         if plan.version < self.version or back:
@@ -124,7 +125,7 @@ class Newest:
             )
 
     def reached_by(self, plan: ReadPlan) -> bool:
-        """Whether a strong plan is not older."""
+        """Whether a strong plan is at least as new."""
         cut = plan.cut
         return plan.version >= self.version and all(cut.get(r, Position(0)) >= p for r, p in self.positions.items())
 
@@ -176,17 +177,18 @@ class Reads:
         return self._contexts.plan
 
     def plan(self, wanted: Wanted) -> Planned:
-        """The read, no row of it; of a table keyed by bytes its unmerged keys are read, to tell what is left out."""
+        """Plan the read without reading rows.  In a table keyed by bytes the unmerged keys are read, to know what is
+        left out."""
         if wanted.keys is None:
             return self._make(wanted, begin=False)[0]
         return self._lookup.beside(lambda: self._make(wanted, begin=False)[0], wanted.keys)
 
     def begin(self, wanted: Wanted) -> tuple[Planned, Iterator[pa.RecordBatch]]:
-        """The read and its rows, which are being read."""
+        """Plan the read and begin to read its rows."""
         return self._make(wanted, begin=True)
 
     def again(self, planned: Planned) -> tuple[Planned, Iterator[pa.RecordBatch]]:
-        """The rows of a read, once more; and the same read, perhaps by a plan of what is there now."""
+        """Return the read, perhaps by a plan of what exists now, and its rows once more."""
         planned, rows = self._by(
             planned,
             lambda contexts, pinned, plan: self._rows(contexts, pinned, planned.wanted, plan),
@@ -195,7 +197,7 @@ class Reads:
         return planned, _described(rows, planned.schema)
 
     def count(self, wanted: Wanted) -> tuple[Planned, int]:
-        """The read, and how many rows it has."""
+        """Return the read, and the number of its rows."""
         if wanted.filter is None:
             return self.at_once(wanted, lambda planned: (planned, self.using(planned, count_plan, now=True)))
         planned, rows = self.begin(wanted)
@@ -218,9 +220,9 @@ class Reads:
         *,
         now: bool = False,
     ) -> T:
-        """Run ``use`` on the read's state, again where objects of the plan have vanished meanwhile.
+        """Run ``use`` on the read's state, and again if objects of the plan have vanished meanwhile.
 
-        ``now``: the read goes on with the version that its plan has opened, if that is still at hand.
+        ``now``: the read goes on with the version that its plan has opened, if that is still open.
         """
 
         def used(contexts: _Contexts, pinned: PinnedTable, plan: ReadPlan) -> T:
@@ -290,7 +292,7 @@ class Reads:
     def _rows(
         self, contexts: _Contexts, pinned: PinnedTable, wanted: Wanted, plan: ReadPlan
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the plan.  The delta is loaded: what vanished under the plan shows here."""
+        """Return the rows of the plan.  The delta is loaded here, so objects that vanished since the plan show here."""
         check_readable(pinned, contexts.contract, self.uri, wanted.names(contexts.contract))
         if wanted.region_key is not None:
             partition = partition_of(wanted.region_key, contexts.contract.partitions)
@@ -338,8 +340,10 @@ class Reads:
             raise
 
     def _may_be_settled(self, plan: ReadPlan, asked: Point | None) -> bool:
-        """Whether another plan may show no conflict where this delta has one: what met may be merged, one behind the other, by
-        now.  ``VersionGone`` where a version stands in that does not tell the order."""
+        """Whether another plan may show no conflict where this delta has one.  The records that met may be merged by now,
+        one after the other.
+
+        ``VersionGone`` if a version stands in that does not tell the order."""
         if asked is None:
             return self.context.table.newest().version != plan.version
         if isinstance(asked, Receipt) and plan.version != asked.version:
@@ -387,7 +391,7 @@ def _opened(contexts: _Contexts, plan: ReadPlan) -> PinnedTable | None:
 
 
 def wanted_of(schema: pa.Schema, columns: object, filter: object, read: ReadOptions) -> Wanted:
-    """Return what was asked for; ``InvalidInput`` where that cannot be."""
+    """Return the columns and rows that were asked for; ``InvalidInput`` if they cannot be read."""
     if isinstance(filter, pc.Expression):
         filter = sql_of(filter)
     if filter is not None and not isinstance(filter, str):

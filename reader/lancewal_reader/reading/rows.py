@@ -40,7 +40,7 @@ class Rows:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the rows; the receipt stands in its metadata, and what was left out (``left_out_of``)."""
+        """Schema of the rows.  Its metadata has the receipt, and what was left out (``left_out_of``)."""
         return self._planned.schema
 
     @property
@@ -111,7 +111,7 @@ def _without_parts_of_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def limit_of(given: object) -> int | None:
-    """Return what a user gave as limit; ``InvalidInput``."""
+    """Return the limit that a user gave; ``InvalidInput`` if it is not one."""
     limit = whole_of(given)
     if limit is None and given is not None:
         raise InvalidInput(f"limit {given!r}: expected a whole number of rows from 0 on, or None for all")
@@ -139,7 +139,7 @@ def to_polars(rows: pa.Table) -> polars.DataFrame:
 
 
 def library(name: str, method: str) -> Any:
-    """A library that lancewal does not bring along; ``InvalidInput`` says what to install."""
+    """Return a library that lancewal does not bring along; ``InvalidInput`` says what to install."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

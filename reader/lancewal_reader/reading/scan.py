@@ -1,13 +1,13 @@
 """Merge on read: the table under a mask, then the delta's rows.
 
 Guarantees
- 1. The result is the fold of each region's prefix up to the plan's cut: base rows of *all* delta keys are masked, also of
-    deleted ones and before any filter; then filter and projection apply to both sides alike.
+ 1. The result is the fold of each region's prefix up to the plan's cut.  Base rows of *all* delta keys are masked,
+    also of deleted ones and before any filter.  Then filter and projection apply to both sides alike.
  2. Batches have exactly the requested columns, types and nullability of the contract.
- 3. A read of an open table finds the masked rows by the key index where all of it is at hand (``lookup``), and keeps their
-    addresses for the next read of the state (``hidden``): key columns that nobody wants are then not read.
+ 3. A read of an open table finds the masked rows by the key index if all of the index is open (``lookup``), and keeps
+    their addresses for the next read of the state (``hidden``).  Key columns that nobody wants are then not read.
 
-The pieces (``base_batches`` of some fragments, ``delta_rows`` of some regions) are what Spark's tasks run too.
+Spark's tasks run the same pieces (``base_batches`` of some fragments, ``delta_rows`` of some regions).
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def scan_plan(
 
     @cache
     def unmerged() -> Loaded:
-        """Once: among what is remembered other reads may take its place meanwhile, and a merge the place of its objects."""
+        """Load the delta once: later other reads may have taken its place in the cache, and a merge the place of its
+        objects."""
         return load(context, plan.deltas, loaded_columns(whole, columns, filter), plan.in_force.conflicts)
 
     def mask() -> KeySet:
@@ -117,7 +118,8 @@ class Lookup(Protocol):
 def _hidden(
     context: DeltaContext, pinned: PinnedTable, plan: ReadPlan, mask: Callable[[], KeySet], lookup: Lookup
 ) -> npt.NDArray[np.uint64] | None:
-    """The merged rows that the delta hides, where they are known, or found faster than by reading all keys of the table."""
+    """Return the merged rows that the delta hides, if they are known, or found faster than by reading all keys of the
+    table."""
     known = context.hidden.known(pinned, plan)
     if known is not None:
         return known
@@ -130,7 +132,7 @@ def _hidden(
 
 
 def left_out(context: DeltaContext, plan: ReadPlan, columns: Sequence[str], filter: str | None) -> LeftOut:
-    """Return what the read of ``scan_plan`` leaves out of keys in conflict; a delta that is loaded for that is remembered."""
+    """Return which keys in conflict the read of ``scan_plan`` leaves out.  A delta that is loaded for that is remembered."""
     ref = plan.in_force.conflicts
     waiting = 0 if ref is None else ref.keys
     if not context.folding.may_leave_out(plan):

@@ -73,7 +73,8 @@ class KeptBits:
         return found
 
     def _words_of(self, items: npt.NDArray[np.uint8]) -> Words:
-        """One row a vector; what fills up a last word is 0 in all, and never differs."""
+        """Return a matrix of words, one row a vector.  The bytes that fill up a last word are 0 in all rows, and never
+        differ."""
         vectors = items.reshape(-1, self._size)
         more = -self._size % _WORD
         whole = np.pad(vectors, ((0, 0), (0, more))) if more else np.ascontiguousarray(vectors)
@@ -84,5 +85,5 @@ KeptRows: TypeAlias = KeptVectors | KeptBits
 
 
 def kept_rows(rows: pa.Table, column: str) -> KeptRows:
-    """By what the column has vectors of."""
+    """Return the rows to search: bits or floats, by the type of the column."""
     return KeptBits(rows, column) if has_bits(rows.schema.field(column).type) else KeptVectors(rows, column)

@@ -25,7 +25,7 @@ DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 
 
 def distances(stored: Vectors, query: Vectors, metric: FloatMetric) -> Vectors:
-    """From one query to each row of ``stored``; NaN where there is none (cosine with a vector of zeros)."""
+    """Return the distances from one query to each row of ``stored``; NaN if there is none (cosine with a vector of zeros)."""
     with np.errstate(all="ignore"):
         match metric:
             case "l2":
@@ -74,8 +74,8 @@ def _singles(column: pa.ChunkedArray) -> Float32s:
 
 
 def nearest(rows: pa.Table, column: str, query: Vectors, metric: FloatMetric, limit: int) -> pa.Table:
-    """The ``limit`` nearest of ``rows``, nearest first, with their distance; none whose vector is null, or whose distance is
-    no finite float32."""
+    """Return the ``limit`` nearest of ``rows``, nearest first, with their distance.  Rows are left out whose vector is
+    null, or whose distance is not a finite float32."""
     rows = rows.filter(rows[column].is_valid())
     found = distances(matrix(rows[column]), query, metric)
     order: npt.NDArray[np.int64] = np.argsort(found, kind="stable")
@@ -147,7 +147,7 @@ class KeptVectors:
             self._squares = _products(self._matrix, self._matrix)
         squared = float(self._squares[np.isfinite(self._squares)].max(initial=0))
         self._longest = float(np.sqrt(squared + _LEAST * self._matrix.shape[1]))
-        """At most, of those whose squares float32 holds; some of these may be lost as too small."""
+        """Upper bound of the lengths of vectors whose squares float32 holds; some of the squares may be lost as too small."""
         self._left_out: npt.NDArray[np.bool_] | None = None
         self._first = _First()
 

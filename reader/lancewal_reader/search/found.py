@@ -26,7 +26,7 @@ class SearchCoverage:
     flat_rows: int
     """Rows of the merged table whose distances were computed one by one."""
     fresh_rows: int
-    """Unmerged rows that pass the filter; each was compared exactly, but for those that ``approximate`` names."""
+    """Unmerged rows that pass the filter; each was compared exactly, except for those that ``approximate`` names."""
     masked_rows: int
     """Rows of the merged table that newer, unmerged records replace or delete: hidden before anything was ranked."""
     approximate: str | None

@@ -1,11 +1,12 @@
 """One search by vector, by text, or by both, of one state.
 
 Guarantees
- 1. Of both: the rankings are those of ``vectors`` and ``text`` over all rows of the state, ``DEPTH`` times as deep as rows are
-    asked for, under the same filter.  What is fused are these two, never rankings of merged rows with ones of unmerged rows.
- 2. A row is worth ``RRF`` of its ranks; one that is in neither ranking is not found.  Of rows worth the same the one that is
-    nearer comes first, then that with the higher score.
- 3. With ``rerank`` rows come in the order of what it says, of the ``DEPTH`` times as many rows of each ranking.
+ 1. In a search by both, the rankings are those of ``vectors`` and ``text`` over all rows of the state, ``DEPTH``
+    times as deep as rows are asked for, under the same filter.  These two are fused, never rankings of merged rows
+    with ones of unmerged rows.
+ 2. A row is worth ``RRF`` of its ranks; a row in neither ranking is not found.  If rows are worth the same, the
+    nearer row comes first, then the one with the higher score.
+ 3. With ``rerank`` rows come in the order of its result, from the ``DEPTH`` times as many rows of each ranking.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class SearchCaches:
 
 
 def search(reads: Reads, caches: SearchCaches, wanted: Wanted, sought: Sought) -> SearchRows:
-    """The columns that are wanted, and what the rows were ranked by."""
+    """Search, and return the wanted columns and what the rows were ranked by."""
     key = reads.contract.primary_key if sought.vector is not None and sought.text is not None else ()
     given = tuple(dict.fromkeys((*wanted.columns, *key)))
     if sought.vector is not None and sought.vector.many and QUERY in given:
@@ -113,7 +114,7 @@ def _deeper(sought: Sought) -> Sought:
 
 
 def _fused(near: pa.Table, told: pa.Table, key: tuple[str, ...], fusion: RRF) -> pa.Table:
-    """Rows of both rankings, each once, with what it was ranked by where it is among them."""
+    """Return the rows of both rankings, each once, with its distance and score, if it has them."""
     worth: dict[tuple[object, ...], float] = {}
     places: dict[tuple[object, ...], int] = {}
     ranks = []

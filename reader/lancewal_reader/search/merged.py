@@ -86,9 +86,9 @@ class Unindexed:
 class UnindexedVectors:
     """Vectors of merged rows that no index covers, of an open table; threads may share it.
 
-    Kept is what a fragment's data files have, which never change; which of its rows are live is asked of each version.  No
-    more than ``bytes_max`` are, of fragments of the version that was searched last, and a third as much of what is compared
-    first.  What was read of a file while it was a flush is not read again.
+    The vectors of a fragment's data files are kept, which never change; each version is asked which of their rows are
+    live.  At most ``bytes_max`` are kept, of fragments of the version that was searched last, and a third as much of
+    the first numbers of vectors.  Vectors that were read while a file was a flush are not read again.
     """
 
     def __init__(self, bytes_max: int = 0) -> None:
@@ -105,8 +105,9 @@ class UnindexedVectors:
         hidden: RowIds,
         flushed: FlushCache,
     ) -> Unindexed | None:
-        """The rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which ascend.  None: they
-        are too many, or lie in another way than is known here."""
+        """Return the rows of fragments that are not ``covered``, without those at the addresses ``hidden``, which ascend.
+
+        None: they are too many, or their files are laid out in a way that is not known here."""
         fragments = [f for f in pinned.fragments() if f.fragment_id not in covered]
         field = pinned.schema.field(column).type
         rows = sum(fragment.physical_rows for fragment in fragments)
@@ -236,7 +237,8 @@ class MaskedVersion:
         ]
 
     def _wanted(self, query: VectorQuery) -> int:
-        """Not more than there are: Lance takes memory for as many as it is asked for, or ends the process."""
+        """Return the number of rows to ask for, at most as many as exist.  Lance takes memory for all rows asked for, or ends
+        the process."""
         return min(query.limit, self.matching)
 
     @property

@@ -1,4 +1,4 @@
-"""Options of a search besides what every read takes: checked once, one value."""
+"""Options of a search besides those of every read: checked once, one value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Vectors = npt.NDArray[np.float64]
 
 
 Rerank: TypeAlias = Callable[[pa.Table], Iterable[float]]
-"""Function that says of the rows found, best first, what each is worth: the higher the better."""
+"""Function that is given the rows found, best first, and returns a number for each; higher is better."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class SearchState:
 
 
 class SearchSides:
-    """One state.  ``fresh``: all unmerged rows, whatever the filter."""
+    """Both sides of one state.  ``fresh``: all unmerged rows, whatever the filter."""
 
     def __init__(self, hidden: npt.NDArray[np.uint64], fresh: pa.Table, filter: str | None) -> None:
         self.hidden = hidden
@@ -120,7 +120,7 @@ class SidesCache:
         self._sides = Kept()
 
     def get(self, state: SearchState, more: Sequence[str] = ()) -> SearchSides:
-        """With the columns that are wanted, those that the filter may name, and ``more``."""
+        """Return both sides of a state, with the columns that are wanted, those that the filter may name, and ``more``."""
         context, find, pinned, plan = state.context, state.find, state.pinned, state.plan
         filter = state.wanted.filter
         columns = tuple(dict.fromkeys((*state.wanted.columns, *more)))

@@ -1,21 +1,24 @@
 """The best rows by words.
 
 Guarantees
- 1. Rows of the state that the plan says, and no others, as of ``vectors``: what unmerged records replace or delete is hidden
-    before anything is ranked, and a filter comes before ranking, by Lance's SQL on both sides.
- 2. The ranking is BM25 by the statistics of all rows of the state, merged and unmerged ones as if they stood in one index that
-    was built this moment; neither rows deleted since an index was built nor the filter count in it.  It is the same whatever
-    is merged, flushed or indexed, and with ``exact``.
- 3. It is complete: ``limit`` rows where so many match, and none that is not shown has a higher score.  Scores are the same
-    that differ by less than ``_SAME`` of themselves; where ``MANY`` rows and more lie that near, by less than ``_NEARLY``.
+ 1. The rows are those of the state that the plan says, and no others, as in ``vectors``.  Rows that unmerged records
+    replace or delete are hidden before anything is ranked, and a filter comes before ranking, by Lance's SQL on both
+    sides.
+ 2. The ranking is BM25 by the statistics of all rows of the state, as if merged and unmerged ones were in one index
+    that was built this moment.  Neither rows deleted since an index was built nor the filter count in it.  It is the
+    same whatever is merged, flushed or indexed, and with ``exact``.
+ 3. The ranking is complete: ``limit`` rows if so many match, and no row that is not shown has a higher score.  Scores
+    count as the same if they differ by less than ``_SAME`` of themselves; if ``MANY`` rows and more lie that near, by
+    less than ``_NEARLY``.
  4. Nothing is written.
 
 Steps
- 1. Rows that no index covers, and unmerged ones, are read, and scored one by one.  ``exact``: so are all.
+ 1. Rows that no index covers, and unmerged ones, are read, and scored one by one.  With ``exact`` so are all.
  2. The statistics are those of these rows and of the index's live documents that are not hidden.
- 3. The index is asked for its best rows, whose texts are scored like the others.  A row that it does not show has a score by
-    Lance's statistics of at most the last one shown, and by ours of at most what ``bounds`` says.  While that could be
-    among the best, the index is asked for more.  Where its scores are not as its statistics say, it is asked for all.
+ 3. The index is asked for its best rows, whose texts are scored like the others.  A row that it does not show has a
+    score by Lance's statistics of at most the last one shown, and by ours of at most what ``bounds`` says.  While
+    that could be among the best, the index is asked for more.  If its scores are not as its statistics say, it is
+    asked for all rows.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ KEPT_ROWS_MAX = 100_000
 _CLOSE = 1e-4
 """How far apart a score that Lance shows and the same one computed from its statistics may be; they are 1e-6 apart."""
 _SAME = 1e-5
-"""Differences of a sum that float32 tells apart."""
+"""Relative differences of a sum that float32 can tell apart."""
 MANY, _NEARLY = 1_000, 1e-3
 """From this many rows on, scores count as the same with this larger difference.  All rows of a table may have the same
 words equally often.  Each would be read again and again to find that none is better by a trifle."""
@@ -90,8 +93,8 @@ class TextCache:
         self._texts: dict[tuple[Tokenizer, str, bool], tuple[pa.ChunkedArray, Texts]] = {}
 
     def texts(self, tokenizer: Tokenizer, rows: pa.Table, name: str, *, fresh: bool) -> Texts:
-        """Return the texts of a column of the rows, unmerged ones or merged ones without index: mostly those of the
-        state before."""
+        """Return the texts of a column of the rows, which are unmerged rows or merged rows without index.  Most are kept
+        from the state before."""
         found = tokenizer.texts_again(rows[name], self._texts.get((tokenizer, name, fresh)))
         self._texts[tokenizer, name, fresh] = rows[name], found
         return found
@@ -108,19 +111,20 @@ class _Others:
     """Rows that are scored one by one."""
 
     flat: pa.Table
-    """Merged ones that no index covers, hidden ones left out, with their addresses."""
+    """Merged rows that no index covers, without hidden ones, with their addresses."""
     flat_texts: Mapping[str, Texts]
     fresh_texts: Mapping[str, Texts]
     aside: RowIds
-    """Rows that the index of some column has, and that are not to be found by it: hidden ones, and those of ``flat``."""
+    """Rows that an index of some column has, but must not find: hidden ones, and those of ``flat``."""
     mask: bytes | None
     """``aside`` as Lance takes it."""
     documents: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By column of those that its index has beside ``aside``: how many, and their words; worked out once."""
+    """By column: the number of documents that its index has beside ``aside``, and the number of their words; computed
+    once."""
     having: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By column and word how many of them have it."""
+    """By column and word: the number of these documents that have the word."""
     words: dict[str, frozenset[str]] = field(default_factory=dict)
-    """By column those of ``flat_texts`` and ``fresh_texts``; worked out once."""
+    """By column: the words of ``flat_texts`` and ``fresh_texts``; computed once."""
 
     def words_of(self, name: str) -> frozenset[str]:
         if name not in self.words:
@@ -148,7 +152,7 @@ class TextSearch:
         self, pinned: LancePinnedTable, sides: SearchSides, cache: TextCache, sought: TextSought, given: tuple[str, ...]
     ) -> None:
         self._given = given
-        """Columns that are wanted of what is found."""
+        """Columns of the rows found that are returned."""
         self._shown: pa.Table | None = None
         """Rows that the index showed first, with these columns."""
         self._pinned = pinned
@@ -216,7 +220,7 @@ class TextSearch:
         return query
 
     def _near_words(self, query: Match, name: str) -> tuple[tuple[str, ...], ...]:
-        """For each word that is asked for those of all texts that are near to it, and itself."""
+        """Return, for each word that is asked for, the word itself and the words of all texts that are near to it."""
         groups = []
         for word in self._tokenizers[name].words(query.words):
             how = (word, distance_of(word, query.fuzziness), query.prefix_length)
@@ -369,7 +373,7 @@ class TextSearch:
         statistics: Mapping[str, Statistics],
         others: _Others,
     ) -> Iterator[BoundPart]:
-        """Return the summands of a row's score that was not among those ``shown``."""
+        """Return the summands of the score of a row that was not among those ``shown``."""
         by_column = {indexed.index.column: indexed for indexed in self._indexed}
         for (name, word), times in words_summed(candidates, self._tokenizers).items():
             indexed, ours = by_column[name], statistics[name]

@@ -1,4 +1,4 @@
-"""Meaning of a query of texts for a table: which columns, and what of it no text can match."""
+"""Meaning of a text query for a table: its columns, and the parts that no text can match."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def _unnamed(leaf: Leaf) -> bool:
 
 
 def with_words(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> TextQuery | None:
-    """The query without what no text can match, since no word is left of it (stop words); None if that is all of it."""
+    """Return the query without the parts that no text can match, since no word is left of them (stop words).  None: that
+    is all of it."""
     match query:
         case Match(words, _, _, _):
             columns = tuple(name for name in columns_of(query) if tokenizers[name].words(words))

@@ -1,8 +1,8 @@
 """The Spark data source.
 
-``source`` pins a plan from ``options``, ``types`` translates, ``task`` reads on the executors, whose processes share the keys
-of unmerged rows (``shared_keys``).  ``plain_errors`` says what went wrong in one line.  Programs call
-``session_reads``; ``installed`` says what of Spark is missing.
+``source`` pins a plan from ``options``, ``types`` translates types, and ``task`` reads on the executors, whose
+processes share the keys of unmerged rows (``shared_keys``).  ``plain_errors`` shows an error in one line.  Programs
+call ``session_reads``; ``installed`` says what of Spark is missing.
 
 May import: forms, plan, point, reading, unmerged.
 """

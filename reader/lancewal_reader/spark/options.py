@@ -1,6 +1,6 @@
 """Options of ``spark.read.format("lancewal")``.
 
-Spark shows options in plans, logs and its web pages: a credential is never one of them.  Storage options stand in the
+Spark shows options in plans, logs and its web pages, so no option is a credential.  Storage options come from the
 environment of the driver and of the executors (``settings.executor``).
 """
 

@@ -2,11 +2,11 @@
 
 Guarantees
  1. A file is complete or not there, and is named by a digest of what it is loaded from: it stays true.
- 2. Processes that want the same file at the same time wait for the one that loads it; where that one ends or fails, the next
-    one loads.
- 3. Files lie in a folder of Spark's that it removes with the executor, the newest ``FILES_BYTES_MAX`` of them; whoever has
-    mapped one keeps it.
- 4. What cannot be written or is no more there is loaded: a full disk costs the sharing, not the task.
+ 2. Processes that want the same file at the same time wait for the one that loads it.  If that one ends or fails, the
+    next one loads it.
+ 3. Files lie in a folder of Spark's that Spark removes with the executor.  The newest ``FILES_BYTES_MAX`` of them
+    stay; a process that has mapped a file keeps it.
+ 4. Keys that cannot be written, or are no longer there, are loaded: a full disk costs the sharing, not the task.
 """
 
 from __future__ import annotations

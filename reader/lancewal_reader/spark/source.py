@@ -67,14 +67,14 @@ TASKS_MIN = 4
 SPLIT_BYTES_MIN = 16 << 20
 """A task costs Spark some hundredths of a second, in which Lance reads about so much."""
 APART_BYTES_MIN = 8 << 20
-"""Less of unmerged rows is no task of its own: it would be the last one, which the others wait for."""
+"""Fewer bytes of unmerged rows are not a task of their own: it would be the last one, which the others wait for."""
 COUNTED = pa.schema([pa.field("rows", pa.int64(), nullable=False)])
 """Column that tasks give that count."""
 _IO_THREADS = 8
 
 T = TypeVar("T")
 Group = tuple[Task | CountTask, ...]
-"""Read one behind the other by one of Spark's tasks."""
+"""Tasks that one of Spark's tasks reads, one after the other."""
 
 
 def receipt_of_dataframe(df: DataFrame) -> Receipt:
@@ -172,7 +172,7 @@ class LiveFragment:
 
 @dataclass(frozen=True, slots=True)
 class PinnedRead:
-    """A table's state, pinned, and what is wanted of it.  A value that pickles."""
+    """A table's state, pinned, and the options of the read.  A value that pickles."""
 
     options: SparkOptions
     pinned_plan: PinnedPlan
@@ -187,7 +187,7 @@ class PinnedRead:
 
     @property
     def _may_leave_out(self) -> int:
-        """1 where tasks may leave out what only they will know: then no other version may stand in for this one."""
+        """1 if tasks may leave out keys that only they will know: then no other version may stand in for this one."""
         if self.pinned_plan.plan.branch is not None:
             return self.pinned_plan.plan.branch.unmerged
         return int(_may_leave_out(self.pinned_plan.contract, self.pinned_plan.plan))
@@ -202,7 +202,7 @@ class PinnedRead:
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of ``schema``: what ``schema()`` gave, or what the user did."""
+        """Return the reader of ``schema``, which is what ``schema()`` returned, or the user's own."""
         if self.options.count:
             groups: Sequence[Group] = [(CountTask(),)] if self.options.filter is None else self.groups()
             return CountReader(self.pinned_plan, groups, schema, self.options.filter)
@@ -247,7 +247,7 @@ class PinnedRead:
 
 
 class PlainReader(DataSourceReader):
-    """Read a pinned state.  ``pushFilters`` stays Spark's own, which takes none (guarantee 4)."""
+    """Reader of a pinned state.  ``pushFilters`` stays Spark's own, which takes no filter (guarantee 4)."""
 
     def __init__(
         self, pinned_plan: PinnedPlan, groups: Sequence[Group], schema: StructType, filter: str | None = None
@@ -293,7 +293,8 @@ class TaskPartition(InputPartition):
 
 
 def base_tasks(fragments: Sequence[LiveFragment]) -> list[BaseTask]:
-    """Each row of each fragment is one task's; no task has more than a share, but for one fragment that cannot be cut."""
+    """Return tasks that read each row of each fragment once.  A task has at most a share, unless it is one fragment that
+    cannot be cut."""
     total = sum(f.nbytes for f in fragments)
     share = min(TASK_BYTES, max(SPLIT_BYTES_MIN, -(-total // TASKS_MIN)))
     cut = [f for f in fragments if f.nbytes > share and f.rows > 1]

@@ -130,8 +130,8 @@ _kept: tuple[object, LoadedCache] | None = None
 
 
 def _loads_alike(pinned_plan: PinnedPlan) -> tuple[object, ...]:
-    """Return what beside the deltas decides what is loaded of them, or refused.  An altered policy of the contract does
-    not."""
+    """Return what decides, beside the deltas, what is loaded of them, or refused.  An altered policy of the contract
+    does not."""
     contract, rows = pinned_plan.contract, pinned_plan.contract.rows
     columns = tuple((name, str(type_)) for name, type_ in rows.signature)
     of_table = contract.table_uuid, contract.topic_id, contract.partitions, contract.key_format
@@ -160,7 +160,7 @@ def count_task(pinned_plan: PinnedPlan, task: Task | CountTask, filter: str | No
 
 
 def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: str | None) -> Iterator[pa.RecordBatch]:
-    """The task's rows with the contract's types.  ``PlanStale`` when what the plan names is gone by now."""
+    """Return the task's rows with the contract's types.  ``PlanStale``: objects that the plan names are gone by now."""
     with _running(pinned_plan, task) as opened:
         match task:
             case BaseTask(fragment_ids=ids, rows=some):
@@ -182,7 +182,7 @@ def run_task(pinned_plan: PinnedPlan, task: Task, columns: list[str], filter: st
 
 @contextmanager
 def _running(pinned_plan: PinnedPlan, task: Task | CountTask) -> Iterator[_Opened]:
-    """The plan, open; ``PlanStale`` says what to do where it is no longer whole."""
+    """Open the plan.  If it is no longer whole, ``PlanStale`` says what to do."""
     start_worker()
     try:
         with failpoints.point("spark.task", **_about(task)):

@@ -122,7 +122,7 @@ def to_target(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 
 
 def _fits(own: DataType, wanted: DataType) -> bool:
-    """Whether ``wanted`` is ``own`` (what is nullable inside aside) or holds every value of it."""
+    """Whether ``wanted`` is ``own`` or holds every value of it.  Inner parts of ``wanted`` must be nullable."""
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
         return wanted.containsNull and _fits(own.elementType, wanted.elementType)
     if isinstance(own, StructType) and isinstance(wanted, StructType):

@@ -26,7 +26,7 @@ def by_scan(pinned: PinnedTable, keys: pa.Table) -> npt.NDArray[np.uint64]:
 
 
 def complete_rows(folded: Folded, pinned: PinnedTable, projected: RowSchema, find: FindAddresses = by_scan) -> pa.Table:
-    """All rows of the delta: those in state Row, and Partial ones completed from the table."""
+    """Return all rows of the delta: those in state Row, and Partial ones completed from the table."""
     if folded.partials.num_rows == 0:
         return folded.rows
     addresses = find(pinned, folded.partials.select(list(projected.primary_key)))

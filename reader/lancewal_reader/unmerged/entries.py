@@ -43,9 +43,9 @@ def remembered(opened: OpenedTable, cache: SegmentCache, wanted: Wanted) -> Rows
 
 
 def reduced(opened: OpenedTable, wanted: Wanted, projected: RowSchema) -> Rows:
-    """The projected columns of these entries.
+    """Return the projected columns of these entries.
 
-    Each segment is reduced to what is wanted of it at once: those of a large delta need not fit into memory.
+    Each segment is reduced to the wanted columns at once: the segments of a large delta need not fit into memory.
     """
 
     def of_segment(key: str) -> Rows:
@@ -88,8 +88,11 @@ def _below(entry: Entry, next_: Position) -> RowRange:
 
 
 def few_slices(sequences: Sequence[Sequence[RowRange]]) -> list[pa.RecordBatch]:
-    """All rows, those of each sequence in its order, batch by batch: what lies side by side in one is one slice.  Where
-    sequences have batches, or one has rows of a batch, in different orders: one sequence behind the other."""
+    """Return all rows, batch by batch, those of each sequence in its order.  Rows that are adjacent in a batch become
+    one slice.
+
+    If sequences have batches in different orders, or one sequence has rows of a batch in another order, the sequences
+    follow one after the other."""
     held: dict[int, list[RowRange]] = {}
     for one in chain.from_iterable(sequences):
         held.setdefault(id(one.batch), []).append(one)

@@ -35,7 +35,7 @@ FlushedPart = tuple[str, Region, Generation]
 
 @dataclass(frozen=True, slots=True)
 class RowsOfFile:
-    """Rows of a data file, one behind the other."""
+    """Consecutive rows of a data file."""
 
     file: str
     rows: range
@@ -45,13 +45,15 @@ class RowsOfFile:
 class _HeldFlush:
     folded: Folded
     places: Sequence[RowsOfFile]
-    """Places of its rows, in their order; none where they were not read from there."""
+    """Places of its rows, in their order; empty if they were not read from data files."""
 
 
 class FlushCache:
-    """Folded flushes by what they are of and columns; immutable, so what was read stays true.  ``bytes_max`` bounds it.
+    """Cache of folded flushes, by part and columns; they are immutable, so what was read stays true.  ``bytes_max``
+    bounds it.
 
-    A merge adopts their data files as they are: what was read of one is what the table's fragment has, deleted rows too.
+    A merge adopts their data files as they are: what was read of a file is what the table's fragment has, deleted
+    rows too.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -97,7 +99,7 @@ class FlushCache:
 
 
 def read_flushed(opened: OpenedTable, cache: FlushCache, refs: Flushed, projected: RowSchema) -> list[Folded]:
-    """Each of these; what is remembered of none is read, together with others of its flush."""
+    """Return the content of each part.  Parts that are not remembered are read, together with other parts of their flush."""
     columns = projected.signature
     found = {of: cache.get(_of(*of), columns) for of in refs}
     unknown = _by_manifest([of for of, folded in found.items() if folded is None])
@@ -114,7 +116,7 @@ def _of(region: Region, ref: FlushRef) -> FlushedPart:
 
 
 def _of_flush(opened: OpenedTable, refs: Flushed, projected: RowSchema) -> list[tuple[Folded, Sequence[RowsOfFile]]]:
-    """Parts of one flush, and where their rows lie; what of it is gone is folded from the log."""
+    """Return the parts of one flush, and where their rows lie.  Parts that are gone are folded from the log."""
     whole = opened.contract.rows
     places: dict[tuple[Region, Generation], Sequence[RowsOfFile]] = {}
     try:
@@ -162,7 +164,7 @@ def _from_log(opened: OpenedTable, region: Region, ref: FlushRef, projected: Row
 
 
 def _by_manifest(refs: Flushed) -> list[Flushed]:
-    """Put those of one flush together."""
+    """Group the parts of each flush."""
     found: dict[str, list[tuple[Region, FlushRef]]] = {}
     for region, ref in refs:
         found.setdefault(ref.key, []).append((region, ref))
@@ -170,9 +172,10 @@ def _by_manifest(refs: Flushed) -> list[Flushed]:
 
 
 def repaired(opened: OpenedTable, made: Flushed) -> bool:
-    """Whether a repair made one of them; also where that cannot be read: then what can is folded anew.
+    """Whether a repair made one of these flushes.  The answer is yes if one cannot be read: what can be read is then
+    folded again.
 
-    One round, each flush once: behind a hand-over they are those of hundreds of regions.
+    One round of requests, each flush once: after a hand-over they are those of hundreds of regions.
     """
 
     def one(parts: Flushed) -> bool:

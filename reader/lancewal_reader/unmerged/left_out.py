@@ -1,15 +1,17 @@
-"""Keys in conflict in a read: what is left out of the delta, and how the read says so.
+"""Keys in conflict in a read: which records are left out of the delta, and how the read reports this.
 
-Of a table keyed by bytes (``keys.origin``, ``conflicts``)
- 1. what waits for a person's decision at the table version read is in no delta: it is left out as it is of the table;
+In a table keyed by bytes (``keys.origin``, ``conflicts``)
+ 1. records that wait for a person's decision at the table version read are in no delta: they are left out as they are
+    of the table;
  2. unmerged records of a key in force count only if they are its owner's;
- 3. a key of which unmerged records came through several regions, and that is not in force yet, shows what the table version
-    has of it.
-All of a job's tasks leave out the same: it follows from the plan alone.
+ 3. a key whose unmerged records came through several regions, and that is not in force yet, shows what the table
+    version has of it.
 
-A read that has left something out says how much, in the schema's metadata under ``lancewal.conflicts`` and in the log: keys
-are counted, never named.  However many they are, all other keys are read.  Where the reader wants none to be left out,
-``RegionConflict``.
+All of a job's tasks leave out the same, since that follows from the plan alone.
+
+A read that has left something out reports how much, in the schema's metadata under ``lancewal.conflicts`` and in the
+log.  Keys are counted, never named.  However many they are, all other keys are read.  If the reader wants nothing to
+be left out, the error is ``RegionConflict``.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def with_left_out(schema: pa.Schema, left_out: LeftOut) -> pa.Schema:
 
 
 def left_out_of(schema: pa.Schema) -> LeftOut:
-    """Return what a result's schema says was left out of it; ``InvalidInput`` where that cannot be read."""
+    """Return what was left out of a result, as its schema says; ``InvalidInput`` if that cannot be read."""
     text = (schema.metadata or {}).get(METADATA_KEY)
     if text is None:
         return LeftOut()
@@ -108,7 +110,8 @@ class InForceCache:
 
 @dataclass(frozen=True, slots=True)
 class FoldedSides:
-    """Folds of some regions without what is left out, and what that is.  ``met``: keys that several of all regions have."""
+    """Folds of some regions without what is left out, and how much that is.  ``met``: keys that several of all regions
+    have."""
 
     folds: tuple[Folded, ...]
     met: pa.Table
@@ -152,7 +155,7 @@ def leave_out(
 
 
 def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnConflict) -> None:
-    """``RegionConflict`` where keys wait for a decision and the reader wants none to."""
+    """Raise ``RegionConflict`` if keys wait for a decision and the reader wants none to."""
     if on_conflict == "fail" and ref is not None and ref.keys:
         raise RegionConflict(
             f"topic {contract.topic}: {ref.keys} primary keys came through two partitions and wait for a decision: "
@@ -163,7 +166,7 @@ def check_waiting(contract: Contract, ref: ConflictsRef | None, on_conflict: OnC
 
 
 def left_out_of_snapshot(contract: Contract, on: OnBranch, on_conflict: OnConflict) -> LeftOut:
-    """Return what the read left out that a snapshot was made of; ``RegionConflict`` where that is not to be left out."""
+    """Return what the read left out from which a snapshot was made; ``RegionConflict`` if nothing may be left out."""
     found = LeftOut(on.waiting, on.unmerged, on.partitions)
     if found and on_conflict == "fail":
         raise RegionConflict(

@@ -2,10 +2,10 @@
 
 Guarantees
  1. ``load`` is the fold of everything the deltas name, restricted to the columns asked for.
- 2. A corrupt object is an error that names it; of what is gone see ``flushed`` and ``entries``.
- 3. Of a table keyed by bytes (``keys.origin``) what conflicts is left out, and counted (``left_out``).
- 4. More keys than ``keys_max`` are ``TooManyUnmerged``.  Until then memory is that of the keys and of one portion of their
-    records (``portions``).
+ 2. A corrupt object is an error that names it; for objects that are gone see ``flushed`` and ``entries``.
+ 3. In a table keyed by bytes (``keys.origin``) keys in conflict are left out, and counted (``left_out``).
+ 4. More keys than ``keys_max`` are ``TooManyUnmerged``.  Until then memory is that of the keys and of one portion of
+    their records (``portions``).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class DeltaContext(OpenedTable):
 
 
 class Folding:
-    """How deltas of several regions become one; as here where regions share no key (``canonical``)."""
+    """Rule by which deltas of several regions become one.  This one is for regions that share no key (``canonical``)."""
 
     on_conflict: OnConflict = "leave-out"
     by_regions = True
-    """True where the fold of some regions' deltas follows from them alone, whatever the others have."""
+    """True if the fold of some regions' deltas follows from them alone, whatever the others have."""
 
     def fold(
         self,
@@ -65,7 +65,7 @@ class Folding:
         conflicts: ConflictsRef | None,
         met: pa.Table | None,
     ) -> Loaded:
-        """Load, as ``load`` does, what is not remembered; it may go on from what is."""
+        """Load, as ``load`` does, a fold that is not remembered; it may go on from a remembered one."""
         begun = context.loaded.begun(deltas, projected.signature, partial(repaired, context))
         kept = None if begun is None else _kept(context, begun, projected)
         if begun is None or kept is None:
@@ -86,9 +86,9 @@ class Folding:
 
 
 class SideBySide(Folding):
-    """Each region by itself, without what conflicts (``format.key: bytes``).
+    """Rule that folds each region by itself, without keys in conflict (``format.key: bytes``).
 
-    Nothing goes on from what is remembered: that does not say which key came through which region.
+    No fold goes on from a remembered one, which does not say which key came through which region.
     """
 
     by_regions = False
@@ -132,11 +132,11 @@ def load(
     conflicts: ConflictsRef | None = None,
     met: pa.Table | None = None,
 ) -> Loaded:
-    """The fold of these regions' deltas without what conflicts; ``RegionConflict`` where that is not to be left out,
-    ``TooManyUnmerged`` where it has too many keys.
+    """Return the fold of these regions' deltas, without keys in conflict.
 
-    ``conflicts``: what is in force at the plan's version.  ``met``: keys that meet in the deltas of all regions, where these
-    are some of them.
+    ``RegionConflict``: keys in conflict may not be left out.  ``TooManyUnmerged``: there are too many keys.
+    ``conflicts``: what is in force at the plan's version.  ``met``: keys that meet in the deltas of all regions, if
+    these are some of them.
     """
     columns = projected.signature
     known = context.loaded.get(deltas, columns, conflicts)
@@ -147,7 +147,8 @@ def load(
 
 
 def _kept(context: DeltaContext, begun: Begun, projected: RowSchema) -> Folded | None:
-    """Return what is gone on from; None where what has left it can be read no more, as it need not: it is merged."""
+    """Return the fold to go on from.  None: the records that left it can no longer be read, and need not be kept, since
+    they are merged."""
     folded = begun.loaded.of_columns(projected).folded
     if not begun.left:
         return folded

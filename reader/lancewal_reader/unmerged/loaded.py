@@ -35,9 +35,9 @@ _Known = tuple[tuple[RegionDelta, ...], Signature, ConflictsRef | None]
 
 
 class Loaded:
-    """A folded delta, its mask, and what of keys in conflict is not in it.
+    """A folded delta, its mask, and counts of the keys in conflict that it leaves out.
 
-    ``met``: keys that several regions have; ``unmerged``, ``partitions``: as of ``LeftOut``.
+    ``met``: keys that several regions have; ``unmerged``, ``partitions``: as in ``LeftOut``.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A remembered fold to go on from: first without the keys of ``left``, then with what ``behind`` folds to."""
+    """A remembered fold to go on from: first remove the keys of ``left``, then add what ``behind`` folds to."""
 
     loaded: Loaded
     behind: Sequence[RegionDelta]
     left: Sequence[RegionDelta] = ()
-    """Deltas as they were folded: those of regions of which something has been merged since."""
+    """Deltas as they were folded, of regions of which something has been merged since."""
 
 
 class LoadedCache:
@@ -112,7 +112,8 @@ class LoadedCache:
     def begun(
         self, deltas: Sequence[RegionDelta], columns: Signature, repaired: Callable[[Flushed], bool]
     ) -> Begun | None:
-        """The newest with these columns or more that ``deltas`` go on from at less than what they fold to anew."""
+        """Return the newest fold, with these columns or more, that ``deltas`` go on from at less work than folding all
+        of them."""
         for (known, names, _), loaded in reversed(self._found):
             if _has(names, columns):
                 begun = _begun(loaded, deltas, known)

@@ -1,4 +1,4 @@
-"""One order for what several sequences have in an order of their own."""
+"""One order for items of several sequences, each in an order of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def one_order(sequences: Iterable[Iterable[T]]) -> list[T]:
-    """Each item once, behind those that a sequence has before it; ``graphlib.CycleError`` where there is no such order.
+    """Return each item once, after those that a sequence has before it; ``graphlib.CycleError`` if there is no such order.
 
     An item that follows upon itself counts once.
     """

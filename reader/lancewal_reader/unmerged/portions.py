@@ -1,11 +1,12 @@
 """A delta in portions, so that its fold needs the memory of its keys and of one portion, however many records it has.
 
 Guarantees
- 1. Each source is in exactly one portion, and none before an earlier one of its region: folded one behind the other, the
-    portions come to what the whole comes to (guarantee 1 of ``rows.fold``).
- 2. A segment is in one portion, so it is read once.  A flush may have generations in several: its manifest is read by each.
- 3. ``check_keys`` refuses what has more keys than are allowed.  A key that is folded stays one, so what a portion shows to be
-    too many is too many of the whole.
+ 1. Each source is in exactly one portion, and none comes before an earlier source of its region.  Folded one after
+    the other, the portions give the fold of the whole (guarantee 1 of ``rows.fold``).
+ 2. A segment is in one portion, so it is read once.  A flush may have generations in several: its manifest is read by
+    each.
+ 3. ``check_keys`` refuses a delta with more keys than are allowed.  A folded key stays a key, so too many keys in one
+    portion are too many of the whole.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def records_in(deltas: Iterable[RegionDelta]) -> int:
 
 
 def has_more_than(records: int, deltas: Iterable[RegionDelta]) -> bool:
-    """At the cost of as many sources as have so many records."""
+    """Whether the deltas have more than ``records`` records.  The cost is that of the first sources that have so many."""
     return any(count > records for count in accumulate(_of_each(deltas)))
 
 
@@ -56,7 +57,7 @@ class Portions:
         self._held = 0
 
     def hold(self, keys: int) -> None:
-        """Note how many keys the portions until now come to."""
+        """Note how many keys the portions so far have."""
         self._held = keys
 
     def __iter__(self) -> Iterator[Groups]:
@@ -111,8 +112,9 @@ def _object(region: Region, source: Source) -> _Object:
 
 
 def _in_order(deltas: Sequence[RegionDelta]) -> list[_Object]:
-    """Each object behind those with earlier records of one of its regions.
+    """Return the objects so that each comes after those with earlier records of one of its regions.
 
-    There is such an order, that in which they were written: a region's next record is written when all before are durable.
+    There is such an order, that in which they were written: a region's next record is written when all before are
+    durable.
     """
     return one_order((_object(delta.region, source) for source in delta.sources) for delta in deltas)

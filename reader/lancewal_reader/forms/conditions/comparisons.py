@@ -1,4 +1,4 @@
-"""Comparisons that are exact: a literal is written in the type of what it is compared with."""
+"""Exact comparisons: a literal is written in the type of the value that it is compared with."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def compared(sign: str, left: Part, right: Part, limits: Limits) -> Part:
 
 
 def never(part: Part, always: bool = False) -> Part:
-    """Return false, or with ``always`` true, and null of a null."""
+    """Return a condition that is false, or with ``always`` true, and null if the part is null."""
     return holds(f"{part.within(Rank.SHIFT)} {'=' if always else '<>'} {part.within(Rank.SHIFT)}")
 
 

@@ -138,7 +138,7 @@ def _scaled(value: decimal.Decimal, scale: int) -> tuple[int, bool]:
 
 
 def said(steps: int, type_: pa.DataType) -> str:
-    """A value of the type, as a literal of Lance's SQL."""
+    """Return a value of the type as a literal of Lance's SQL."""
     if pa.types.is_decimal(type_):
         with decimal.localcontext(prec=_DIGITS_MAX):
             return (
@@ -165,6 +165,6 @@ def free_decimal(value: decimal.Decimal) -> str:
 
 
 def said_alone(value: Moment) -> str:
-    """A moment that stands beside no column."""
+    """Return a moment as a literal, for a place without a column beside it."""
     type_ = pa.timestamp("ns" if value.ns % 1_000 else "us")
     return said(place(value, type_)[0], type_)

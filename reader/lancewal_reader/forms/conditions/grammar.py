@@ -165,7 +165,7 @@ class _Reader:
         return holds(f"{left.within(Rank.SHIFT)} {'NOT ' if denied else ''}IN ({', '.join(items)})")
 
     def _in_columns(self, left: Part, denied: bool) -> Part:
-        """Read the list behind a literal: each item has its own type, and may be null."""
+        """Read the list after a literal: each item has its own type, and may be null."""
         self._tokens.expect("(")
         found = [compared("=", left, self._operand(), self._limits)]
         while self._tokens.take(","):

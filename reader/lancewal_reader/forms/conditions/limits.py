@@ -1,4 +1,4 @@
-"""How much a condition may nest and compute: none overflows Lance's stack, and none makes a value that grows.
+"""Limits of the nesting and computing of a condition: nothing overflows Lance's stack, and no value grows without bound.
 
 Items of lists are not limited.
 """

@@ -17,7 +17,7 @@ _SPACE = re.compile(r"(?:\s|--[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/)*+")
 
 
 class Tokens:
-    """The token that stands next: its ``kind`` is a group of ``_TOKEN`` or ``end``, and ``word`` its text."""
+    """Tokens of a text, and the next one: its ``kind`` is a group of ``_TOKEN`` or ``end``, and ``word`` its text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -46,7 +46,7 @@ class Tokens:
         raise NotAccepted(f"expected {what} before {self.rest()}")
 
     def next(self) -> str:
-        """Go on, and return the word that stood here."""
+        """Advance, and return the word of the token passed."""
         word = self.word
         self.seek(self._end)
         return word
@@ -55,7 +55,7 @@ class Tokens:
         return self.kind in ("name", "sign") and self.word.upper() in words
 
     def take(self, *words: str) -> bool:
-        """Go on if one of the words stands here."""
+        """Advance if the next token is one of the words."""
         found = self.at(*words)
         if found:
             self.next()
@@ -66,7 +66,7 @@ class Tokens:
             self.expected(repr(word))
 
     def take_all(self, pattern: re.Pattern[str]) -> str | None:
-        """Go on behind all that the pattern matches, and return it."""
+        """Advance past everything that the pattern matches, and return it."""
         found = pattern.match(self._text, self.place)
         if found is None:
             return None

@@ -43,7 +43,8 @@ def max_growth(longest: int, before: float, now: float) -> float:
 
 
 def words_summed(query: TextQuery, tokenizers: Mapping[str, Tokenizer]) -> Counter[tuple[str, str]]:
-    """By column and word how many times its score is in that of a row, at most; of what an index is asked for."""
+    """Return by column and word how many times the word's score is in that of a row, at most.  ``query`` is one that an
+    index is asked."""
     found: Counter[tuple[str, str]] = Counter()
     match query:
         case Match() | Phrase():

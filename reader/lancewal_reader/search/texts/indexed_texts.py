@@ -43,7 +43,7 @@ class WordScore:
 
 
 class IndexedTexts:
-    """Indexed texts, which keep what they work out once; threads may share it."""
+    """Indexed texts, which keep what they compute; threads may share it."""
 
     def __init__(
         self, pinned: LancePinnedTable, index: TextIndex, tokenizer: Tokenizer, lengths: Callable[[], DocumentLengths]
@@ -140,7 +140,7 @@ class IndexedTexts:
 
 
 def mask_of(rows: RowIds) -> bytes | None:
-    """Return the mask as Lance takes it; None of no row."""
+    """Return the mask of these rows as Lance takes it; None if there is no row."""
     return row_list(rows) if len(rows) else None
 
 
@@ -185,7 +185,7 @@ def fragments_of(pinned: LancePinnedTable, fragment_ids: Sequence[int]) -> list[
 
 
 def row_ids(pinned: LancePinnedTable, addresses: RowIds) -> RowIds:
-    """Return the ids of the rows at these addresses; those are row ids where these are not stable."""
+    """Return the row ids of the rows at these addresses.  If row ids are not stable, they are the addresses."""
     if not pinned.stable_row_ids or not len(addresses):
         return addresses
     fragments = np.unique(addresses >> np.uint64(32)).tolist()

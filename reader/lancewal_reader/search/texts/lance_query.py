@@ -1,4 +1,4 @@
-"""A query as Lance takes it: what to ask a full text index for."""
+"""A query in the form that Lance takes, for a full text index."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _of_any_word(query: TextQuery) -> bool:
 
 
 def lance_query(query: TextQuery) -> FullTextQuery:
-    """Return the same for pylance, of a query without ``Boost``."""
+    """Return the query for pylance; ``query`` has no ``Boost``."""
     match query:
         case Near():
             return lance_query(query.plain())

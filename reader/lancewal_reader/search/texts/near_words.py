@@ -27,7 +27,8 @@ def distance_of(word: str, fuzziness: int | None) -> int:
 
 
 def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> set[str]:
-    """Return the words that become ``word`` by so many letters put in, left out or changed, behind the first ``prefix``."""
+    """Return the words that become ``word`` by so many letters inserted, left out or changed, after the first ``prefix``
+    letters."""
     letters, begin = set(word), word[:prefix]
     return {
         other
@@ -40,7 +41,7 @@ def near_among(words: Iterable[str], word: str, distance: int, prefix: int) -> s
 
 
 def apart(word: str, other: str) -> int:
-    """Letters to put in, leave out or change."""
+    """Return the number of letters to insert, leave out or change."""
     row: list[int] = list(range(len(word) + 1))
     for letter in other:
         row = next_row(row, word, letter)
@@ -66,5 +67,5 @@ def piece_of(tokenizer: Tokenizer, word: str) -> str | None:
 
 
 def are_those(tokenizer: Tokenizer, pieces: Mapping[str, str]) -> bool:
-    """Whether the pieces, one behind the other, are still these words."""
+    """Whether the pieces, joined by spaces, are still these words."""
     return tokenizer.words(" ".join(pieces.values())) == list(pieces)

@@ -40,7 +40,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Texts in which these words stand one behind the other."""
+    """Texts that have these words in a row."""
 
     words: str
     column: str | None = None
@@ -57,7 +57,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """Rows that ``positive`` finds; what ``negative`` finds too ranks lower: by its score times ``negative_boost``."""
+    """Rows that ``positive`` finds.  Those that ``negative`` finds too rank lower, by its score times ``negative_boost``."""
 
     positive: TextQuery
     negative: TextQuery
@@ -91,7 +91,7 @@ Leaf: TypeAlias = Match | Phrase | Near
 
 
 def text_query(text: object) -> TextQuery:
-    """Return what a user gave, checked but for columns."""
+    """Return the query that a user gave, checked except for its columns."""
     query = Match(text) if isinstance(text, str) else text
     if not isinstance(query, Match | Phrase | Boolean | Boost):
         if type(query).__module__.startswith("lance"):

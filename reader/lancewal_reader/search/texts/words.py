@@ -23,7 +23,7 @@ Words = npt.NDArray[np.int32]
 """One a word of many texts: half as large, and looked through in half the time."""
 Scores = npt.NDArray[np.float64]
 WORDS_MAX = 4_000_000
-"""Words of texts that are remembered, at most: what is unmerged is looked at again by each search."""
+"""Most words of texts that are remembered, since each search looks at unmerged rows again."""
 VOCABULARY_MAX = 1_000_000
 _NO_WORDS: Words = np.zeros(0, np.int32)
 QUERIES_KEPT = 1_000
@@ -76,7 +76,7 @@ class Texts:
         )
 
     def taken(self, more: Texts, at: Numbers) -> Texts:
-        """Return the texts with these numbers of the ones here and, behind them, of ``more``."""
+        """Return the texts with these numbers; the texts of ``more`` are numbered after the ones here."""
         lengths = np.concatenate([self.lengths, more.lengths])
         begins = np.cumsum(lengths) - lengths
         lengths, begins = lengths[at], begins[at]
@@ -107,7 +107,7 @@ class Texts:
         return found
 
     def have_phrase(self, phrase: Sequence[tuple[str, int]]) -> Words:
-        """Numbers of those that have these words, as far apart as these places are: ascending, each once."""
+        """Return the numbers of the texts that have these words at the given distances: ascending, each once."""
         rarest, *others = sorted(set(phrase), key=lambda item: len(self._slots_of(item[0])))
         slots, postings = self._slots_of(rarest[0]), self.postings(rarest[0])
         texts = np.repeat(postings.texts, postings.counts)
@@ -123,11 +123,11 @@ class Texts:
         return texts[np.flatnonzero(np.diff(texts, prepend=np.int32(-1)))]
 
     def _standing(self, word: str) -> Numbers:
-        """Return where a word stands among all words, ascending."""
+        """Return the places of a word among all words, ascending."""
         return np.flatnonzero(self._words == self.vocabulary.get(word, -1))
 
     def _slots_of(self, word: str) -> Numbers:
-        """Return where a word stands, by a number for each place of each text, ascending."""
+        """Return the slots of a word, ascending; each place of each text has a slot."""
         found = self._slots.get(word)
         if found is None:
             at = self._standing(word)
@@ -138,7 +138,8 @@ class Texts:
 
     @cached_property
     def _first_slots(self) -> Numbers:
-        """First slot of each text, and behind the last one: it has as many as it has places, with those that are left out."""
+        """First slot of each text, and the end of the last one.  A text has one slot for each place, including those of
+        words left out."""
         sizes = np.zeros(len(self) + 1, np.int64)
         some = np.flatnonzero(self.lengths)
         if len(some):
@@ -219,7 +220,7 @@ _NOWHERE = Postings(_NO_WORDS, _NO_WORDS)
 
 
 def single_words(tokenizer: Tokenizer, texts: Iterable[str]) -> Mapping[str, str]:
-    """By each word something to ask an index for that is this word and no other; words that have none are left out."""
+    """Return by word a text to ask an index for that is this word and no other; words without such a text are left out."""
     found: dict[str, str] = {}
     for text in texts:
         for piece in [*text.split(), *tokenizer.words(text)]:
