@@ -25,20 +25,21 @@ ASKS_FOR_A_PERSON = 2
 MAY_PASS = 3
 DAMAGED = 4
 BUG = 5
-"""Exit codes, 1 is an answer: done, and it is a finding.  With 5 ends what is none of our errors."""
+"""Exit codes.  1: the command ran and found a problem.  5: an error that is not lancewal's own."""
 
 ATTACH_A_COPY = (
     "copy the table's rows, not its folder, into a new Lance table and make that one a lancewal table "
     "(`lancewal table attach`; docs/how-to/attach-a-table.md shows both)"
 )
-"""The way on where no command mends a table; ``attach`` also refuses keys that are there twice, and names them."""
+"""Advice where no command mends a table.  ``attach`` also refuses keys that are there twice, and names them."""
 
 INDEX_LOST = "the store's listing is out of date, or the index is lost (`lancewal repair region`)"
-"""Why an index can end below what the table has merged."""
+"""Reason why an index can end below what the table has merged, for messages."""
 FLUSH_DAMAGED = "`lancewal repair generation PARTITION` rebuilds it from the log; run it for each partition"
-"""The way on while the generation is not merged.  Generations of several partitions may share the flush's objects."""
+"""Advice for a damaged flush while the generation is not merged.  Generations of several partitions may share the
+flush's objects."""
 LOG_LOST = "if Kafka still has the records, run `lancewal repair segment` for the object that is lost or damaged"
-"""The way on where neither a snapshot nor its log is there."""
+"""Advice where neither a flush nor its log is there."""
 
 
 class LancewalError(Exception):
@@ -47,7 +48,7 @@ class LancewalError(Exception):
     kind: ClassVar[str] = "lancewal_error"
     """The class's name in snake case."""
     exit_code: ClassVar[int] = BUG
-    """With which a command ends: the branch's."""
+    """Exit code of a command that ends by this error; set by the branch."""
 
     def __init_subclass__(cls) -> None:
         cls.kind = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
@@ -86,7 +87,8 @@ class StoreUnavailable(Retry):
 
 
 class StoreRefused(StoreUnavailable):
-    """The object store lets nobody in: rights, credentials or the bucket are wrong.  A service waits until that is mended."""
+    """The object store refuses access: rights, credentials or the bucket are wrong.  A service waits until that is
+    mended."""
 
     exit_code = ASKS_FOR_A_PERSON
 
@@ -103,7 +105,7 @@ class KafkaRefused(KafkaUnavailable):
 
 
 class KafkaBehind(Retry):
-    """The topic has lost its tail, a person has accepted that, and it has not grown beyond what is durable yet."""
+    """The topic has lost its tail, and a person has accepted that.  It has not grown beyond the durable position yet."""
 
 
 class TokenTimeout(Retry):
@@ -111,7 +113,7 @@ class TokenTimeout(Retry):
 
 
 class CommitUnknown(Retry):
-    """A table commit was sent and its fate could not be learned yet."""
+    """A table commit was sent, and its outcome is not known yet."""
 
 
 class SparkJobFailed(Retry):
@@ -119,11 +121,11 @@ class SparkJobFailed(Retry):
 
 
 class RewriteFailed(Retry):
-    """Fragments could not be written anew; the table is as it was."""
+    """Fragments could not be rewritten; the table is unchanged."""
 
 
 class WriteFailed(Retry):
-    """Lance could not write rows, and not because of the store; the table is as it was."""
+    """Lance could not write rows, and not because of the store; the table is unchanged."""
 
 
 # -- the caller must look again --------------------------------------------------------------------------------
@@ -191,11 +193,11 @@ class ActionNeeded(LancewalError):
 
 
 class InvalidInput(ActionNeeded, ValueError):
-    """An argument, an option or a file is not what it must be."""
+    """An argument, an option or a file is invalid."""
 
 
 class WishUnreachable(ActionNeeded):
-    """No setting makes a deployment what is wished for; what can be had is named."""
+    """No setting makes a deployment as it is wished for; the message says what is possible."""
 
 
 class InvalidSettings(ActionNeeded):
@@ -255,7 +257,7 @@ class TopicReplaced(ActionNeeded):
 
 
 class TopicUnsuitable(ActionNeeded):
-    """The topic's configuration cannot carry what the contract says (compaction, keys)."""
+    """The topic's configuration does not fit the contract (compaction, keys)."""
 
 
 class PartitionCountChanged(ActionNeeded):
@@ -267,7 +269,7 @@ class Misrouted(ActionNeeded):
 
 
 class RegionConflict(ActionNeeded):
-    """One primary key came through two partitions: nothing says which of its rows is newer."""
+    """One primary key came through two partitions, and nothing says which of its rows is newer."""
 
 
 class BadRecord(ActionNeeded):
@@ -279,7 +281,7 @@ class RecordsUnreadable(ActionNeeded):
 
 
 class DeadLetterRefused(ActionNeeded):
-    """The dead-letter topic refuses a letter for its size, even without what was in the record."""
+    """The dead-letter topic refuses a letter for its size, even without the record's content."""
 
 
 class DuplicateKeys(ActionNeeded):
@@ -327,7 +329,7 @@ class RecordsGivenUp(ActionNeeded):
 
 
 class SearchUnsupported(ActionNeeded):
-    """A search that could not be answered wholly; the message says why, and what to ask instead."""
+    """A search could not be answered completely; the message says why, and what to ask instead."""
 
 
 class TooManyUnmerged(ActionNeeded):
@@ -339,7 +341,7 @@ class TokenRejected(ActionNeeded):
 
 
 class StoreNotWritable(ActionNeeded):
-    """The folder takes no object: a file lies in its place, or what was put is not there."""
+    """The folder takes no object: a file lies in its place, or an object that was put is not there."""
 
 
 class StoreUnsafe(ActionNeeded):
@@ -358,7 +360,7 @@ class RepairRefused(ActionNeeded):
 
 
 class Corrupt(LancewalError):
-    """Stored bytes are not what was written."""
+    """Stored bytes are not those that were written."""
 
     exit_code = DAMAGED
 

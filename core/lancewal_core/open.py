@@ -34,7 +34,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of a table, and what leads there."""
+    """Address of a table, and the options to reach it."""
 
     uri: str
     options: Mapping[str, str] | None = None
@@ -48,7 +48,7 @@ class Address:
 
     @property
     def name(self) -> str:
-        """The last part of it: what metrics and logs call the table."""
+        """The last part of the address: the name of the table in metrics and logs."""
         return self.uri.rstrip("/").rpartition("/")[2]
 
     def way(self) -> StoreWay:
@@ -66,14 +66,14 @@ class Address:
         return Folder(self.store(), self.table(), self.way())
 
     def contract(self) -> Contract:
-        """The newest; ``NotALancewalTable`` if there is none."""
+        """Return the newest contract; ``NotALancewalTable`` if there is none."""
         return read_contract(self.store(), self.uri)
 
 
 def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
-    """For reading: it may be a copy, and nothing says yet that its newest version is the contract's.
+    """Open a table to read it.  It may be a copy, and its newest version is not compared with the contract yet.
 
-    ``TableMissing``, or else ``NotALancewalTable``.
+    Raise ``TableMissing`` if there is no Lance table, else ``NotALancewalTable`` if there is no contract.
     """
     store, table = address.store(), address.table()
     _, contract = together(tasks, table.newest, lambda: read_contract(store, address.uri, tasks))
@@ -81,9 +81,10 @@ def open_at(address: Address, tasks: Tasks, clock: Clock) -> OpenedTable:
 
 
 def open_by(settings: Settings, tasks: Tasks, clock: Clock, store: ObjectStore | None = None) -> OpenedTable:
-    """For working on it: contract, place, settings and the table's newest version agree, or the error says which does not.
+    """Open a table to work on it.  Contract, place, settings and the table's newest version agree, or the error says
+    which does not.
 
-    ``store``: that of the table, where it is open already.
+    ``store`` is the table's, if it is open already.
     """
     address = Address.of(settings)
     store = store or address.store()

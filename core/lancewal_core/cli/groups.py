@@ -1,4 +1,4 @@
-"""Commands and groups of commands: what all of them do alike.
+"""Commands and groups of commands: the behaviour that all of them share.
 
 Guarantees
  1. The last paragraph of a command's docstring is ``Example: lancewal ...``; ``--help`` ends with it.
@@ -111,5 +111,5 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _words(ctx: Any) -> str:
-    """Return the words of the command behind the program's name."""
+    """Return the words of the command after the program's name."""
     return str(ctx.command_path).partition(" ")[2]

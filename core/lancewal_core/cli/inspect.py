@@ -95,7 +95,7 @@ def as_json(found: Inspected) -> dict[str, Any]:
 
 
 def as_text(found: Inspected) -> str:
-    """One aligned line for each term, then the tables."""
+    """Return the content as text: one aligned line for each term, then the tables."""
     tables = {name: value for name, value in found.content.items() if _is_table(value)}
     said = {
         "object": one_line(found.key),

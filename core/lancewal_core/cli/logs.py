@@ -1,7 +1,7 @@
 """Logs on stderr: JSON lines, and on a terminal lines for people.
 
-Guarantee: what comes from outside moves no cursor and fakes no line, in either form (``output``), and what libraries
-say shows no secret (``without_secrets``).
+Guarantee: text from outside moves no cursor and fakes no line, in either form (``output``).  Text of libraries shows no
+secret (``without_secrets``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class LogFormat(StrEnum):
 
 
 def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None:
-    """From structlog, and from libraries that use ``logging``.  On a terminal, steps of long work are shown from now on."""
+    """Configure the logs of structlog, and of libraries that use ``logging``.  On a terminal, steps of long work are
+    shown from now on."""
     with without_rich():
         import structlog  # only once a command runs
 
@@ -86,8 +87,8 @@ def _of_tracebacks(_: object, __: str, line: MutableMapping[str, Any]) -> Mappin
 
 
 def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Put the text of a library's line into ``message``: it has no ``event``.  What our own log by ``logging`` is
-    declared."""
+    """Put the text of a library's line into ``message``, since such a line has no ``event``.  Our own lines through
+    ``logging`` are declared events."""
     line["message"] = without_secrets(line.pop("event"))
     return {**line, **getattr(line["_record"], "lancewal", {})}
 

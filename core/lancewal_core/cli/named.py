@@ -1,7 +1,8 @@
-"""PARTITION and RECORD: what a command is about, as messages, logs and dead letters print it.
+"""PARTITION and RECORD: the arguments that name the subject of a command, as messages, logs and dead letters print
+them.
 
-A partition is ``3`` or ``orders-3``, a record ``orders-3-1841``.  A topic that is named is the table's, or the command is
-about another table than its user means: nothing is done then.
+A partition is ``3`` or ``orders-3``, a record ``orders-3-1841``.  A topic in the name must be the table's.  If it is
+another one, the command is about another table than its user means, and does nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RecordArgument: TypeAlias = Annotated[
 
 
 def partition_named(text: str, contract: Contract) -> int:
-    """The partition that ``text`` names; ``InvalidInput`` where the table has none such."""
+    """Return the partition that ``text`` names; ``InvalidInput`` if the table has no such partition."""
     found = _PARTITION.fullmatch(text)
     if found is None:
         raise InvalidInput(f"{text[:200]!r} names no partition: expected its number, or {contract.topic}-NUMBER")
@@ -38,7 +39,8 @@ def partition_named(text: str, contract: Contract) -> int:
 
 
 def record_named(text: str, contract: Contract) -> tuple[int, int]:
-    """Partition and offset of the record that ``text`` names; ``InvalidInput`` where the table has none such."""
+    """Return partition and offset of the record that ``text`` names; ``InvalidInput`` if the table has no such
+    partition."""
     found = _RECORD.fullmatch(text)
     if found is None:
         raise InvalidInput(f"{text[:200]!r} names no record: expected {contract.topic}-PARTITION-OFFSET")

@@ -45,7 +45,7 @@ DryRunOption: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")
 ]
 NOTHING_CHANGED = "nothing was changed (--dry-run)"
-"""End of the text of a report of what would be done."""
+"""Last words of a report by ``--dry-run``."""
 YesOption: TypeAlias = Annotated[
     bool, typer.Option("--yes", help="Do not ask: what is given up, is given up for good.")
 ]
@@ -86,7 +86,8 @@ def read_settings(
 
 
 def agree(yes: bool, to: str) -> None:
-    """Ask before something is given up for good; ``InvalidInput`` where nobody agrees, or nobody can be asked."""
+    """Ask for consent before something is lost for good.  ``InvalidInput`` if the answer is no, or if nobody can be
+    asked."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -35,17 +35,20 @@ _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def one_line(text: str) -> str:
-    """One field: a cell, a name, a line's part."""
+    """Return one field with characters that a terminal obeys escaped: a cell, a name, or a part of a line."""
     return text if text.isascii() and text.isprintable() else _IN_A_FIELD.sub(_escape, text)
 
 
 def many_lines(text: str) -> str:
-    """Lines that a command has put together; fields in it that may hold a line break went through ``one_line``."""
+    """Return lines of a command with characters that a terminal obeys escaped, but for line breaks.
+
+    Fields in the lines that may hold a line break went through ``one_line`` before."""
     return _IN_LINES.sub(_escape, text)
 
 
 def json_text(text: str) -> str:
-    """A JSON text: what stands between its values are line breaks and spaces alone."""
+    """Return a JSON text with characters that a terminal obeys escaped.  Between its values there are only line breaks
+    and spaces."""
     return _IN_LINES.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _utf16(found[0])), text)
 
 
@@ -63,7 +66,7 @@ def say_json(content: object) -> None:
 
 @contextmanager
 def stdout_taken() -> Iterator[None]:
-    """``InvalidInput`` where stdout does not take what is written to it, say a file on a full disk."""
+    """Raise ``InvalidInput`` if stdout cannot take what is written to it, for example a file on a full disk."""
     try:
         yield
     except BrokenPipeError:
@@ -78,7 +81,7 @@ def stdout_taken() -> Iterator[None]:
 
 
 def aligned(rows: Sequence[Sequence[str]], figures: Collection[int] = ()) -> list[str]:
-    """A line for each row, its cells below each other: the columns ``figures`` to the right, the others to the left."""
+    """Return a line for each row, with its cells aligned: the columns ``figures`` to the right, the others to the left."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -90,7 +93,7 @@ def aligned(rows: Sequence[Sequence[str]], figures: Collection[int] = ()) -> lis
 
 
 def terms(found: Mapping[str, str]) -> list[str]:
-    """A line for each term: its name, and what is said of it."""
+    """Return a line for each term: its name, and its text."""
     return aligned(list(found.items()))
 
 

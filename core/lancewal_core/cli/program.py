@@ -47,7 +47,7 @@ _REQUIREMENT = re.compile(r"^\s*(?P<name>[A-Za-z0-9._-]+)[^;]*;.*\bextra\s*==\s*
 
 
 class ExtraMissing(ActionNeeded):
-    """A command's package is there, what it needs is not."""
+    """The package of a command is installed, but a library that it needs is not."""
 
 
 def extra_of(entry: EntryPoint) -> str:

@@ -1,11 +1,11 @@
-"""One line on a terminal that says what a command is about, how far it is, and who does not answer.
+"""One line on a terminal that shows a command's current step, its progress, and who does not answer.
 
 Guarantees
  1. Nothing is written where stderr is no terminal, and nothing to stdout.
- 2. The line appears once a step has taken ``SHOWN_AFTER_S``, is rewritten in place, never longer than the terminal is wide,
-    and is erased once no step goes on: what a command prints stands alone.
+ 2. The line appears once a step has taken ``SHOWN_AFTER_S``.  It is rewritten in place, and never longer than the
+    terminal is wide.  It is erased once no step goes on, so a command's output has its lines to itself.
  3. A line of the log erases it first.
- 4. Whoever was asked and has not answered for ``SILENT_AFTER_S`` is named, with for how long.
+ 4. If an answer is missing for ``SILENT_AFTER_S``, the line names who was asked, and for how long.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class _Open:
 
 
 class ProgressLine:
-    """A ``progress.Listener`` that writes to ``terminal``.  ``ticking``: a thread draws; otherwise whoever calls ``draw``."""
+    """A ``progress.Listener`` that writes to ``terminal``.  With ``ticking`` a thread draws; otherwise the caller calls
+    ``draw``."""
 
     def __init__(self, terminal: TextIO, clock: Clock, *, ticking: bool = True) -> None:
         self._terminal = terminal
@@ -44,7 +45,7 @@ class ProgressLine:
         self._open: list[_Open] = []
         self._drawn = ""
         self._midline = False
-        """A log line is being written: the cursor is behind its beginning."""
+        """True while a log line is being written: the cursor is after the beginning of its line."""
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
 
@@ -65,7 +66,7 @@ class ProgressLine:
                 self._erase()
 
     def draw(self) -> None:
-        """Write the line anew, if there is something to say."""
+        """Rewrite the line, if there is something to show."""
         with self._lock:
             if self._midline:
                 return
@@ -121,7 +122,7 @@ class ProgressLine:
 
 
 def _figures(step: Step, took_s: float) -> str:
-    """Return what a step says of itself, such as ``reading orders-3: 1,200 of 5,000 offsets (24 %), 600/s, 2 s``."""
+    """Return the text of a step, such as ``reading orders-3: 1,200 of 5,000 offsets (24 %), 600/s, 2 s``."""
     said = []
     if step.unit:
         total = "" if step.total is None else f" of {step.total:,}"

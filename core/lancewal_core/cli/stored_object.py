@@ -1,8 +1,8 @@
-"""Reading one stored object of lancewal for people: what it is, and what it says.
+"""Reading one stored object of lancewal for people: its kind, and its content.
 
 Guarantees
- 1. An object is read by the decoder that the services use, with all of its checks: what is shown is what they would see,
-    and what they would refuse is refused with the same error, which names the object.
+ 1. An object is read by the decoder that the services use, with all of its checks.  So the output shows what they would
+    see.  An object that they would refuse is refused with the same error, which names the object.
  2. No row is shown: positions, counts, names, sizes.
  3. Only reads.
 
@@ -62,7 +62,7 @@ Content = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """One object.  ``content``: see the module docstring."""
+    """The content of one object, for people.  ``content``: see the module docstring."""
 
     key: str
     kind: str
@@ -72,7 +72,7 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object as its kind's function in ``SHOWERS`` takes it."""
+    """One object, as the function of its kind in ``SHOWERS`` takes it."""
 
     store: ObjectStore
     key: str
@@ -80,8 +80,8 @@ class StoredObject:
 
 
 def inspect_object(store: ObjectStore, key: str) -> Inspected:
-    """The object at ``key``.  ``InvalidInput`` for a key that is none of lancewal's, ``ObjectMissing``, ``ObjectCorrupt``,
-    ``FormatUnknown``."""
+    """Return the content of the object at ``key``.  ``InvalidInput`` for a key that is not lancewal's; also
+    ``ObjectMissing``, ``ObjectCorrupt``, ``FormatUnknown``."""
     kind = kind_of(key)
     show = None if kind is None else SHOWERS.get(kind.name)
     if show is None:
@@ -99,7 +99,7 @@ def inspect_object(store: ObjectStore, key: str) -> Inspected:
 
 
 def inspect_region(store: ObjectStore, region: Region, page: Page) -> Inspected:
-    """The newest state of a region, which lies in this page; ``InvalidInput`` if it has none."""
+    """Return the newest state of a region, which lies in this page; ``InvalidInput`` if the region has none."""
     found = newest(store, page_family(page), SystemClock())
     key = paths.page_version(page, 1 if found is None else found.version.version)
     content = None if found is None else decode_page(found.version.data, key)
@@ -184,7 +184,7 @@ def show_bundle(stored: StoredObject) -> tuple[str, Content]:
 
 
 def show_page(stored: StoredObject) -> tuple[str, Content]:
-    """All its regions, each with its newest generation; every record is checked."""
+    """Show all regions of a page, each with its newest generation.  Every record is checked."""
     content = decode_page(stored.data, stored.key)
     _, version = _known(paths.parse_page_version(stored.key))
     page = content.page
@@ -307,7 +307,7 @@ def show_flush(stored: StoredObject) -> tuple[str, Content]:
 
 
 def show_side_file(stored: StoredObject) -> tuple[str, Content]:
-    """Keys that are Gone, or Partial rows: checked against what the manifest beside it says, if there is one."""
+    """Show keys that are Gone, or Partial rows.  They are checked against the manifest beside them, if there is one."""
     name, file = _known(paths.parse_flush_file(stored.key))
     manifest = paths.flush_file(name, FlushFile.MANIFEST)
     written = stored.store.get(manifest)

@@ -1,10 +1,11 @@
-"""Libraries that others import where they find them, and that no command of lancewal has a use for: they stay away.
+"""Keeping optional libraries out of the program that other libraries would import, and that no command of lancewal
+uses.
 
-``pandas``: Arrow looks for it when it makes its first value, a fifth of what a service imports.  No command takes or gives a
-value of pandas.  PySpark, where it is loaded, has it as ever.  ``rich``: structlog looks for it, to show tracebacks that our
-log, which has its own, never asks for.
+``pandas``: Arrow looks for it when it makes its first value, a fifth of what a service imports.  No command takes or
+gives a value of pandas.  If PySpark is loaded, it gets pandas as usual.  ``rich``: structlog looks for it to show
+tracebacks.  Our log has its own, and never asks for these.
 
-For the program alone: in a process of others a library decides nothing about their imports.
+This is for the program alone.  In a process of others, a library must not decide about their imports.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ class _Absent(MetaPathFinder):
 
 
 def without_pandas() -> None:
-    """For the rest of the process, or until PySpark is loaded."""
+    """Keep pandas out for the rest of the process, or until PySpark is loaded."""
     sys.meta_path.insert(0, _Absent("pandas", unless="pyspark"))
 
 
 @contextmanager
 def without_rich() -> Iterator[None]:
-    """While the block runs."""
+    """Keep rich out while the block runs."""
     absent = _Absent("rich")
     sys.meta_path.insert(0, absent)
     try:

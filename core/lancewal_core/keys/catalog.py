@@ -53,7 +53,8 @@ class _Stored(BaseModel):
 
 
 class KeyPart(_Stored):
-    """An object with entries, sorted; ``first`` and ``last`` are the numbers of its first and last entry."""
+    """Reference to a part: an object with sorted entries.  ``first`` and ``last`` are the numbers of its first and last
+    entry."""
 
     object: str
     entries: _Count
@@ -96,7 +97,7 @@ class KeyRun(_Stored):
 
 
 class KeyCatalog(_Stored):
-    """One version.  Where two runs cover one file, the first of them counts."""
+    """One version of the catalog.  If two runs cover one file, the first of them counts."""
 
     format: Version1 = 1
     runs: Annotated[tuple[KeyRun, ...], FailFast()]
@@ -137,8 +138,9 @@ Problem = Corrupt | StoreInconsistent | None
 
 
 class KeyCatalogs:
-    """The newest catalog of a table.  ``problem``: why the newest one cannot be read, as of the last look.  Threads may share
-    it: the last look counts, whichever saw more."""
+    """The newest catalog of a table.  ``problem`` says why the newest one could not be read at the last look.
+
+    Threads may share it.  Then the last look counts, whichever thread saw a newer version."""
 
     def __init__(self, store: ObjectStore, clock: Clock, making: Making | None) -> None:
         self.problem: Problem = None
@@ -148,11 +150,11 @@ class KeyCatalogs:
         self._known: tuple[Version, KeyCatalog, float, Problem] | None = None
 
     def read(self) -> KeyCatalog:
-        """The newest; empty where there is none, or none that can be read."""
+        """Return the newest catalog; an empty one if there is none, or if it cannot be read."""
         return self._read()[0]
 
     def read_sound(self) -> KeyCatalog | None:
-        """Read the catalog; None where it cannot be read, whatever other threads see meanwhile."""
+        """Return the newest catalog, or None if it cannot be read, whatever other threads see meanwhile."""
         catalog, problem = self._read()
         return catalog if problem is None else None
 
@@ -163,13 +165,14 @@ class KeyCatalogs:
             return self._lost(error), error
 
     def last(self) -> KeyCatalog:
-        """Return the catalog as of the last look, without a request; empty where there was none."""
+        """Return the catalog of the last look, without a request; empty if there was none."""
         known = self._known
         return EMPTY if known is None else known[1]
 
     def recent(self) -> KeyCatalog:
-        """The newest as of a look of the last seconds, or of now.  An older one costs time alone: what it does not cover is
-        scanned."""
+        """Return the newest catalog as of a look in the last ``RECENT_S``, else of a look now.
+
+        An older catalog only costs time: files that it does not cover are scanned."""
         known = self._known
         if known is None or self.problem is not None or self._clock.monotonic() - known[2] > RECENT_S:
             return self.read()
@@ -178,7 +181,7 @@ class KeyCatalogs:
     def swap(
         self, decide: Callable[[KeyCatalog], tuple[KeyRun, ...] | None], new_id: Callable[[], str]
     ) -> KeyCatalog | None:
-        """Compare-and-swap to other runs; None where ``decide`` declined, or the versions cannot be made out."""
+        """Compare-and-swap to other runs; None if ``decide`` declined, or if the versions cannot be read."""
 
         def decide_version(version: Version | None) -> KeyCatalog | None:
             before, problem = self._decoded(version)

@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CodedKeys:
-    """One number a key; ``texts`` (large_binary) is None where numbers alone tell keys apart."""
+    """Coded keys, one number each.  ``texts`` (large_binary) is None if the numbers alone tell keys apart."""
 
     numbers: Numbers
     texts: pa.Array | None
@@ -49,7 +49,7 @@ def is_number(schema: pa.Schema) -> bool:
 
 
 def code_keys(keys: pa.Table) -> CodedKeys:
-    """The code of each row of ``keys``, which has one column per key column, without nulls."""
+    """Return the code of each row of ``keys``, a table with one column for each key column, without nulls."""
     if is_number(keys.schema):
         return CodedKeys(integers(keys.column(0)), None)
     texts = _texts(keys)
@@ -57,7 +57,7 @@ def code_keys(keys: pa.Table) -> CodedKeys:
 
 
 def join_keys(parts: list[CodedKeys]) -> CodedKeys:
-    """One after the other; at least one."""
+    """Return the keys of all parts, one part after the other.  There must be at least one part."""
     texts = None if parts[0].texts is None else pa.concat_arrays([part.texts for part in parts])
     return CodedKeys(np.concatenate([part.numbers for part in parts]), texts)
 
@@ -80,7 +80,8 @@ def _texts(keys: pa.Table) -> pa.Array:
 
 
 def _combined(column: pa.ChunkedArray) -> pa.Array:
-    """One array; of strings and binaries a large_binary one: together they may be larger than 2 GiB."""
+    """Return a column as one array.  Strings and binaries become large_binary, since together they may be larger than 2
+    GiB."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         column = column.cast(pa.binary()).cast(pa.large_binary())
     return column.combine_chunks()

@@ -60,10 +60,11 @@ FIRST = "_first"
 NEXT = "_next"
 MERGED = "_merged"
 KEYS_FEW = 10_000
-"""More keys that wait are no accident: producers key by something else than the primary key.  Ingest stops partitions then."""
+"""Most keys that may wait by accident.  If more wait, producers key by something else than the primary key, and ingest
+stops partitions."""
 KEYS_MAX = 4_000_000
-"""Keys that wait at a time.  Beyond ``KEYS_FEW`` there is room for what is durable before ingest has stopped: sealed
-generations of two partitions and more, a million rows each."""
+"""Most keys that may wait at a time.  Records that are durable before ingest has stopped need room beyond ``KEYS_FEW``:
+sealed generations of two partitions and more, a million rows each."""
 _BYTES_FEW = CONFLICTS_ROWS_BYTES_MAX // 4
 """Limit like ``KEYS_FEW``, for wide rows."""
 _REGIONS_MAX = 100_000
@@ -103,7 +104,7 @@ class Conflicts:
 
     @cached_property
     def waiting_keys(self) -> pa.Table:
-        """Each once."""
+        """The keys of which something waits, each once."""
         return distinct(self.waiting.select(list(self.schema.primary_key)), self.schema)
 
     @property
@@ -129,7 +130,7 @@ class Conflicts:
         return tuple(sorted(found))
 
     def waiting_of(self, region: Region) -> pa.Table:
-        """Return what waits of one region."""
+        """Return the waiting operations of one region."""
         return self.waiting.filter(pc.equal(self.waiting[REGION], region.name)).combine_chunks()
 
     def _gated(self, region: Region, wanted: RowSchema) -> pa.Table:
@@ -141,7 +142,7 @@ class Conflicts:
         return self.owners.filter(pc.equal(self.owners[REGION], region.name)).combine_chunks()
 
     def keys_of(self, region: Region) -> KeySet:
-        """Return the keys of which something of the region waits, or that it owns: it has a say."""
+        """Return the keys of which the region has waiting operations, and the keys that it owns."""
         names = list(self.schema.primary_key)
         both = [self.waiting_of(region).select(names), self.owned_by(region).select(names)]
         return KeySet(distinct(pa.concat_tables(both), self.schema))
@@ -155,21 +156,23 @@ class Conflicts:
         return np.asarray(firsts[held.places([keys[name] for name in held.names])] < position)
 
     def stand_of(self, keys: KeySet) -> Counter[str]:
-        """Whose records wait of these keys, up to where, and who owns them: equal where nothing has come in between."""
+        """Count the waiting records and the owners of these keys, with positions.  Equal counts mean that nothing has
+        changed between."""
         found: Counter[str] = Counter()
         for part, columns in ((self.waiting, [OP, REGION, FIRST, NEXT]), (self.owners, [REGION])):
             found.update(row_texts(part.filter(pa.array(_are(part, keys))).select([*keys.names, *columns])))
         return found
 
     def folded(self, region: Region, wanted: RowSchema, keys: KeySet | None = None) -> Folded:
-        """Return what waits of one region as states of keys, as the ``wanted`` contract has them; of these keys alone."""
+        """Return the waiting operations of one region, folded, with the columns of the ``wanted`` contract; of ``keys``
+        alone if given."""
         found = self._gated(region, wanted)
         if keys is not None:
             found = found.filter(pa.array(keys.contains([found[name] for name in keys.names])))
         return fold_onto([], found, wanted)
 
     def with_waiting(self, region: Region, more: Folded, first: Position, next_: Position) -> Conflicts:
-        """Later operations of a region, read between these positions, wait too."""
+        """Return the conflicts with later operations of a region, read between these positions, that wait too."""
         keys = KeySet(more.keys(self.schema).combine_chunks())
         if not len(keys):
             return self
@@ -187,7 +190,7 @@ class Conflicts:
         return replace(self, waiting=pa.concat_tables([left, added]).combine_chunks())
 
     def with_owner(self, source: MergedFrom, keys: pa.Table) -> Conflicts:
-        """Return the same, but that these keys have this owner, and no other."""
+        """Return the conflicts with this region as the only owner of these keys."""
         if not keys.num_rows:
             return self
         left = self.owners.filter(pa.array(~_are(self.owners, KeySet(keys.combine_chunks()))))
@@ -197,12 +200,13 @@ class Conflicts:
         return replace(self, owners=pa.concat_tables([left, added]).combine_chunks())
 
     def decided(self, source: MergedFrom, keys: pa.Table) -> Conflicts:
-        """Nothing waits of these keys any more, and this region owns them."""
+        """Return the conflicts after a decision: nothing waits of these keys any more, and this region owns them."""
         left = self.waiting.filter(pa.array(~_are(self.waiting, KeySet(keys.combine_chunks()))))
         return replace(self, waiting=left.combine_chunks()).with_owner(source, keys)
 
     def that_counts(self, counts: Counts) -> Conflicts:
-        """Without keys of which nothing waits and the owner does not count any more: they may come through any region."""
+        """Return the conflicts without decided keys whose owner does not count any more: these may come through any
+        region."""
         waits = KeySet(self.waiting_keys)
         counting = _owners_count(self.owners, counts)
         kept = counting | _are(self.owners, waits)
@@ -241,7 +245,7 @@ class ConflictKeys:
 
 
 def encode_conflicts(conflicts: Conflicts, merge: str) -> tuple[bytes, ConflictsRef]:
-    """The object of a merge, and what names it.  ``ObjectTooLarge`` for one larger than anybody would read."""
+    """Return the object of a merge and the reference to it.  ``ObjectTooLarge`` if no reader would take the object."""
     streams = [_stream(conflicts.waiting), _stream(conflicts.owners)]
     data = b"".join([len(streams[0]).to_bytes(_LENGTH_BYTES, "little"), *streams])
     key = paths.conflicts_object(merge)
@@ -259,7 +263,7 @@ def _stream(rows: pa.Table) -> bytes:
 
 
 def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSchema) -> Conflicts:
-    """Read what is in force where ``ref`` is named; None: nothing."""
+    """Read the conflicts in force, from the object that ``ref`` names; there are none if ``ref`` is None."""
     if ref is None:
         return Conflicts.none(schema)
     data = store.get(ref.key)
@@ -279,7 +283,8 @@ def read_conflicts(store: ObjectStore, ref: ConflictsRef | None, schema: RowSche
 
 
 def _written(data: bytes, schema: RowSchema) -> RowSchema:
-    """The columns of what waits, as the object's first stream names them: all but those that ``_waiting_schema`` adds."""
+    """Return the columns of the waiting operations, as the object's first stream names them: all but those of
+    ``_waiting_schema``."""
     added = len(_waiting_schema(schema)) - len(schema.columns)
     try:
         with pa.ipc.open_stream(pa.py_buffer(data)[_LENGTH_BYTES:]) as stream:
@@ -292,7 +297,8 @@ def _written(data: bytes, schema: RowSchema) -> RowSchema:
 
 
 def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
-    """Inverse of ``encode_conflicts``; ``ObjectCorrupt`` for anything else, before more is unpacked than there may be."""
+    """Inverse of ``encode_conflicts``; ``ObjectCorrupt`` for anything else, before more is unpacked than an object may
+    have."""
     try:
         waiting, owners = conflict_rows(data)
         found = Conflicts(schema, _as(_waiting_schema(schema), waiting), _as(_owner_schema(schema), owners))
@@ -303,7 +309,8 @@ def decode_conflicts(data: bytes, where: str, schema: RowSchema) -> Conflicts:
 
 
 def conflict_rows(data: bytes) -> tuple[pa.Table, pa.Table]:
-    """Return what waits, and the owners, as the object's streams have them; errors and bounds as of ``flush.side_rows``."""
+    """Return the waiting operations and the owners, as the object's streams have them.  Errors and bounds as in
+    ``flush.side_rows``."""
     start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
     if start > len(data):
         raise ObjectCorrupt("its first stream ends behind its end")

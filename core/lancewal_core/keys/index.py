@@ -46,12 +46,13 @@ _FETCHED_ALONE = 2
 
 @dataclass(frozen=True, slots=True)
 class RowsOfKeys:
-    """Parallel arrays: physical rows of one fragment, the places of their keys, and the partitions they came through."""
+    """Parallel arrays: physical rows of one fragment, the places of their keys, and the partitions through which the
+    keys came."""
 
     rows: Places
     places: Places
     partitions: Partitions | None = None
-    """None: not asked for."""
+    """None if they were not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class KeyRows:
     """Rows that ``find`` found.  ``faults`` says why files are uncovered that should not be."""
 
     covered: Mapping[int, RowsOfKeys]
-    """By fragment id; fragments without such a row are left out."""
+    """Rows that were found, by fragment id; a fragment without such a row is left out."""
     uncovered: tuple[int, ...]
     faults: tuple[str, ...] = ()
 
@@ -71,7 +72,7 @@ class KeyIndex:
     catalogs: KeyCatalogs
     parts: PartSource
     tasks: Tasks | None = None
-    """Tasks that look at parts side by side, if that is worth it; None: one after the other."""
+    """Tasks that look at parts side by side, if that is worth it; None looks at one after the other."""
     broken: dict[str, str] = field(default_factory=dict)
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
@@ -103,7 +104,8 @@ class KeyIndex:
         return KeyRows(rows, left, self._faults(catalog))
 
     def bring(self, keys: pa.Table) -> None:
-        """Open what ``find`` of these keys will read if the catalog covers its version: the catalog, and parts of all runs."""
+        """Open the catalog and the parts of all runs that ``find`` of these keys will read, if the catalog covers its
+        version."""
         sought = SoughtKeys(code_keys(keys))
         runs = self.sound(self.catalogs.recent())
         find_in_runs(runs, self.parts, sought, self.tasks)
@@ -160,7 +162,8 @@ def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]
 
 
 def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEntries:
-    """All entries of a run for the keys sought.  ``ObjectMissing`` or ``ObjectCorrupt`` where a part cannot be read."""
+    """Return all entries of a run for the keys sought.  ``ObjectMissing`` or ``ObjectCorrupt`` if a part cannot be
+    read."""
     (found,) = find_in_runs([run], source, sought)
     if isinstance(found, Corrupt):
         raise found
@@ -170,7 +173,7 @@ def find_in_run(run: KeyRun, source: PartSource, sought: SoughtKeys) -> FoundEnt
 def find_in_runs(
     runs: Sequence[KeyRun], source: PartSource, sought: SoughtKeys, tasks: Tasks | None = None
 ) -> list[FoundEntries | Corrupt]:
-    """Return for each run all entries for the keys sought, or what is wrong with one of its parts."""
+    """Return for each run all entries of the keys sought, or the fault of one of its parts."""
 
     def look(part: KeyPart) -> FoundEntries | Corrupt:
         try:
@@ -187,7 +190,7 @@ def find_in_runs(
 
 
 def _of_run(run: KeyRun, parts: Sequence[FoundEntries | Corrupt]) -> FoundEntries | Corrupt:
-    """Return what its parts gave, as one; or what is wrong with it."""
+    """Return the entries of all parts of a run, joined, or the first fault of a part."""
     nothing = np.zeros(0, np.uint32)
     found = [FoundEntries(np.zeros(0, np.int64), nothing, nothing, np.zeros(0, np.int32))]
     for part in parts:

@@ -1,6 +1,7 @@
-"""The live rows of a table version that have given keys: what the key index found, and a scan of what it does not cover.
+"""Live rows of a table version that have given keys: by the key index, and by a scan of fragments that it does not
+cover.
 
-Merges, loads, what a merge is said to do, and the question whether keys are in conflict go through here.
+Merges, loads, previews of merges, and checks for keys in conflict use this.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ _TABLE_ROWS = 1 << 24
 
 
 def find_live(pinned: PinnedTable, keys: KeySet, found: KeyRows) -> dict[int, RowsOfKeys]:
-    """By fragment id; ``found`` is what the index says of these keys in this version.  A key may be found more than once."""
+    """Return the live rows by fragment id.  ``found`` is the answer of the index for these keys in this version.  A key
+    may be found more than once."""
     live = {fragment_id: live_rows(pinned, fragment_id, rows) for fragment_id, rows in found.covered.items()}
     if found.uncovered:
         scanned = find_keys(pinned, keys, found.uncovered)  # at once: each call may build tables of the keys anew

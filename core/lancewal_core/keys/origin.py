@@ -31,7 +31,7 @@ from lancewal_core.rows.fold import key_codes
 from lancewal_core.table.contract import Contract
 
 NOT_KNOWN = -1
-"""Stands where a row's region is not known, or does not count any more."""
+"""Marks a row whose region is not known, or does not count any more."""
 
 Partitions = npt.NDArray[np.int32]
 
@@ -45,11 +45,11 @@ class MergedFrom:
 
 
 Counts = Callable[[MergedFrom], int]
-"""The partition of a region that counts, else ``NOT_KNOWN``."""
+"""Function from a region to its partition if the region counts, else to ``NOT_KNOWN``."""
 
 
 def counting(contract: Contract) -> Counts:
-    """By guarantee 1."""
+    """Return the function that applies guarantee 1 for a contract."""
 
     def partition(source: MergedFrom) -> int:
         region, ended = source.region, contract.altered_at
@@ -63,8 +63,10 @@ def counting(contract: Contract) -> Counts:
 
 
 class RegionList:
-    """Regions by their places, as a key run names them.  It stays short: a region stands there once with all that counts, and
-    once with all that does not, with the highest position of each."""
+    """List of regions, numbered by their places, as a key run names them.
+
+    The list stays short.  A region is in it at most twice: once for positions that count, and once for positions that
+    do not.  Each time the highest position is kept."""
 
     def __init__(self, counts: Counts) -> None:
         self.counts = counts
@@ -72,7 +74,7 @@ class RegionList:
         self._found: list[MergedFrom] = []
 
     def place(self, source: MergedFrom) -> int:
-        """The place of a region, which may be a new one."""
+        """Return the place of a region, which may be a new one."""
         known = (source.region, self.counts(source) != NOT_KNOWN)
         place = self._places.setdefault(known, len(self._found))
         if place == len(self._found):
@@ -82,7 +84,7 @@ class RegionList:
         return place
 
     def places(self, sources: Sequence[MergedFrom]) -> npt.NDArray[np.int32]:
-        """By the place of each in another list; the last stands for ``NO_REGION``."""
+        """Return the place of each region of another list in this one; the last element stands for ``NO_REGION``."""
         return np.array([*(self.place(source) for source in sources), NO_REGION], np.int32)
 
     @property
@@ -99,7 +101,8 @@ class Meeting:
 
 
 def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
-    """Whether a key of one partition is one of another's, too.  ``keys``: those of a partition are all different."""
+    """Return how many keys came through two partitions, and the partitions of the first; None if there are none.
+    ``keys`` of one partition must all be different."""
     codes = key_codes(keys)
     if int(codes.max(initial=-1)) + 1 == len(codes):
         return None
@@ -110,9 +113,10 @@ def meeting(keys: pa.Table, partitions: Partitions) -> Meeting | None:
 
 
 def conflict(topic: str, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
-    """``what`` is said of the key, one sentence; ``way_on`` of what a person can do; ``where`` names more places.
+    """Return the error for keys that came through two partitions.
 
-    The key itself is never named: that is a payload.
+    ``what`` is one sentence about the key, ``way_on`` the advice for a person.  ``where`` names more places.  The key
+    itself is never named: that is a payload.
     """
     first, second = met.partitions
     return RegionConflict(

@@ -48,7 +48,8 @@ class PartSource(Protocol):
 
 
 class MappedParts:
-    """See the module docstring.  ``root``: the table's folder, or None where it is no local one."""
+    """Parts that are memory-mapped (module docstring).  ``root`` is the table's folder, or None if the table is not in
+    a local one."""
 
     def __init__(self, store: ObjectStore, root: Path | None, folder: Path, bytes_max: int) -> None:
         self._store = store
@@ -58,9 +59,9 @@ class MappedParts:
         self._open: OrderedDict[str, tuple[KeyPart, Entries]] = OrderedDict()
         self._held = 0
         self._lock = Lock()
-        """Lock of what is above; held for no call outside."""
+        """Lock of the fields above.  It is never held during a call outside."""
         self._turns: WeakValueDictionary[str, Lock] = WeakValueDictionary()
-        """Locks of those who open one part, by its name; each goes with the last of them."""
+        """Locks by part, held while the part is opened.  A lock goes with its last user."""
 
     def open(self, part: KeyPart) -> Entries:
         with self._lock:

@@ -35,7 +35,7 @@ PART_ENTRIES = 524_288
 """A part takes 16 bytes an entry beside the key's bytes: about 8 MB."""
 
 _SCANNED = 16
-"""Up to so many entries for each key sought, looking at all entries is the faster way."""
+"""Entries for each key sought up to which looking at all entries is faster."""
 
 NO_REGION = -1
 
@@ -46,13 +46,14 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Parallel: keys, physical rows, places in a list of files and perhaps in one of regions.  Sorted by the numbers."""
+    """Parallel arrays, sorted by number: keys, physical rows, places in a list of files, and perhaps places in one of
+    regions."""
 
     keys: CodedKeys
     rows: Rows
     files: Rows
     regions: Regions | None = None
-    """None: none is known."""
+    """None if no region is known."""
     steps: Places | None = None
     """Steps of the numbers (``sorted_search``): only of a part that was read, to be searched."""
 
@@ -76,7 +77,7 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class FoundEntries:
-    """Parallel: place of the key that was looked for, file, physical row, region."""
+    """Parallel arrays: the place of the key sought, the file, the physical row, the region."""
 
     places: Places
     files: Rows
@@ -85,13 +86,13 @@ class FoundEntries:
 
 
 def sorted_entries(keys: CodedKeys, rows: Rows, files: Rows, regions: Regions | None = None) -> Entries:
-    """Entries in any order, sorted."""
+    """Return the entries, given in any order, sorted by number."""
     order = np.argsort(keys.numbers)
     return Entries(keys.take(order), rows[order], files[order], None if regions is None else regions[order])
 
 
 def join_entries(parts: Sequence[Entries]) -> Entries:
-    """All entries of several sorted lists, at least one, sorted."""
+    """Return all entries of several sorted lists as one sorted list.  There must be at least one list."""
     if len(parts) == 1:
         return parts[0]
     keys = join_keys([part.keys for part in parts])
@@ -108,7 +109,7 @@ def _regions(part: Entries) -> Regions:
 
 
 def cut(entries: Entries, size: int = PART_ENTRIES) -> Iterator[Entries]:
-    """Into parts of about ``size`` entries; equal numbers stay together."""
+    """Yield parts of about ``size`` entries; equal numbers stay together."""
     numbers = entries.keys.numbers
     start = 0
     while start < len(entries):
@@ -119,7 +120,7 @@ def cut(entries: Entries, size: int = PART_ENTRIES) -> Iterator[Entries]:
 
 
 def encode_part(entries: Entries) -> bytes:
-    """A part as an object's bytes."""
+    """Return the bytes of a part's object."""
     columns = {"number": pa.array(entries.keys.numbers)}
     if entries.keys.texts is not None:
         columns["key"] = entries.keys.texts
@@ -134,7 +135,8 @@ def encode_part(entries: Entries) -> bytes:
 
 
 def decode_part(data: pa.Buffer, where: str) -> Entries:
-    """The entries of a part, without a copy.  ``ObjectCorrupt`` if it is none: its checksum was right, its content is not."""
+    """Return the entries of a part, without a copy.  ``ObjectCorrupt`` if the bytes, whose checksum was right, are not
+    a part."""
     try:
         return _entries(data)
     except (ObjectCorrupt, pa.ArrowException, KeyError, ValueError, TypeError, OSError, StopIteration) as error:
@@ -163,7 +165,7 @@ def _entries(data: pa.Buffer) -> Entries:
 
 
 class SoughtKeys:
-    """Keys to be looked up, sorted once for all parts; ``places`` name them in what is found."""
+    """Keys to be looked up, sorted once for all parts.  ``places`` are their places in the caller's order."""
 
     def __init__(self, keys: CodedKeys) -> None:
         self.places: Places = np.argsort(keys.numbers)
@@ -178,12 +180,12 @@ class SoughtKeys:
         return start < end
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """Return where the keys with numbers from ``first`` to ``last`` stand."""
+        """Return the range of places of keys with numbers from ``first`` to ``last``."""
         numbers = self.keys.numbers
         return int(np.searchsorted(numbers, first, side="left")), int(np.searchsorted(numbers, last, side="right"))
 
     def may_hold(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """False for most numbers that no key has."""
+        """Return a mask that is True for all numbers of the keys, and False for most others."""
         bits = self._bits
         if bits is None:
             bits = np.zeros(1 << (64 - int(self._shift)), np.bool_)
@@ -221,7 +223,8 @@ def find_in_part(part: Entries, sought: SoughtKeys) -> FoundEntries:
 
 
 def _equal(some: npt.NDArray[np.int64], ascending: npt.NDArray[np.int64], first: Places) -> tuple[Places, Places]:
-    """All pairs of places with equal numbers; ``first`` are the places in ``ascending`` where the pairs begin, if any."""
+    """Return all pairs of places with equal numbers.  ``first`` are the places in ``ascending`` where the pairs begin,
+    if any."""
     nothing = np.zeros(0, np.int64)
     if not len(ascending):
         return nothing, nothing

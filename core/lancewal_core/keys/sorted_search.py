@@ -21,7 +21,8 @@ def every_step(ascending: Numbers) -> Numbers:
 
 
 def first_places(sought: Numbers, ascending: Numbers, steps: Numbers) -> npt.NDArray[np.int64]:
-    """For each number sought the first place in ``ascending`` with a number not below it, or the length.
+    """Return for each number sought the first place in ``ascending`` whose number is not below it, or the array's
+    length.
 
     ``steps`` is ``every_step(ascending)``.
     """

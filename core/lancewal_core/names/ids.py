@@ -54,7 +54,7 @@ class Page:
     topic_id: TopicId
     number: int
     making: Making | None
-    """Making of the table; None for one that was made before tables had makings."""
+    """The table's making; None for a table from before makings."""
 
     @staticmethod
     def of(region: Region, regions_per_page: int, making: Making | None) -> Page:
@@ -62,7 +62,7 @@ class Page:
 
 
 def position_after(offset: int) -> Position:
-    """The position right behind one record."""
+    """Return the position right after one record."""
     return Position(offset + 1)
 
 

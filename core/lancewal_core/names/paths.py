@@ -2,15 +2,17 @@
 
 Keys are relative to the table's root and use ``/``.  Promises:
 
-1. ``parse_x(x(...))`` gives back the arguments, without the making but for a page's; ``parse_x`` gives ``None`` for every key
-   that ``x`` would not build, so that foreign objects in a listing are passed over and never misread.
-2. No part of a key that comes from outside (topic, topic id, log id) can leave its folder: it is a word (``words``); anything
-   else raises ``InvalidInput``.
+1. ``parse_x(x(...))`` gives back the arguments.  It leaves out the making, but not that of a page.  ``parse_x`` gives
+   ``None`` for every key that ``x`` would not build.  So foreign objects in a listing are passed over and never
+   misread.
+2. No part of a key that comes from outside (topic, topic id, log id) can leave its folder: it is a word (``words``);
+   anything else raises ``InvalidInput``.
 3. Prefixes end with ``/``.
 4. Versioned objects sort newest first: see ``inverted_version``.
-5. The keys of all that is swapped, or put if absent under a name that another process may choose too, begin with the folder
-   of the table's *making* (``made_folder``), but for the contract's version 1, which names the making.  All other names are
-   new for each object.  So what a process of a dropped table writes late is never read by the table made after it.
+5. Some names may be chosen by another process too.  Objects that are swapped, or put if absent under such a name, have
+   keys in the folder of the table's *making* (``made_folder``).  The contract's version 1, which names the making, is
+   the exception.  All other names are new for each object.  So what a process of a dropped table writes late is never
+   read by the table made after it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from lancewal_core.names.ids import Generation, LogId, Making, Page, Position, R
 from lancewal_core.names.words import FORM, TOPIC_MAX, WORD_MAX, is_word
 
 ROOT = "_lancewal/"
-"""All state of lancewal below the table's root."""
+"""Folder for all state of lancewal, below the table's root."""
 DATA = "data/"
 """Lance's data files; a snapshot's rows are written here."""
 DELETIONS = "_deletions/"
@@ -84,7 +86,7 @@ def _without_making(key: str) -> str:
 
 
 def is_data_file(name: str) -> bool:
-    """Whether this can be the name of a data file in ``DATA``: one that leads nowhere else."""
+    """Return whether this can be the name of a data file in ``DATA``, and so of no file elsewhere."""
     return len(name) <= WORD_MAX and _DATA_FILE.fullmatch(name) is not None
 
 
@@ -96,7 +98,7 @@ def data_file(name: str) -> str:
 
 
 def branch_folder(name: str) -> str:
-    """Return the folder where Lance keeps what is a branch's own; without a slash at its end."""
+    """Return the folder in which Lance keeps the files of a branch alone; without a slash at its end."""
     return f"{TREE}{name}"
 
 
@@ -115,7 +117,8 @@ def contract_prefix(making: Making | None) -> str:
 
 
 def contract_version(version: int, making: Making | None) -> str:
-    """Version 1 has the same key in every table: whoever reads it learns the making."""
+    """Return the key of a version of the contract.  Version 1 has the same key in every table, since readers learn the
+    making from it."""
     return f"{contract_prefix(None if version == 1 else making)}{inverted_version(version)}.json"
 
 
@@ -129,7 +132,7 @@ def control_prefix(making: Making | None) -> str:
 
 
 def control_version(version: int, making: Making | None) -> str:
-    """Return the key of a version of what operators have told the services."""
+    """Return the key of a version of the control (an operator's pauses)."""
     return f"{control_prefix(making)}{inverted_version(version)}.json"
 
 
@@ -184,7 +187,7 @@ def is_conflicts_name(merge: str) -> bool:
 
 
 def conflicts_object(merge: str) -> str:
-    """Return the key of what was in conflict behind a merge; ``merge`` is its uuid."""
+    """Return the key of the conflicts after a merge; ``merge`` is its uuid."""
     if not is_conflicts_name(merge):
         raise InvalidInput(f"{merge[:200]!r} is not the uuid of a merge: 8 to 64 lower-case hex digits")
     return f"{conflicts_prefix()}{merge}.arrow"
@@ -211,7 +214,8 @@ def parse_load_record(key: str) -> str | None:
 
 
 def store_proof(way: str) -> str:
-    """Says that the store keeps put-if-absent on this way to it; ``way`` is the SHA-256 of what is seen of it."""
+    """Return the key of the proof that the store keeps put-if-absent on one way to it.  ``way`` is the SHA-256 of what
+    a process sees."""
     if re.fullmatch("[0-9a-f]{64}", way) is None:
         raise InvalidInput(f"{way[:200]!r} is no SHA-256 in hex")
     return f"{ROOT}store/{way}.json"
@@ -316,8 +320,8 @@ def parse_wal_segment(key: str) -> tuple[LogId, Sequence] | None:
 def wal_bundle(log: LogId, first: Sequence, last: Sequence) -> str:
     """Return the key of copies of the segments from ``first`` to ``last``.
 
-    In key order it lies right behind the last of them.  So a listing behind any segment shows all bundles with later
-    ones, and its next object is the next segment where there is one."""
+    In key order it comes right after the last of them.  So a listing that begins after any segment shows all bundles
+    with later segments.  The object after the bundle is the next segment, if there is one."""
     if first > last:
         raise InvalidInput(f"a bundle of log {log} cannot go from {first} to {last}")
     return f"{log_prefix(log)}{_digits_20('sequence', last)}.bundle-{_digits_20('sequence', first)}.arrow"
@@ -385,7 +389,7 @@ def region_prefix(region: Region, making: Making | None) -> str:
 
 @lru_cache(4_096)  # each segment names those of its entries
 def parse_region(name: str) -> Region | None:
-    """The region with this ``name``; None when no region that can have a prefix has it."""
+    """Return the region with this ``name``; None if no region that can have a prefix has it."""
     match = re.fullmatch(rf"({_WORD})/({_WORD})/(0|[1-9][0-9]{{0,9}})", name)
     return None if match is None else _region_of(match)
 
@@ -488,7 +492,7 @@ def _parse_inverted(pattern: str, key: str) -> int | None:
 
 
 def _region_of(match: re.Match[str]) -> Region | None:
-    """The region whose topic, topic id and partition are groups 1 to 3; None where no region can have them."""
+    """Return the region whose topic, topic id and partition are groups 1 to 3; None if no region can have them."""
     if not is_word(match[1]) or not is_word(match[2]) or len(match[1]) > 249:
         return None
     partition = int(match[3])

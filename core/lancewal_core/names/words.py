@@ -24,7 +24,7 @@ _SHOWN = 60
 
 
 class NoWord(ValueError):
-    """A text that stands for an identifier cannot be one."""
+    """A text that should be an identifier cannot be one."""
 
 
 def is_word(text: str) -> bool:
@@ -42,12 +42,12 @@ def is_topic(text: str) -> bool:
 
 
 def dead_letters_of(topic: str) -> str:
-    """The topic of dead letters where none is named."""
+    """Return the topic of dead letters for a table that names none."""
     return f"{topic}.dead-letters"
 
 
 def word(text: str, what: str) -> str:
-    """``text``; ``NoWord``, which says ``what`` it was to be, unless it is a word."""
+    """Return ``text`` if it is a word.  Raise ``NoWord`` otherwise, which names ``what`` the text should have been."""
     if not is_word(text):
         raise NoWord(f"its {what} {text[:_SHOWN]!a} is no identifier: {FORM}")
     return text

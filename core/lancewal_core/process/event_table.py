@@ -27,7 +27,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Event:
-    """A member of a table: of the class the declaration, of an object what logs it."""
+    """An event of a table.  Of the class it is the declaration, of an object the function that logs it."""
 
     def __init__(self, level: Level, message: str, fields: tuple[str, ...]) -> None:
         self.level = level
@@ -60,7 +60,7 @@ class EventTable:
         return [member for member in vars(cls).values() if isinstance(member, Event)]
 
     def write(self, event: Event, fields: Mapping[str, object]) -> None:
-        """One line, where the program's log goes."""
+        """Write one line to the program's log."""
         getattr(self._log, event.level)(event.name, message=event.message, **fields)
 
 
@@ -69,7 +69,7 @@ def _log(table: EventTable, event: Event, **fields: object) -> None:
 
 
 def debug(message: str, *fields: str) -> Event:
-    """Declare an event of use to who looks for a fault."""
+    """Declare an event that helps to find a fault."""
     return Event("debug", message, fields)
 
 

@@ -78,7 +78,7 @@ class Failpoint:
 
 
 def parse_failpoint(text: str) -> Failpoint:
-    """Parse ``LANCEWAL_FAILPOINT``; ``InvalidSettings`` names what is wrong."""
+    """Parse ``LANCEWAL_FAILPOINT``; ``InvalidSettings`` says what is wrong with it."""
     match = _SPEC.match(text)
     if match is None or match["point"] not in POINTS:
         raise InvalidSettings(
@@ -124,7 +124,7 @@ _active: Failpoints | None = None
 
 
 def configure(environment: Mapping[str, str]) -> None:
-    """Read the environment once; called by ``main`` and nobody else."""
+    """Read the environment once.  Only ``main`` calls this."""
     global _active
     spec = environment.get("LANCEWAL_FAILPOINT") or None
     log = environment.get("LANCEWAL_EVENT_LOG") or None

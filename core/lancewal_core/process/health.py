@@ -1,18 +1,18 @@
 """The HTTP side of a service: ``/metrics``, ``/livez``, ``/readyz``, ``/status``; ``/`` leads to the last.
 
 * ``/livez`` is 200 while the loop has turned within ``loop_limit_s``, and nothing that it has begun beside itself takes
-  longer: what hangs longer is to be restarted.  Not what waits for a store or a broker that is known to be silent, nor a
-  service that has not started yet because of them: a restart mends neither, and the one that begins anew has forgotten what
-  it held.
-* ``/readyz`` is 200 while nothing is wrong, else 503 with one line ``kind: message`` for each thing that is (``Problem``).
-  Nothing wrong: the service does its work, or has none, and says so.  Not being ready is no reason for a restart.
+  longer.  A loop that hangs longer should be restarted.  The limit does not apply while the loop waits for a store or a
+  broker that is known to be silent, nor to a service that has not started yet because of them.  A restart mends
+  neither, and a new process would have lost the memory of the old one.
+* ``/readyz`` is 200 while nothing is wrong, else 503 with one line ``kind: message`` for each fault (``Problem``).  If
+  nothing is wrong, the service does its work, or has none, and says so.  Not being ready is no reason for a restart.
 
-Whoever can reach the port costs the service little
- 1. At most ``CONNECTIONS_MAX`` connections are open at a time, each with one thread.  A further one takes the place of the
-    oldest, so that connections which ask nothing do not keep out the one that does.
+Anybody who can reach the port costs the service little
+ 1. At most ``CONNECTIONS_MAX`` connections are open at a time, each with one thread.  A further one takes the place of
+    the oldest, so that connections which ask nothing do not keep out the one that does.
  2. A connection is ended ``REQUEST_S`` after it began, whatever has come of it: it serves one request.
  3. A request has at most ``HEAD_BYTES_MAX`` of request line and headers; of a body nothing is read.
- 4. What goes wrong in a request is one log line.  A client that goes away is none, but for the level ``debug``.
+ 4. A fault in a request is one log line.  A client that goes away is logged on the level ``debug`` only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _PLACE_S = 1.0
 """How long a new connection waits for the thread of the one whose place it takes."""
 _POLL_S = 0.1
 LOOP_LIMIT_S = 120.0
-"""One turn of ingest's loop may walk a long log, and a hung broker may hold up a commit: far less than this."""
+"""Seconds after which a loop that has not turned counts as hung.  One turn of ingest's loop may walk a long log, and a
+hung broker may hold up a commit.  Both take far less than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Problem:
 
 
 class Health:
-    """State of the loop as it says it; read by other threads."""
+    """Liveness and readiness of a service's loop.  The loop sets it, other threads read it."""
 
     def __init__(
         self,
@@ -104,11 +105,11 @@ class Health:
         self._waited_at = float("-inf")
 
     def beat(self) -> None:
-        """The loop has turned."""
+        """Note that the loop has turned."""
         self._turned_at = self.clock.monotonic()
 
     def live(self) -> tuple[Problem, ...]:
-        """Return what is wrong so that only a restart helps; empty if nothing."""
+        """Return the faults that only a restart mends; empty if there are none."""
         now = self.clock.monotonic()
         if self._waits():  # once the silence is over, the loop has its time again, and so has what is beside it
             self.beat()
@@ -125,7 +126,7 @@ class Health:
         )
 
     def ready(self) -> tuple[Problem, ...]:
-        """Return what is wrong; empty if nothing."""
+        """Return all faults of the service; empty if there are none."""
         return (*self.live(), *self._problems())
 
 
@@ -163,7 +164,7 @@ class _Server(ThreadingHTTPServer):
             self._places.release()
 
     def service_actions(self) -> None:
-        """Between two looks for a connection."""
+        """End late connections.  The server calls this between two looks for a connection."""
         began_before = self._clock.monotonic() - REQUEST_S
         with self._lock:
             late = sum(began < began_before for began in self._open.values())
@@ -234,7 +235,8 @@ def _handler(registry: CollectorRegistry, health: Health, status: Page) -> type[
             self.rfile = io.BufferedReader(io.BytesIO(self._head))
 
         def _read_head(self) -> bytes:
-            """Request line and headers, or what comes of them before the end, or the limit."""
+            """Return request line and headers, or what came of them before the connection ended or the limit was
+            reached."""
             head = b""
             while len(head) <= HEAD_BYTES_MAX and b"\r\n\r\n" not in head and b"\n\n" not in head:
                 piece = self.connection.recv(HEAD_BYTES_MAX + 1 - len(head))

@@ -7,16 +7,18 @@ import re
 _SOURCE_PLACE = re.compile(r"(,( location:)? \S+\.rs:\d+:\d+)(?=$|[\s,)])")
 """Place in a Rust library's own source where an error arose, and went through."""
 _CAUSE = re.compile(r'InvalidCertificate\(\s*(?P<certificate>\w+)|(?:message|error): "(?P<text>[^"]*)"')
-"""In what obstore shows behind the first line (Rust's debug form), the innermost of which says why nothing was sent."""
+"""Cause of an error in the lines that obstore shows after the first (Rust's debug form).  The innermost cause says why
+nothing was sent."""
 _NOT_TRUSTED = (
     "the server's certificate is not accepted ({}): name the file of the authority that has signed it in SSL_CERT_FILE"
 )
 _S3_ANSWER = re.compile(r"<\?xml.*?</Error>|<Error>.*?</Error>", re.DOTALL)
-"""The body of S3's answer, which tells in code and text what the status does not."""
+"""Body of S3's answer.  Its code and text say more than the status."""
 _S3_PART = re.compile(r"<(?P<name>Code|Message)>(?P<text>.*?)</(?P=name)>", re.DOTALL)
 _URL_USER = re.compile(r"(?<!\w)(\w+://)[^/@\s]+@")
 _URL_QUERY = re.compile(r"(?<!\w)(\w+://[^\s?'\"]*)(\?[^\s)'\"]+)?")
-"""Both look at each character a fixed number of times: a text may hold a value of a row, of a megabyte without a space."""
+"""Both patterns look at each character a fixed number of times: a text may hold a row's value of a megabyte without a
+space."""
 _TOKEN_CONFIG = re.compile(r'(sasl\.oauthbearer\.config beginning at: )[^"\n]+')
 """librdkafka shows the rest of the property from where it does not understand it."""
 _UNSENT = "error sending request"
@@ -24,7 +26,7 @@ _UNTOLD = " (it does not say why: look at the address and, for https, at the aut
 """Lance ends its line there."""
 _LENGTH_MAX = 400
 _READ_MAX = 20_000
-"""Characters of a text that are read.  What follows is no longer about the error, but a value that it shows."""
+"""Characters of a text that are read.  The rest is no longer about the error, but shows a value."""
 _NO_SPACE = re.compile(
     r"no space left|quota|storage ?full|insufficient ?storage|file too large|\b507\b|os error (27|28|122)\b",
     re.IGNORECASE,
@@ -64,5 +66,5 @@ def _s3_answer(found: re.Match[str]) -> str:
 
 
 def way_on(text: str, otherwise: str) -> str:
-    """Return what a person does about a store that, in its own words, takes no object: makes room, or ``otherwise``."""
+    """Return advice for a store that takes no object, by its own words ``text``: make room, or ``otherwise``."""
     return "The store is full: make room, or a larger one" if _NO_SPACE.search(text) else otherwise

@@ -35,7 +35,7 @@ Kind = Literal["counter", "gauge", "histogram", "info"]
 M = TypeVar("M", bound=Counter | Gauge | Histogram | Info)
 _TIME = "_timestamp_seconds"
 _CREATED = "_created"
-"""When prometheus_client made a counter or a histogram: a time, too."""
+"""Metric of prometheus_client with the time at which it made a counter or a histogram; it is a time, too."""
 _AGE = "_seconds"
 
 
@@ -81,7 +81,8 @@ class Declared(Generic[M]):
 
 
 class MetricTable(Collector):
-    """See the module docstring.  A table that extends another has the metrics of both, each behind its own prefix."""
+    """Metrics of a service (module docstring).  A table that extends another has the metrics of both, each with its own
+    prefix."""
 
     prefix: ClassVar[str]
 
@@ -137,7 +138,7 @@ def counter(meaning: str, *labels: str, known: Sequence[tuple[str, ...] | str] =
 
 
 def gauge(meaning: str, *labels: str) -> Declared[Gauge]:
-    """Declare a metric of what is so now."""
+    """Declare a metric of a current value."""
     return Declared("gauge", meaning, labels, Gauge)
 
 

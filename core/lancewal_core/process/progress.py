@@ -1,4 +1,4 @@
-"""Steps of long work, for a person who waits for it: whoever does the work says what it is about, and how far it is.
+"""Steps of long work, for a person who waits for it.  The code that does the work names the step, and how far it is.
 
 Nobody listens unless a command runs at a terminal (``cli.progress_line``); a step then costs next to nothing.
 
@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 
 class Step:
-    """One step.  ``done`` counts ``unit``s up to ``total``; None: nobody knows the total.
+    """One step.  ``done`` counts ``unit``s up to ``total``, which is None if nobody knows the total.
 
-    ``asked``: who is asked while the step waits for an answer; ``done`` moves with each.
+    While the step waits for an answer, ``asked`` names who was asked; ``done`` moves with each answer.
     """
 
     __slots__ = ("asked", "done", "total", "unit", "what")
@@ -48,14 +48,14 @@ _listener: ProgressListener | None = None
 
 
 def listen(listener: ProgressListener | None) -> None:
-    """Tell ``listener`` of all steps of this process from now on; None: nobody."""
+    """Tell ``listener`` of all steps of this process from now on; None tells nobody."""
     global _listener
     _listener = listener
 
 
 @contextmanager
 def step(what: str, total: int | None = None, unit: str = "", *, asked: str = "") -> Iterator[Step]:
-    """A step that takes as long as the block: ``what`` is a phrase such as "reading topic orders"."""
+    """Begin a step that ends with the block.  ``what`` is a phrase such as "reading topic orders"."""
     listener, one = _listener, Step(what, total, unit, asked)
     if listener is None:
         yield one

@@ -1,4 +1,4 @@
-"""Logs and metrics that every service has alike; its own come on top.
+"""Logs and metrics that every service has.  Each service adds its own.
 
 Guarantees
  1. No payload and no secret: only names, numbers and the messages of our own errors.
@@ -31,7 +31,8 @@ class ServiceMetricTable(MetricTable, prefix="lancewal"):
 
 
 class ServiceMetrics:
-    """``paused`` is the metric of the service's table that says so; ``table`` is the label of every metric."""
+    """Metrics and log events of a service.  ``paused`` is the metric of the service's table for a pause; ``table`` is
+    the label of every metric."""
 
     service: ClassVar[str]
 
@@ -49,12 +50,12 @@ class ServiceMetrics:
         self._infos = shown
         self._paused = paused
         self.port: int | None = None
-        """On which the service listens; whoever opens it says so."""
+        """Port on which the service listens, set by the code that opens it."""
         self._pause: object = None
         self._failure_logged: dict[Hashable, float] = {}
 
     def started(self, contract: int, partitions: int, topic_id: str, uri: str, what: Mapping[str, str]) -> None:
-        """Say once what this process is and works on; ``what``, its topic among it, is for the log."""
+        """Show once what this process is, and which table it works on.  ``what`` is for the log; the topic is in it."""
         try:
             version = metadata.version("lancewal")
         except metadata.PackageNotFoundError:
@@ -74,7 +75,7 @@ class ServiceMetrics:
         )
 
     def paused_by_operator(self, until: object) -> None:
-        """Note until when the pause in force holds, or that there is none: None."""
+        """Note until when the pause in force holds; None if there is no pause."""
         self._paused.set(until is not None)
         if until != self._pause:
             self._pause = until

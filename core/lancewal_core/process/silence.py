@@ -1,11 +1,12 @@
-"""Whether a store or a broker answers, asked beside a loop that may wait for it: a call that hangs tells nobody that it does.
+"""Watching whether a store or a broker answers, beside a loop that may wait for it.  A call that hangs cannot report
+that.
 
 Guarantees
- 1. ``problem`` says so once nothing was heard for ``Pace.silent_s``, whatever the loop does meanwhile, and not before: one
-    request that is lost, or an act that takes long by itself, is no silence.
- 2. It says nothing as soon as there is an answer again.  An error that may pass (``Retry``) is none, and is named; any other
-    is one: the loop's own errors say more.
- 3. Its thread holds up no end of the process.
+ 1. ``problem`` reports silence once nothing was heard for ``Pace.silent_s``, whatever the loop does meanwhile, and not
+    before.  One request that is lost, or an act that takes long by itself, is no silence.
+ 2. The report ends as soon as there is an answer again.  An error that may pass (``Retry``) is not an answer, and is
+    named.  Any other error is an answer: the loop's own errors say more.
+ 3. The watch's thread does not hold up the end of the process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lancewal_core.process.health import Problem
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often is asked, and after how much silence that is a problem, in seconds."""
+    """Seconds between two questions, and seconds of silence after which there is a problem."""
 
     ask_s: float
     silent_s: float
@@ -36,8 +37,8 @@ BROKER = Pace(2.0, 5.0)
 
 
 class SilenceWatch:
-    """Asks inside of ``with``, on a thread of its own.  ``who`` is the problem's subject, ``kind`` its kind unless the last
-    error has its own."""
+    """Watch that asks on a thread of its own, inside of ``with``.  ``who`` is the subject of the problem's text.
+    ``kind`` is the problem's kind, unless the last error has its own."""
 
     def __init__(self, ask: Callable[[], object], clock: Clock, kind: str, who: str, pace: Pace) -> None:
         self._ask = ask
@@ -51,7 +52,7 @@ class SilenceWatch:
 
     @property
     def problem(self) -> Problem | None:
-        """For ``/readyz``."""
+        """The silence as a problem for ``/readyz``; None if there is an answer."""
         silent_s = self._clock.monotonic() - self._heard_at
         if silent_s <= self._pace.silent_s:
             return None
@@ -61,7 +62,7 @@ class SilenceWatch:
         return Problem(self._error.kind, f"{silent}; its last failure: {self._error}")
 
     def ask(self) -> None:
-        """One question; it may take as long as the client waits."""
+        """Ask once.  The call may take as long as the client waits."""
         try:
             self._ask()
         except Retry as error:

@@ -1,14 +1,15 @@
-"""The start of a service, tried until it succeeds: what may pass, or is mended outside, is waited for in the process.
+"""The start of a service, tried until it succeeds.  The process itself waits for faults that may pass, or are mended
+outside.
 
 Guarantees
- 1. A store or a broker that does not answer, lets nobody in or has no such topic, and a table that was moved to another
-    consumer group, is asked again after ``PAUSE_S``, twice as
-    long each time, at most ``PAUSE_MAX_S``; ``problem`` says meanwhile why the service is not ready, and ``failed`` is told
-    of each.  A process that ends instead is started again by its supervisor with pauses of minutes, and has no ``/readyz``
-    that says why.
+ 1. A start that fails for such a fault is repeated.  These are a store or a broker that does not answer, refuses access
+    or has no such topic, and a table that was moved to another consumer group.  The first pause is ``PAUSE_S``, each
+    further one twice as long, at most ``PAUSE_MAX_S``.  Meanwhile ``problem`` says why the service is not ready, and
+    ``failed`` is told of each failure.  A process that ends instead is started again by its supervisor with pauses of
+    minutes, and has no ``/readyz`` that says why.
  2. Any other error ends the start: settings, the table, a topic that is not the contract's.
- 3. What a start that failed had opened is closed.
- 4. Told to stop, it ends within a moment, but for what a library waits for.
+ 3. Whatever a failed start had opened is closed.
+ 4. Told to stop, the start ends within a moment, except for the time that a library waits.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ PAUSE_MAX_S = 30.0
 _MENDED_OUTSIDE = (Retry, Refresh, StoreNotWritable, KafkaForbidden, TopicMissing, FormerGroup)
 
 Failed = Callable[[LancewalError, float], None]
-"""Is told what went wrong, and after how many seconds it is tried again."""
+"""Function that is told the error, and after how many seconds the start is repeated."""
 
 
 class Start:
@@ -50,7 +51,8 @@ class Start:
         self._failed = failed
 
     def run(self, begin: Callable[[ExitStack], T], stack: ExitStack) -> T | None:
-        """Return what ``begin`` gives, with what it opened on ``stack``; None if told to stop before."""
+        """Return the result of ``begin``, and keep open on ``stack`` what it opened.  None if the process is told to
+        stop before."""
         pause_s = PAUSE_S
         while True:
             try:

@@ -1,20 +1,21 @@
-"""SIGTERM and SIGINT as a question that a loop asks, and the end of a service that comes in time whatever it waits for.
+"""SIGTERM and SIGINT as a question that a loop asks, and an end of the process that comes in time whatever it waits
+for.
 
 Guarantees
  1. The question is true from the first signal on.
- 2. ``end_in_time``: so many seconds after the first signal the process has ended, also where every thread of Python stands
-    in a call of a library that does not come back (a store or a broker that accepts and says nothing), and also where only
-    what comes behind the loop hangs: Python waits for threads before it ends.
- 3. What ends so ends as a crash does, behind one log line.  Whatever was under way is left as a crash leaves it: the
-    protocols are safe against one at any point, so nothing is lost or done twice; the next process finds more to do.
- 4. Also where a library holds the interpreter itself, or the interpreter's own end hangs, so that no thread of Python runs
-    any more: ``HELD_S`` later, with exit code 1, and what every thread was doing then on stderr.
- 5. ``end_process``: a process that was told to stop, and has done what is left to do, ends at once.  The libraries of its
-    store, its broker and its table have threads of their own, which the interpreter's end takes apart under them.
+ 2. ``end_in_time``: the process has ended so many seconds after the first signal.  This holds although every thread of
+    Python waits in a call of a library that does not come back (a store or a broker that accepts and says nothing).  It
+    also holds if only code after the loop hangs: Python waits for threads before it ends.
+ 3. Such an end is like a crash, after one log line.  Unfinished work is left as a crash leaves it.  The protocols are
+    safe against a crash at any point, so nothing is lost or done twice; the next process finds more to do.
+ 4. A library may hold the interpreter itself, or the interpreter's own end may hang, so that no thread of Python runs
+    any more.  Then the process ends ``HELD_S`` later, with exit code 1, and stderr shows what every thread was doing.
+ 5. ``end_process``: a process that was told to stop, and has done what is left to do, ends at once.  The libraries of
+    its store, its broker and its table have threads of their own, which the interpreter's end takes apart under them.
 
-A signal's handler in Python runs in the main thread alone, between two steps of it, and so not while that waits in a
-library.  The number of the signal is therefore also written into a pipe, by the interpreter's handler in C, and a thread
-reads it there.
+Python runs a signal's handler in the main thread alone, between two steps of it, and so not while that thread waits in
+a library.  The number of the signal is therefore also written into a pipe, by the interpreter's handler in C, and a
+thread reads it there.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from lancewal_core.errors import MAY_PASS
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HELD_S = 5.0
-"""How long a thread of Python may not come to run when the time is over."""
+"""Seconds that no thread of Python may run after the time is over."""
 
 _STDERR = 2
 
@@ -64,8 +65,10 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
-    """Guarantee 2, from the first signal that comes inside of ``with``; for the main thread of a process that does nothing
-    else.  ``late`` says it, right before the end, which has the exit code of what may pass."""
+    """Give guarantee 2 from the first signal inside of ``with``.  For the main thread of a process that does nothing
+    else.
+
+    ``late`` is called right before the end, to report it.  The exit code is that of faults that may pass."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -92,7 +95,7 @@ def end_in_time(seconds: float, late: Callable[[], None]) -> Iterator[None]:
 
 
 def end_process(code: int) -> NoReturn:
-    """Guarantee 5, where a signal has come to ``stop_signals``; else as ``sys.exit``."""
+    """End the process by guarantee 5 if a signal has come to ``stop_signals``; else as ``sys.exit`` does."""
     if _told.is_set():
         with suppress(OSError):  # nobody reads it any more
             sys.stdout.flush()

@@ -30,7 +30,7 @@ _lost = False
 
 
 def use_threads() -> None:
-    """To be called before each use."""
+    """Check that this process may use the threads of a library.  To be called before each use."""
     global _used
     if _lost:
         raise ProcessForked(
@@ -63,14 +63,14 @@ class Task(Protocol[T_co]):
 
 class Tasks(Protocol):
     def start(self, call: Callable[[], T]) -> Task[T]:
-        """Begin ``call`` beside the caller."""
+        """Begin ``call`` in parallel to the caller."""
 
     def map(self, call: Callable[[A], T], items: Sequence[A]) -> list[T]:
-        """``call`` of each item, concurrently; results in the items' order; the first error is raised."""
+        """Return ``call`` of each item, made concurrently, in the items' order.  Raise the first error."""
 
 
 def together(tasks: Tasks, first: Callable[[], T], second: Callable[[], A]) -> tuple[T, A]:
-    """Return what both return; where both raise, the error of ``first``.  Neither may need what the other does."""
+    """Return the results of both.  If both raise, raise the error of ``first``.  Neither may need what the other does."""
     results: dict[int, Any] = {}
 
     def call(at: int) -> None:
@@ -144,7 +144,7 @@ class ThreadTasks:
 
 
 class _SharedCalls(Generic[A, T]):
-    """Calls that several threads make, each taking the next one; none is begun behind an error."""
+    """Calls that several threads make, each taking the next one.  None is begun after an error."""
 
     def __init__(self, call: Callable[[A], T], items: Sequence[A]) -> None:
         self._call = call
@@ -162,7 +162,10 @@ class _SharedCalls(Generic[A, T]):
                 return
 
     def results(self) -> list[T]:
-        """In the items' order, or the first error in it; what ends the process goes first.  Once: nothing is held on to."""
+        """Return the results in the items' order, or raise the first error in that order.  An error that ends the
+        process goes first.
+
+        This works once: no result is kept."""
         results, errors = self._results, self._errors
         self._results, self._errors = {}, {}
         for _, error in sorted(errors.items(), key=lambda item: (isinstance(item[1], Exception), item[0])):

@@ -65,7 +65,8 @@ class RequestCounts:
 
 
 def asked(act: str, size: Size) -> RequestCounts:
-    """Return what the act asks at this size.  One that was counted at ``SMALL`` alone asks the same at any."""
+    """Return the requests of an act at this size.  An act that was counted at ``SMALL`` alone has the same requests at
+    any size."""
     at = counted()[act]
     small = at[SMALL.name]
     if len(at) == 1:
@@ -81,6 +82,6 @@ def asked(act: str, size: Size) -> RequestCounts:
 
 @cache
 def counted() -> Mapping[str, Mapping[str, RequestCounts]]:
-    """By act and size."""
+    """Return the counted requests, by act and size."""
     content = json.loads(COUNTED.read_text(encoding="utf-8"))
     return {act: {size: RequestCounts(**found) for size, found in at.items()} for act, at in content.items()}

@@ -1,4 +1,4 @@
-"""The deployment that is wished for: lancewal over one table."""
+"""The deployment to be estimated: lancewal over one table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lancewal_core.table.contract import PARTITIONS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """``InvalidInput`` for what no deployment is."""
+    """Size and load of a deployment.  Raises ``InvalidInput`` for values that no deployment can have."""
 
     rows_per_s: float
     """Records of all partitions together, the same in each."""
@@ -21,10 +21,10 @@ class Deployment:
     members: int
     """Ingest processes, among which the partitions are divided evenly."""
     latency_s: float
-    """From a request to the store to its answer."""
+    """Seconds from a request to the store to its answer."""
     freshness_s: float | None
-    """Longest time from a record's arrival at the broker to the end of the read that shows it; None: whatever the default
-    settings come to."""
+    """Longest time from a record's arrival at the broker to the end of the read that shows it.  None: the time that
+    results from the default settings."""
     readers: int
     """Processes that keep the table open and read it strongly again and again."""
     read_every_s: float

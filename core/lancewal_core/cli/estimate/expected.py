@@ -37,13 +37,13 @@ from lancewal_core.table.control import POLL_S
 
 MONTH_S = 365 * 86_400 / 12
 WRITTEN_PER_BYTE = 3.1
-"""Bytes written for each byte of rows, beside the log: flushes, deletion vectors, key index, compaction.  Of small upserts all
-over a large table, as docs/benchmarks.md measures it (write-amplification)."""
+"""Bytes written for each byte of rows, beside the log: flushes, deletion vectors, key index, compaction.  Measured with
+small upserts all over a large table (docs/benchmarks.md, write-amplification)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """In a currency of yours."""
+    """Prices of a store, in the user's currency."""
 
     put: float = 0.005
     """Price of a thousand PUT, POST, COPY or LIST."""
@@ -57,27 +57,27 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Requests by act, a second; bytes and money a month."""
+    """Requests by act each second; bytes and money each month."""
 
     pace: IngestPace
     by_act: Mapping[str, RequestCounts]
     page_tries: float
     """Tries of a swap of a state page."""
     log_bytes: float
-    """Written, a month."""
+    """Bytes written to the log in a month."""
     table_bytes: float
-    """Written, a month: beside the log."""
+    """Bytes written in a month beside the log."""
     fetched_bytes: float
-    """By readers from the log, a month; rows of the table come on top."""
+    """Bytes that readers fetch from the log in a month.  Rows of the table come on top."""
     history_bytes: float
-    """Stored: the log of ``table.history_window_s``."""
+    """Bytes of the log that are stored, for ``table.history_window_s``."""
 
     @property
     def per_s(self) -> RequestCounts:
         return sum(self.by_act.values(), RequestCounts())
 
     def money(self, prices: Prices) -> Mapping[str, float]:
-        """A month, by what it is paid for."""
+        """Return the price of a month, by what is paid for."""
         asked = self.per_s
         return {
             "put_and_list": (asked.put + asked.list) * MONTH_S / 1_000 * prices.put,
@@ -88,7 +88,7 @@ class Expected:
 
 
 def expected(wished: Deployment) -> Expected:
-    """``WishUnreachable``: see ``pace``."""
+    """Return what a deployment asks of its store, and stores.  Raises ``WishUnreachable`` as ``pace`` does."""
     at = pace(wished)
     bytes_per_s = wished.rows_per_s * wished.row_bytes
     return Expected(
@@ -103,12 +103,12 @@ def expected(wished: Deployment) -> Expected:
 
 
 def tries(swaps_per_s: float, latency_s: float) -> float:
-    """Return the tries of one swap of a page: see the module docstring.  Its window is a look and the put behind it."""
+    """Return the tries of one swap of a page (module docstring).  The window of a swap is a look and the put after it."""
     return math.exp(swaps_per_s * 2 * latency_s)
 
 
 def _acts(wished: Deployment, at: IngestPace) -> Iterator[tuple[str, RequestCounts]]:
-    """Return the acts of all processes together, a second."""
+    """Yield each act with its requests a second, of all processes together."""
     segments_per_s = wished.members * at.segments_per_s
     yield "segments", RequestCounts(put=segments_per_s, delete=segments_per_s)
     if wished.member_rows_per_s / at.segments_per_s * wished.row_bytes <= BUNDLED_BYTES_MAX:
@@ -135,13 +135,13 @@ def _of_generations(wished: Deployment, at: IngestPace) -> Iterator[tuple[str, R
 
 
 def _in_a_turn(wished: Deployment, at: IngestPace) -> Size:
-    """Return what a member seals at once."""
+    """Return the number of partitions, and of their pages, that a member seals at once."""
     partitions = wished.member_partitions / at.turns
     return Size(partitions, min(pages_of(wished.partitions), math.ceil(partitions)), 1)
 
 
 def _again(wished: Deployment, at: IngestPace) -> RequestCounts:
-    """Return what a swap of a page asks beside its landing put."""
+    """Return the requests of a swap of a page beside the put that lands."""
     more = tries(_swaps_per_s(wished, at), wished.latency_s) - 1
     if wished.members > 1:
         more += 1
@@ -154,7 +154,8 @@ def seals_per_s(wished: Deployment, at: IngestPace) -> float:
 
 
 def _swaps_per_s(wished: Deployment, at: IngestPace) -> float:
-    """Return the swaps of one page: those of seals and flushes of each of its members, and of the flusher behind a merge."""
+    """Return the swaps of one page, a second: seals and flushes of each of its members, and the flusher's swap after a
+    merge."""
     members = min(wished.members, PARTITIONS_PER_PAGE, wished.partitions)
     turns_per_s = seals_per_s(wished, at)
     turns_per_s *= _in_a_turn(wished, at).pages / min(pages_of(wished.partitions), math.ceil(wished.member_partitions))

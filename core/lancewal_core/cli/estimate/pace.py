@@ -31,13 +31,13 @@ from lancewal_core.settings.sections import FlusherSettings, IngestSettings
 from lancewal_core.wal.writer import length_of
 
 BROKER_S = 0.01
-"""From a record's arrival at the broker until the loop has it."""
+"""Seconds from a record's arrival at the broker until the loop has it."""
 APPEND_S = 0.025
 """Seconds of each segment, beside the request: begin, encode, apply."""
 ROW_S = 1 / 300_000
 """Seconds of each row of a segment, to decode and encode it."""
 READ_S = 0.12
-"""Seconds of a strong read, beside its requests: plan, decode, merge; of some thousand unmerged rows."""
+"""Seconds of a strong read of some thousand unmerged rows, beside its requests: plan, decode, merge."""
 ROUNDS_FOR_ROWS = 1
 """Rounds of a read, beside those that are counted."""
 READ = "strong read of an open table behind a merge"
@@ -58,24 +58,24 @@ LINGER_PUTS, LINGER_S_MAX = 3.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class IngestPace:
-    """Pace of one ingest process where it does not say otherwise."""
+    """Pace of one ingest process, unless a field says otherwise."""
 
     linger_ms: int
     """Value for ``ingest.linger_ms``."""
     segments_per_s: float
     generation_s: float
-    """From a generation's first entry to its seal."""
+    """Seconds from a generation's first entry to its seal."""
     sealed_by: str
-    """The limit that it reaches first."""
+    """Setting of the limit that a generation reaches first."""
     turns: float
-    """In how many turns the partitions of a process are sealed, each once."""
+    """Number of turns in which the partitions of a process are sealed, each once."""
     read_s: float
     typical_s: float
     most_s: float
 
 
 def pace(wished: Deployment) -> IngestPace:
-    """``WishUnreachable`` where no setting makes the deployment what is wished for."""
+    """Return the pace of one ingest process.  Raises ``WishUnreachable`` if no setting fulfils the wish."""
     read_s = READ_S + (asked(READ, read_size(wished)).rounds + ROUNDS_FOR_ROWS) * wished.latency_s
     every_s = max(wished.read_every_s, read_s)
     beside_s = BROKER_S + every_s + read_s
@@ -100,7 +100,7 @@ def pace(wished: Deployment) -> IngestPace:
 
 
 def read_size(wished: Deployment) -> Size:
-    """Return the size of a read of all."""
+    """Return the size of a read of the whole table."""
     return Size(wished.partitions, pages_of(wished.partitions), wished.members)
 
 
@@ -113,7 +113,8 @@ PARTITIONS_PER_PAGE = 128
 
 
 def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: float) -> float:
-    """The default, or the longest with which the wish holds: segments are most of what is asked of the store."""
+    """Return the default linger, or the longest one that fulfils the wish.  Segments are most of the requests, so long
+    is cheap."""
     default_s = IngestSettings().linger_ms / 1000
     if wished.freshness_s is None:
         return default_s
@@ -136,18 +137,18 @@ def _linger_s(wished: Deployment, beside_s: float, alone_s: float, shortest_s: f
 
 
 def _period_s(linger_s: float, shortest_s: float, latency_s: float) -> float:
-    """Between two segments.  The loop looks whether one is due as often as half of the linger passes."""
+    """Return the seconds between two segments.  The loop looks whether one is due twice in each linger."""
     half_s = linger_s / 2
     return max(linger_s, half_s * math.ceil(max(shortest_s, _by_puts_s(latency_s)) / half_s - 1e-9))
 
 
 def _by_puts_s(latency_s: float) -> float:
-    """Between two segments, whatever ``ingest.linger_ms`` is."""
+    """Return the least seconds between two segments that PUTs demand, whatever ``ingest.linger_ms`` is."""
     return min(LINGER_PUTS * latency_s, LINGER_S_MAX)
 
 
 def _keeps_up(wished: Deployment) -> bool:
-    """Whether a segment takes what comes between two of them, however far apart the default settings put these."""
+    """Return whether one segment can take all records that arrive before the next, by the default settings."""
     row_s = wished.member_rows_per_s * ROW_S
     if row_s >= 1:
         return False
@@ -191,6 +192,6 @@ def _generation(wished: Deployment, segments_per_s: float) -> tuple[float, str, 
 
 
 def merges_per_s(events_per_s: float) -> float:
-    """Rounds of the flusher that find something, of all that come every ``flusher.merge_interval_s``."""
+    """Return the flusher's rounds that find something to merge, of all that come every ``flusher.merge_interval_s``."""
     interval_s = FlusherSettings().merge_interval_s
     return (1 - math.exp(-interval_s * events_per_s)) / interval_s
