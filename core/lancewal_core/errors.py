@@ -17,6 +17,7 @@ retries after them, but a command asks for a person.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 T = TypeVar("T")
@@ -60,6 +61,14 @@ class LancewalError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders (Spark executors): keep ``where``.
         return (_rebuild, (type(self), str(self), self.where))
+
+
+def or_error(call: Callable[[], T]) -> T | LancewalError:
+    """Return what the call gives, or the error that it raises: an answer beside others."""
+    try:
+        return call()
+    except LancewalError as error:
+        return error
 
 
 def or_raised(answer: T | LancewalError) -> T:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core.errors import Corrupt, LancewalError, or_raised
+from lancewal_core.errors import Corrupt, LancewalError, or_error, or_raised
 from lancewal_core.names.ids import Region
 from lancewal_core.process.tasks import together
 from lancewal_core.region.state import RegionState
@@ -49,16 +49,9 @@ def look(context: FlusherContext) -> Look:
     known = context.watermarks.newest_set_by
     found, (pinned, in_force) = together(
         context.tasks,
-        lambda: _indexes(context),
+        lambda: or_error(context.read_sound_indexes),
         lambda: context.watermarks.newest(lambda pinned: check_table(pinned, context.contract)),
     )
     if in_force.version > known:
-        found = _indexes(context)
+        found = or_error(context.read_sound_indexes)
     return Look(pinned, in_force, found)
-
-
-def _indexes(context: FlusherContext) -> Sound | LancewalError:
-    try:
-        return context.read_sound_indexes()
-    except LancewalError as error:
-        return error

@@ -214,13 +214,9 @@ def looked_again(context: PlanContext, once: Callable[[], T], failed: str) -> T:
 def _plan_once(context: PlanContext) -> ReadPlan:
     (pinned, in_force), (indexes, walks) = together(context.tasks, lambda: _pin(context), lambda: _unmerged(context))
     check_claims(context.contract, indexes)
-    for region in context.contract.regions:
-        check_reaches(region, indexes.get(region), in_force)
-    above = {r: _above(index, in_force) for r, index in indexes.items()}
+    above = {region: unmerged_generations(region, indexes.get(region), in_force) for region in context.contract.regions}
     logs = context.entries.of(walks)
-    deltas = [
-        _region_delta(region, records, in_force, logs, indexes[region]) for region, records in sorted(above.items())
-    ]
+    deltas = [_region_delta(region, above[region], in_force, logs, index) for region, index in sorted(indexes.items())]
     return ReadPlan(pinned.version, in_force, tuple(deltas))
 
 
@@ -250,17 +246,21 @@ def check_claims(contract: Contract, indexes: Mapping[Region, RegionState]) -> N
         )
 
 
-def _above(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ...]:
-    merged = in_force.generation(index.region)
+def unmerged_generations(region: Region, index: RegionState | None, in_force: InForce) -> tuple[GenerationRecord, ...]:
+    """Return the generations behind what is merged; ``StoreInconsistent`` or ``PlanStale`` where the index does not have
+    all of them."""
+    check_reaches(region, index, in_force)
+    if index is None:
+        return ()
+    merged = in_force.generation(region)
     above = tuple(r for r in index.generations if r.generation > merged)
-    expected = in_force.position(index.region)
+    expected = in_force.position(region)
     if above and (above[0].generation != merged + 1 or (expected is not None and above[0].first != expected)):
         raise PlanStale(
-            f"region {index.region.name}: generations behind {merged} have left the index meanwhile",
-            region=index.region.name,
+            f"region {region.name}: generations behind {merged} have left the index meanwhile", region=region.name
         )
     if index.trimmed_generation > merged:
-        raise PlanStale(f"region {index.region.name}: trimmed beyond generation {merged}", region=index.region.name)
+        raise PlanStale(f"region {region.name}: trimmed beyond generation {merged}", region=region.name)
     return above
 
 

@@ -7,7 +7,7 @@ Guarantees
     that it does not show.  What was not looked at is said.
 
 Steps
- 1. Each index reaches as far as the table has merged, and names what lies behind.
+ 1. Each index reaches as far as the table has merged, and names what lies behind, as a plan asks of it.
  2. Segments of generations without a flush, by their checksums, the newest first.  Their trailers were read before.
  3. Of each unmerged flush the side files, by their checksums, and that the data files are there.  Where some are
     missing, a read goes to the log: its segments must be there.
@@ -27,20 +27,22 @@ from lancewal_core.errors import (
     ObjectCorrupt,
     ObjectMissing,
     PlanStale,
+    Refresh,
     StoreInconsistent,
     VersionGone,
+    or_error,
 )
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Region
 from lancewal_core.region.flush_files import check_sides
 from lancewal_core.region.flushes.manifest import FlushedGeneration, by_flush
 from lancewal_core.region.generation_entries import entries_of
-from lancewal_core.region.history import check_reaches
 from lancewal_core.region.opened_table import OpenedTable
-from lancewal_core.region.state import GenerationRecord, RegionState
+from lancewal_core.region.state import GenerationRecord
 from lancewal_core.table.protocol import PinnedTable, Table, fragment_objects
 from lancewal_core.table.watermarks import InForce
-from lancewal_core.wal.segment import decode_segment
+from lancewal_core.wal.segment import Trailer, decode_segment
+from lancewal_tables.status.unmerged_counts import UnmergedCounts
 
 BYTES_MAX = 64 << 20
 """Some seconds from an object store."""
@@ -48,30 +50,15 @@ FILES_MAX = 1_000
 LISTED_MAX = 100_000
 """Objects; a hundred requests of a store that lists a thousand at a time."""
 
-
-@dataclass(slots=True)
-class Unmerged:
-    """Generations of a region that wait to be merged."""
-
-    region: Region
-    index: RegionState | None
-    flushes: Sequence[tuple[GenerationRecord, FlushedGeneration]]
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSize:
-    """A segment of a generation without a flush."""
-
-    key: str
-    nbytes: int
-    written_at_ms: int
+Check = Callable[[], Iterable[LancewalError]]
+"""A check of chosen objects.  Returns what is wrong, or raises it."""
 
 
 @dataclass(slots=True)
 class Readability:
     """Findings of the look."""
 
-    problems: list[str] = field(default_factory=list)
+    problems: Sequence[str] = ()
     not_looked_at: list[str] = field(default_factory=list)
     _left: int = BYTES_MAX
 
@@ -83,110 +70,86 @@ class Readability:
         return True
 
 
-Check = Callable[[], list[str]]
-"""A check of chosen objects.  Returns one message per problem; empty if all is sound."""
-
-
-def _tried(call: Callable[[], object]) -> LancewalError | None:
-    try:
-        call()
-    except LancewalError as error:
-        return error
-    return None
-
-
-def _problems(errors: Iterable[LancewalError | None]) -> list[str]:
-    return [f"{error.kind}: {error}" for error in errors if error is not None]
-
-
 def look(
     opened: OpenedTable,
     pinned: PinnedTable,
     in_force: InForce,
-    unmerged: Sequence[Unmerged],
-    segments: Sequence[SegmentSize],
+    counted: Sequence[UnmergedCounts],
+    segments: Sequence[Trailer],
 ) -> Readability:
-    """Steps 1 to 4."""
+    """Steps 1 to 4.  ``segments``: those that have what no flush has."""
     found = Readability()
-    found.problems += _problems(_tried(partial(_check_index, opened, in_force, region)) for region in unmerged)
-    checks = [
-        _check_segments(opened, segments, found),
-        _check_flushes(opened, unmerged, found),
-        _check_files(opened, pinned, found),
+    checks: list[Check] = [
+        *(partial(_check_index, opened, in_force, counts) for counts in counted if counts.index_read),
+        *_of_segments(opened, segments, found),
+        *_of_flushes(opened, counted, found),
+        partial(_wrong_files, opened, pinned, found),
     ]
-    for problems in opened.tasks.map(lambda check: check(), checks):
-        found.problems += dict.fromkeys(problems)
+    answers = opened.tasks.map(or_error, checks)
+    wrong = (error for some in answers for error in ((some,) if isinstance(some, LancewalError) else some))
+    found.problems = tuple(dict.fromkeys(f"{error.kind}: {error}" for error in wrong))
     return found
 
 
-def _check_index(opened: OpenedTable, in_force: InForce, unmerged: Unmerged) -> None:
+def _check_index(opened: OpenedTable, in_force: InForce, counts: UnmergedCounts) -> tuple[()]:
     """Step 1."""
-    region = unmerged.region
+    from lancewal_reader.plan.strong import unmerged_generations
+
+    region = counts.region
     try:
-        _check_leads_on(region, unmerged.index, in_force)
-    except StoreInconsistent:  # or merged, and trimmed, since these were read
+        unmerged_generations(region, counts.index, in_force)
+    except Refresh:  # or merged, and trimmed, since these were read
         _, now = opened.watermarks.newest()
         index = opened.indexes.read([region]).get(region)
         try:
-            _check_leads_on(region, index, now)
-        except StoreInconsistent as error:
+            unmerged_generations(region, index, now)
+        except Refresh as error:
             command = f"`lancewal repair region {region.topic}-{region.partition}`"
             raise StoreInconsistent(f"{error}: {command}", region=region.name) from error
+    return ()
 
 
-def _check_leads_on(region: Region, index: RegionState | None, in_force: InForce) -> None:
-    """The index names what follows the watermark."""
-    check_reaches(region, index, in_force)
-    merged = in_force.generation(region)
-    above = [] if index is None else [r for r in index.generations if r.generation > merged]
-    if index is not None and (index.trimmed_generation > merged or (above and above[0].generation != merged + 1)):
-        raise StoreInconsistent(
-            f"region {region.name}: generations behind {merged} are not merged, and have left the index",
-            region=region.name,
-        )
-
-
-def _check_segments(opened: OpenedTable, segments: Sequence[SegmentSize], found: Readability) -> Check:
+def _of_segments(opened: OpenedTable, segments: Sequence[Trailer], found: Readability) -> list[Check]:
     """Step 2."""
-    order = sorted(segments, key=lambda segment: segment.written_at_ms, reverse=True)
-    wanted = [segment for segment in order if found.take(segment.nbytes)]
-    left = len(order) - len(wanted)
+    checks, left = list[Check](), list[int]()
+    for segment in sorted(segments, key=lambda segment: segment.written_at_ms, reverse=True):
+        nbytes = sum(batch.section.length for batch in segment.batches)
+        if found.take(nbytes):
+            checks.append(partial(_check_segment, opened, paths.wal_segment(segment.log, segment.sequence)))
+        else:
+            left.append(nbytes)
     if left:
-        nbytes = sum(segment.nbytes for segment in order) - sum(segment.nbytes for segment in wanted)
-        found.not_looked_at.append(f"the rows of {left} unmerged segments, {nbytes} bytes")
-
-    def check(segment: SegmentSize) -> None:
-        data = opened.store.get(segment.key)
-        if data is None:
-            return  # flushed and trimmed since: that it is missing was looked at before
-        try:
-            decode_segment(data, segment.key)
-        except ObjectCorrupt as error:
-            raise ObjectCorrupt(
-                f"{error}. {LOG_LOST.replace('of the object that is lost or damaged', segment.key)}",
-                object=segment.key,
-            ) from error
-
-    return lambda: _problems(opened.tasks.map(lambda segment: _tried(lambda: check(segment)), wanted))
+        found.not_looked_at.append(f"the rows of {len(left)} unmerged segments, {sum(left)} bytes")
+    return checks
 
 
-def _check_flushes(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Readability) -> Check:
+def _check_segment(opened: OpenedTable, key: str) -> tuple[()]:
+    data = opened.store.get(key)
+    if data is None:
+        return ()  # flushed and trimmed since: that it is missing was looked at before
+    try:
+        decode_segment(data, key)
+    except ObjectCorrupt as error:
+        command = LOG_LOST.replace("of the object that is lost or damaged", key)
+        raise ObjectCorrupt(f"{error}. {command}", object=key) from error
+    return ()
+
+
+def _of_flushes(opened: OpenedTable, counted: Sequence[UnmergedCounts], found: Readability) -> list[Check]:
     """Step 3; each object is asked for once, whatever the number of generations that have something in it."""
-    records = {(one.region, record.generation): record for one in unmerged for record, _ in one.flushes}
-    flushes = [flushed for one in unmerged for _, flushed in one.flushes]
+    records = {(part.region, part.generation): record for counts in counted for record, part in counts.snapshots}
+    flushes = [part for counts in counted for _, part in counts.snapshots]
     wanted = {
-        (s.region, s.generation): found.take(sum(side.size for side in (s.deletes, s.patches) if side is not None))
-        for s in flushes
+        (part.region, part.generation)
+        for part in flushes
+        if found.take(sum(side.size for side in (part.deletes, part.patches) if side is not None))
     }
-    if not all(wanted.values()):
-        found.not_looked_at.append(f"deletes and patches of {[*wanted.values()].count(False)} unmerged flushes")
+    if len(wanted) < len(flushes):
+        found.not_looked_at.append(f"deletes and patches of {len(flushes) - len(wanted)} unmerged flushes")
 
-    def in_log(part: FlushedGeneration, missing: ObjectMissing) -> LancewalError | None:
-        return _tried(lambda: _check_log(opened, part.region, records[part.region, part.generation], missing))
-
-    def check(parts: Sequence[FlushedGeneration]) -> list[str]:
-        rows = _tried(lambda: _check_rows(opened.table, parts[0]))
-        looked = [part for part in parts if wanted[part.region, part.generation]]
+    def check(parts: Sequence[FlushedGeneration]) -> list[LancewalError]:
+        rows = or_error(lambda: _check_rows(opened.table, parts[0]))
+        looked = [part for part in parts if (part.region, part.generation) in wanted]
         # Else what lies between them would be fetched too.
         runs = [looked] if len(looked) == len(parts) else [[part] for part in looked]
         sides = {
@@ -196,12 +159,14 @@ def _check_flushes(opened: OpenedTable, unmerged: Sequence[Unmerged], found: Rea
         }
         errors: list[LancewalError | None] = []
         for part in parts:
-            error = sides.get((part.region, part.generation)) or (rows if part.rows else None)
-            missing = error if isinstance(error, ObjectMissing) else None
-            errors.append(error if missing is None else in_log(part, missing))
-        return _problems(errors)
+            of = part.region, part.generation
+            error = sides.get(of) or (rows if part.rows else None)
+            if isinstance(error, ObjectMissing):
+                error = or_error(partial(_check_log, opened, part.region, records[of], error))
+            errors.append(error)
+        return [error for error in errors if error is not None]
 
-    return lambda: [problem for some in opened.tasks.map(check, by_flush(flushes)) for problem in some]
+    return [partial(check, parts) for parts in by_flush(flushes)]
 
 
 def _check_rows(table: Table, flushed: FlushedGeneration) -> None:
@@ -234,31 +199,22 @@ def _check_log(opened: OpenedTable, region: Region, record: GenerationRecord, mi
         ) from missing
 
 
-def _check_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -> Check:
+def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -> list[LancewalError]:
     """Step 4."""
-
-    def check() -> list[str]:
-        try:
-            return _wrong_files(opened, pinned, found)
-        except LancewalError as error:
-            return _problems([error])
-
-    return check
-
-
-def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -> list[str]:
     wanted, folders = _files_of(pinned), (paths.DATA, paths.DELETIONS)
     listings = opened.tasks.map(lambda folder: opened.store.list(folder, limit=LISTED_MAX), folders)
     listed = {info.key: info.size for listing in listings for info in listing}
     absent = [key for key in wanted if key not in listed]
     asked = absent[:FILES_MAX]
     parts = opened.tasks.map(lambda key: opened.store.get_range(key, 0, 1), asked)
-    wrong = {key: ("object_missing", "is missing") for key, part in zip(asked, parts, strict=True) if part is None}
+    wrong: dict[str, tuple[type[LancewalError], str]] = {
+        key: (ObjectMissing, "is missing") for key, part in zip(asked, parts, strict=True) if part is None
+    }
     if len(absent) > FILES_MAX:
         found.not_looked_at.append(f"{len(absent) - FILES_MAX} data files that a listing does not show")
     for key, size in wanted.items():
         if size and listed.get(key, size) != size:
-            wrong[key] = ("object_corrupt", f"has {listed[key]} bytes, not {size}")
+            wrong[key] = (ObjectCorrupt, f"has {listed[key]} bytes, not {size}")
     found.not_looked_at.append("what the data files hold (`lancewal verify` does)")
     if not wrong:
         return []
@@ -266,9 +222,12 @@ def _wrong_files(opened: OpenedTable, pinned: PinnedTable, found: Readability) -
     newest = opened.table.newest()
     needed = wanted if newest.version == pinned.version else _files_of(newest)
     return [
-        f"{kind}: {key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "
-        "no command makes it anew"
-        for key, (kind, what) in wrong.items()
+        error(
+            f"{key} of table version {pinned.version} {what}: put it back (an object store with versioning has it); "
+            "no command makes it anew",
+            object=key,
+        )
+        for key, (error, what) in wrong.items()
         if key in needed
     ]
 

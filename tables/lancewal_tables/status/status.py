@@ -35,9 +35,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from lancewal_core.errors import InvalidInput, LancewalError, or_raised
+from lancewal_core.errors import InvalidInput, LancewalError, or_error, or_raised
 from lancewal_core.keys.conflicts import read_conflicts
-from lancewal_core.names import paths
 from lancewal_core.names.ids import LogId, Region, TableVersion
 from lancewal_core.open import Address
 from lancewal_core.process.clock import Clock, SystemClock
@@ -56,7 +55,7 @@ from lancewal_core.table.watermarks import InForce
 from lancewal_core.wal.segment import Trailer
 from lancewal_tables.status.of_kafka import NO_BROKERS, KafkaLook, MisroutedRecord, look_at_kafka, misrouted
 from lancewal_tables.status.partition_figures import SharedFacts, figures_of, records_wait, standing
-from lancewal_tables.status.readable import Readability, SegmentSize, Unmerged, look
+from lancewal_tables.status.readable import Readability, look
 from lancewal_tables.status.rejections import REGIONS_MAX, add_newest, newest_ended, read_stretch
 from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries, walk_held
 
@@ -122,7 +121,12 @@ def table_status(
         shown = [counts for counts in counted if counts.region.partition in chosen]
         _add_newest_rejections(opened, shown, problems)
         stored = _Stored(opened, pinned, in_force, counted)
-        looked = _look(stored, segments)
+        looked = (
+            look(opened, pinned, in_force, counted, segments)
+            if in_force is not None
+            # No strong read can begin, and why is a problem already.
+            else Readability(not_looked_at=["what strong reads need besides"])
+        )
         problems += looked.problems
         kafka = asked.result()
         failed = [] if kafka.failure is None else [f"{kafka.failure.kind}: {kafka.failure.text}"]
@@ -230,19 +234,6 @@ def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts
     problems += of_segments
 
 
-def _look(stored: _Stored, segments: Sequence[Trailer]) -> Readability:
-    if stored.in_force is None:  # no strong read can begin, and why is a problem already
-        return Readability(not_looked_at=["what strong reads need besides"])
-    unmerged = [Unmerged(t.region, t.index, t.snapshots) for t in stored.counted if t.index_read]
-    sizes = [
-        SegmentSize(
-            paths.wal_segment(s.log, s.sequence), sum(batch.section.length for batch in s.batches), s.written_at_ms
-        )
-        for s in segments
-    ]
-    return look(stored.opened, stored.pinned, stored.in_force, unmerged, sizes)
-
-
 def _in_force_control_indexes(
     opened: OpenedTable, pinned: PinnedTable, problems: list[str]
 ) -> tuple[InForce | None, Control, dict[Region, RegionState | None]]:
@@ -320,20 +311,14 @@ def _counts(
 
 def _each(tasks: Tasks, call: Callable[[K], T], items: Collection[K]) -> dict[K, T | LancewalError]:
     """Return what each call comes to; all are made at the same time."""
-
-    def answer(item: K) -> T | LancewalError:
-        try:
-            return call(item)
-        except LancewalError as error:
-            return error
-
     wanted = list(items)
-    return dict(zip(wanted, tasks.map(answer, wanted) if wanted else (), strict=True))
+    answers = tasks.map(lambda item: or_error(partial(call, item)), wanted) if wanted else ()
+    return dict(zip(wanted, answers, strict=True))
 
 
 def _try(call: Callable[[], T], problems: list[str]) -> T | None:
-    try:
-        return call()
-    except LancewalError as error:
-        problems.append(f"{error.kind}: {error}")
-        return None
+    found = or_error(call)
+    if not isinstance(found, LancewalError):
+        return found
+    problems.append(f"{found.kind}: {found}")
+    return None
