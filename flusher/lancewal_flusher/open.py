@@ -8,6 +8,7 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
+from typing import NamedTuple
 
 from lancewal_core.keys.catalog import KeyCatalogs
 from lancewal_core.keys.index import KeyIndex
@@ -25,8 +26,8 @@ from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.tasks.runner import Runner, ThreadRunner
 
 KEY_PARTS_BYTES_MAX = 512 << 20
-"""Disk that parts of the key index from an object store may take: those of about 30 million rows.  The chart gives a pod's
-temporary folder twice that."""
+"""Disk that parts of the key index from an object store may take in a process: those of about 30 million rows.
+The chart gives a pod's temporary folder twice that."""
 
 
 _KEYS_FOLDER = "lancewal-keys-"
@@ -34,24 +35,48 @@ _in_use: set[Path] = set()
 """Folders in use by this process, which may have several tables open."""
 
 
-def open_context(
-    settings: Settings, stack: ExitStack, *, on_threads: bool = False, store: ObjectStore | None = None
+class Threads(NamedTuple):
+    """Threads of a process, for all its tables: those that wait for stores, and those that compute."""
+
+    tasks: Tasks
+    computing: Tasks
+
+    @staticmethod
+    def of(settings: Settings, stack: ExitStack) -> Threads:
+        """``stack`` ends them."""
+        use_all_cores()
+        tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
+        stack.callback(tasks.close)
+        stack.callback(computing.close)
+        return Threads(tasks, computing)
+
+
+def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = False) -> FlusherContext:
+    """Open the table for a command: with threads of its own, which ``stack`` ends."""
+    return open_on(settings, Threads.of(settings, stack), stack, on_threads=on_threads)
+
+
+def open_on(
+    settings: Settings,
+    threads: Threads,
+    stack: ExitStack,
+    *,
+    on_threads: bool = False,
+    store: ObjectStore | None = None,
+    key_parts_bytes: int = KEY_PARTS_BYTES_MAX,
 ) -> FlusherContext:
-    """Step 1: everything that has an effect, checked; ``stack`` closes it.  ``store`` as in ``open_by``.
+    """Open everything that has an effect, checked; ``stack`` closes it.  ``store`` as in ``open_by``.
 
     ``on_threads``: whatever the settings say, for what neither merges nor compacts: nothing waits for a Spark session then.
     """
     settings.need("table.uri")
-    use_all_cores()
-    tasks, computing = ThreadTasks(), ThreadTasks(io_threads=settings.flusher.threads, caller_helps=True)
-    stack.callback(tasks.close)
-    stack.callback(computing.close)
+    tasks, computing = threads
     opened = open_by(settings, tasks, SystemClock(), store)
     runner = "threads" if on_threads else settings.flusher.runner
     events = FlusherEvents(table=Address.of(settings).name)
     return FlusherContext(
         *opened.parts,
-        keys=_key_index(opened, settings.table.uri, computing, stack),
+        keys=_key_index(opened, settings.table.uri, computing, key_parts_bytes, stack),
         runner=ThreadRunner(
             opened.table, computing, opened.clock, events, waiting_tasks(settings.table.uri, tasks, computing)
         )
@@ -68,7 +93,7 @@ def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
     return tasks if local_folder(uri) is None else computing
 
 
-def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:
+def _key_index(opened: OpenedTable, uri: str, computing: Tasks, bytes_max: int, stack: ExitStack) -> KeyIndex:
     for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
         # Of a process that was killed: a container's first process has the same number again.
         if old not in _in_use:
@@ -76,7 +101,7 @@ def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack
     folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
     _in_use.add(folder)
     stack.callback(_in_use.discard, folder)
-    parts = MappedParts(opened.store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
+    parts = MappedParts(opened.store, local_folder(uri), folder, bytes_max)
     return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, computing)
 
 

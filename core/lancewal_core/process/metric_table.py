@@ -5,7 +5,7 @@ A service's table is a class with a member for each metric; the member's name is
     class WorkerMetrics(MetricTable, prefix="lancewal_worker"):
         rows = counter("Rows made durable.", "partition")
 
-An object of that class has a registry of its own, in which every metric is, and ``metrics.rows`` is the metric itself
+An object of that class is in a registry, its own by default, with every metric, and ``metrics.rows`` is the metric itself
 (prometheus_client's ``Counter``).  ``WorkerMetrics.declared()`` is what the reference page is made of.
 
 Guarantees
@@ -92,7 +92,7 @@ class MetricTable(Collector):
         if twice := [name for name, times in names.items() if times > 1]:
             raise TypeError(f"{cls.__name__} has two metrics called {', '.join(twice)}: one would hide the other")
 
-    def __init__(self, table: str, *, per_partition: bool = True) -> None:
+    def __init__(self, table: str, *, per_partition: bool = True, registry: CollectorRegistry | None = None) -> None:
         self._table = table
         self._per_partition = per_partition
         self.metrics: dict[str, Any] = {
@@ -101,7 +101,7 @@ class MetricTable(Collector):
             if issubclass(cls, MetricTable)
             for name, member in cls._members()
         }
-        self.registry = CollectorRegistry()
+        self.registry = registry or CollectorRegistry()
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:

@@ -7,17 +7,39 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from importlib import metadata
 from typing import ClassVar
 
-from prometheus_client import Gauge, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.metrics_core import Metric
 
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.metric_table import MetricTable, info
 from lancewal_core.process.service_events import ServiceEvents
 
 REPEAT_LOG_S = 10.0
+
+
+class ProcessRegistry(CollectorRegistry):
+    """Metrics of a process: memory, processor time, file descriptors, Python's garbage collector; and those of its tables.
+
+    A metric that several tables have is one family."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        ProcessCollector(registry=self)
+        PlatformCollector(registry=self)
+        GCCollector(registry=self)
+
+    def collect(self) -> Iterator[Metric]:
+        found: dict[str, Metric] = {}
+        for family in super().collect():
+            same = found.setdefault(family.name, family)
+            if same is not family:
+                # Tables say the same of the process they share.
+                same.samples += [s for s in family.samples if family.type != "info" or s not in same.samples]
+        yield from found.values()
 
 
 class ServiceMetricTable(MetricTable, prefix="lancewal"):
@@ -40,10 +62,6 @@ class ServiceMetrics:
         self, clock: Clock, table: str, events: ServiceEvents, shown: ServiceMetricTable, paused: Gauge
     ) -> None:
         self.registry = shown.registry
-        # Of the process itself: memory, processor time, file descriptors, and what Python's garbage collector did.
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
         self.events = events
         self._clock = clock
         self._table = table

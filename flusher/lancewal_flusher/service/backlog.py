@@ -11,9 +11,9 @@ from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.region.flush_files import read_flushes
 from lancewal_core.region.flushes.manifest import Flush
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.table.protocol import Table, TransactionInfo
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.service.merged_positions import MergedPositions
 from lancewal_flusher.service.round import RoundReport
 
 
@@ -36,6 +36,35 @@ class Backlog:
     fell: Mapping[Region, Position] = field(default_factory=dict)
     """Partitions where the merged position is less than it was, which must never be."""
     indexes: Mapping[Region, RegionState] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class MergedPositions:
+    """Says whether what the table has of a partition has become less, which no merge does: the alarm that must never ring.
+
+    It is told at every look what is in force.
+
+    A person's decision after a restore may take positions back, and is no violation.  It is known by what lies between two
+    looks: a version that restores, watermarks that no merge has set, or a lower bound of them.
+    """
+
+    _version: int = 0
+    _next: Mapping[Region, Position] = field(default_factory=dict)
+
+    def look(self, table: Table, in_force: InForce) -> dict[Region, Position]:
+        """Regions whose merged position fell, and where it is now."""
+        before, since = self._next, self._version
+        self._next = {region: mark.next for region, mark in in_force.regions.items()}
+        self._version = in_force.version
+        fell = {region: at for region, at in self._next.items() if region in before and at < before[region]}
+        if not fell or in_force.merge is None or not in_force.exact or self._restored(table, since):
+            return {}
+        return fell
+
+    def _restored(self, table: Table, since: int) -> bool:
+        """Also where what one of the versions did cannot be told."""
+        made = [table.transaction(version) for version in range(since + 1, self._version + 1)]
+        return not all(isinstance(info, TransactionInfo) and info.operation != "Restore" for info in made)
 
 
 class BacklogReader:

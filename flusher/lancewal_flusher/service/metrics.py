@@ -16,7 +16,7 @@ from lancewal_core.names.ids import Generation, Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
-from lancewal_core.process.service_metrics import ServiceMetrics
+from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetrics
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.store.observed import ObservedStore
@@ -36,12 +36,20 @@ from lancewal_flusher.upkeep.indexes import FarRows, IndexExtended, IndexRefused
 
 
 class FlusherMetrics(ServiceMetrics):
-    """``registry`` holds every metric; nothing is registered globally."""
+    """Metrics of one table.  ``registry`` holds those of all tables of the process; nothing is registered globally."""
 
     service = "flusher"
 
-    def __init__(self, clock: Clock, table: str, events: FlusherEvents, *, per_partition: bool = True) -> None:
-        self._shown = FlusherMetricTable(table, per_partition=per_partition)
+    def __init__(
+        self,
+        clock: Clock,
+        table: str,
+        events: FlusherEvents,
+        *,
+        per_partition: bool = True,
+        registry: ProcessRegistry | None = None,
+    ) -> None:
+        self._shown = FlusherMetricTable(table, per_partition=per_partition, registry=registry or ProcessRegistry())
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: FlusherEvents = events
         self._waits_since_ms: dict[Region, int] = {}

@@ -18,7 +18,7 @@ from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.metric_table import show_only
 from lancewal_core.process.service_events import place_of
-from lancewal_core.process.service_metrics import ServiceMetrics
+from lancewal_core.process.service_metrics import ProcessRegistry, ServiceMetrics
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.rows.schema import TIMESTAMP
@@ -44,7 +44,7 @@ class IngestMetrics(ServiceMetrics):
     def __init__(
         self, clock: Clock, table: str, memory_budget: int, events: IngestEvents, *, per_partition: bool = True
     ) -> None:
-        self._shown = IngestMetricTable(table, per_partition=per_partition)
+        self._shown = IngestMetricTable(table, per_partition=per_partition, registry=ProcessRegistry())
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: IngestEvents = events
         self._told = NOTHING_TOLD

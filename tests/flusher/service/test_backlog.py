@@ -15,8 +15,7 @@ from lancewal_core.process.clock import SystemClock
 from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.protocol import Table, TransactionGone, TransactionInfo, TransactionResult
 from lancewal_core.table.watermarks import InForce, Watermark
-from lancewal_flusher.service.backlog import Backlog, BacklogReader
-from lancewal_flusher.service.merged_positions import MergedPositions
+from lancewal_flusher.service.backlog import Backlog, BacklogReader, MergedPositions
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.round import RoundReport
 from tests.support.asked import keys_read

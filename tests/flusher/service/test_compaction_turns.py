@@ -22,8 +22,9 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.table.control import Service, pause, resume
 from lancewal_flusher.merge.merge import Merged, merge_next
 from lancewal_flusher.merge.plan import MergeLimits
-from lancewal_flusher.service import limits, service, upkeep
+from lancewal_flusher.service import limits, upkeep
 from lancewal_flusher.service import round as rounds
+from lancewal_flusher.service import table as flusher_table
 from lancewal_flusher.upkeep.compaction import Compacted, compact_next
 from tests.flusher.service.test_service import get, samples, serving, settings_of, wait_for
 from tests.support.flusher_tables import OPEN_ROWS, FlusherTable, KeyedTable, Operation, upserts
@@ -184,13 +185,13 @@ def test_a_failing_compaction_holds_up_no_merge(
 
 
 def test_off_and_paused(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "POLL_S", 0.05)
+    monkeypatch.setattr(flusher_table, "POLL_S", 0.05)
     with watched(monkeypatch) as landed:
         with serving(eager(table, compaction=False)) as port:
             wait_for(lambda: samples(port)["round_seconds_count"] >= 5)
         assert landed == []
         pause(table.store, SystemClock(), lambda: "1", Service.FLUSHER, None)
-        monkeypatch.setattr(service, "POLL_S", 0.05)
+        monkeypatch.setattr(flusher_table, "POLL_S", 0.05)
         with serving(eager(table)) as port:
             wait_for(lambda: samples(port)["paused"] == 1)
             threading.Event().wait(0.3)  # several intervals

@@ -43,14 +43,15 @@ from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import Pace
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.folder import FolderStore
-from lancewal_core.table.control import ControlReader, Service, pause, resume
+from lancewal_core.table.control import Service, pause, resume
 from lancewal_core.table.watermarks import TABLE_UUID, InForce, Watermark
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.garbage.collect import collect_garbage
 from lancewal_flusher.merge.merge import merge_next
+from lancewal_flusher.service import process as flusher_process
 from lancewal_flusher.service import round as rounds
-from lancewal_flusher.service import service
+from lancewal_flusher.service import table as flusher_table
 from lancewal_flusher.service.backlog import Backlog, BacklogReader
 from lancewal_flusher.service.metric_table import FlusherMetricTable
 from lancewal_flusher.service.metrics import FlusherMetrics
@@ -298,7 +299,7 @@ def test_what_waits_is_shown_and_orphans_are_left_for_a_while(table: FlusherTabl
 
 
 def test_orphans_are_flushed_after_the_grace(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "SEALED_GRACE_S", 0.2)
+    monkeypatch.setattr(flusher_table, "SEALED_GRACE_S", 0.2)
     table.generation(0, upserts(range(5)), flush=False)
     with serving(settings_of(table)) as port:
         wait_for(lambda: samples(port)["generations_flushed_total"] == 1)
@@ -328,8 +329,8 @@ def test_merges_go_on_beside_garbage_collection(table: FlusherTable, monkeypatch
         ended.set()
         return report
 
-    monkeypatch.setattr(service, "collect_garbage", collect)
-    monkeypatch.setattr(service, "POLL_S", 0.05)
+    monkeypatch.setattr(flusher_table, "collect_garbage", collect)
+    monkeypatch.setattr(flusher_table, "POLL_S", 0.05)
     with serving(settings_of(table)) as port:
         assert begun.wait(DEADLINE_S)
         table.generation(0, upserts(range(5)))
@@ -352,9 +353,9 @@ def test_garbage_collection_that_hangs_is_named(table: FlusherTable, monkeypatch
         assert may_end.wait(DEADLINE_S)
         return collect_garbage(*arguments)
 
-    monkeypatch.setattr(service, "collect_garbage", collect)
-    monkeypatch.setattr(service, "POLL_S", 0.05)
-    monkeypatch.setattr(service, "PAUSE_WAITS_S", 0.0)
+    monkeypatch.setattr(flusher_table, "collect_garbage", collect)
+    monkeypatch.setattr(flusher_table, "POLL_S", 0.05)
+    monkeypatch.setattr(flusher_table, "PAUSE_WAITS_S", 0.0)
     monkeypatch.setattr(FlusherMetrics, "stands", lambda self, turn, seconds: logged.append(turn))
     with serving(settings_of(table)) as port:
         assert begun.wait(DEADLINE_S)
@@ -379,8 +380,9 @@ def test_garbage_collection_that_hangs_for_long_is_to_be_restarted(
         assert may_end.wait(DEADLINE_S)
         return collect_garbage(*arguments)
 
-    monkeypatch.setattr(service, "collect_garbage", collect)
-    monkeypatch.setattr(service, "LOOP_LIMIT_S", 0.2)
+    monkeypatch.setattr(flusher_table, "collect_garbage", collect)
+    for module in (flusher_table, flusher_process):
+        monkeypatch.setattr(module, "LOOP_LIMIT_S", 0.2)
     monkeypatch.setattr(FlusherMetrics, "stands", lambda self, turn, seconds: logged.append(turn))
     with serving(settings_of(table)) as port:
         wait_for(lambda: "loop_stands: gc, beside the loop, has been under way for " in get(port, "/livez")[1])
@@ -402,7 +404,7 @@ def test_what_garbage_collection_fails_with_as_the_service_ends_is_logged(
             raise error
 
         with monkeypatch.context() as patched:
-            patched.setattr(service, "collect_garbage", collect)
+            patched.setattr(flusher_table, "collect_garbage", collect)
             patched.setattr(FlusherMetrics, "stopping", lambda self, stopping=stopping: stopping.set())
             patched.setattr(
                 FlusherMetrics, "failed", lambda self, act, error, *_, failed=failed: failed.append((act, error.kind))
@@ -439,7 +441,7 @@ def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeyp
         return read(self, key)
 
     monkeypatch.setattr(FolderStore, "get", fail)
-    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    monkeypatch.setattr(flusher_table, "PAUSE_S", 0.01)
     with serving(settings_of(table)) as port:
         wait_for(lambda: get(port, "/readyz")[0] == 200)
         table.generation(0, upserts(range(5)))
@@ -456,7 +458,7 @@ def test_passing_faults_are_counted_and_tried_again(table: FlusherTable, monkeyp
 def test_damage_of_a_region_holds_up_no_other_and_is_waited_out(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "SEALED_GRACE_S", 0.0)
+    monkeypatch.setattr(flusher_table, "SEALED_GRACE_S", 0.0)
     table.generation(0, upserts(range(5)), flush=False)
     held = table.take_away(wal_prefix())
     table.generation(1, upserts(range(5)))
@@ -476,7 +478,7 @@ def test_damage_of_a_region_holds_up_no_other_and_is_waited_out(
 
 
 def test_a_damaged_index_is_waited_out(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    monkeypatch.setattr(flusher_table, "PAUSE_S", 0.01)
     table.generation(0, upserts(range(5)))
     indexes = {path: path.read_bytes() for path in (Path(table.uri) / "_lancewal" / "pages").rglob("*.binpb")}
     for path, data in indexes.items():
@@ -509,8 +511,8 @@ def test_damage_that_garbage_collection_meets_is_named_until_it_is_gone(
             raise ObjectCorrupt("a page is corrupt")
         return collect_garbage(*arguments)
 
-    monkeypatch.setattr(service, "collect_garbage", collect)
-    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    monkeypatch.setattr(flusher_table, "collect_garbage", collect)
+    monkeypatch.setattr(flusher_table, "PAUSE_S", 0.01)
     with serving(settings_of(table, flusher={"gc_interval_s": 1.0})) as port:
         wait_for(lambda: samples(port).get("failures_total{object_corrupt}", 0) >= 1)
         rounds_before = samples(port)["round_seconds_count"]
@@ -526,9 +528,9 @@ def test_damaged_partitions_are_named_beside_a_fault_of_garbage_collection(
     def refuse(*_: Any) -> Any:
         raise StoreUnavailable("deleting is forbidden")
 
-    monkeypatch.setattr(service, "SEALED_GRACE_S", 0.0)
-    monkeypatch.setattr(service, "collect_garbage", refuse)
-    monkeypatch.setattr(service, "PAUSE_S", 60.0)
+    monkeypatch.setattr(flusher_table, "SEALED_GRACE_S", 0.0)
+    monkeypatch.setattr(flusher_table, "collect_garbage", refuse)
+    monkeypatch.setattr(flusher_table, "PAUSE_S", 60.0)
     table.generation(0, upserts(range(5)), flush=False)
     table.take_away(wal_prefix())
     with serving(settings_of(table, flusher={"gc_interval_s": 1.0})) as port:
@@ -545,13 +547,8 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
 ) -> None:
     context = table.context()
     context = replace(context, contract=context.contract.model_copy(update={"ttl_column": "at", "ttl_s": 86_400}))
-    loop = service._Loop(
-        context,
-        BacklogReader(context),
-        FlusherMetrics(context.clock, "t", context.events),
-        ControlReader(table.store, context.clock, Service.FLUSHER, None),
-        bool,
-    )
+    metrics = FlusherMetrics(context.clock, "t", context.events)
+    served = flusher_table.FlusherTable(settings_of(table), context, metrics, bool)
     refused, nothing = Refused("a commit came first"), TableVersion(1)
     results: dict[str, Sequence[Any]] = {
         "compaction": [
@@ -559,7 +556,7 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
         ],
         "expiry": (refused, NothingExpired(nothing)),
     }
-    (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == act]
+    (turn,) = [turn for turn in served.turns.others if turn.name == act]
 
     def corrupt() -> Any:
         raise ObjectCorrupt("a page is corrupt")
@@ -574,7 +571,7 @@ def test_a_turn_that_was_refused_says_nothing_of_the_damage_that_an_earlier_one_
 
 
 def test_a_lost_index_is_named(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "PAUSE_S", 0.01)
+    monkeypatch.setattr(flusher_table, "PAUSE_S", 0.01)
     table.generation(0, upserts(range(5)))
     table.round()
     for path in (Path(table.uri) / "_lancewal" / "pages").rglob("*.binpb"):
@@ -597,7 +594,7 @@ def test_once_merges_the_others_before_it_ends_by_damage(table: FlusherTable) ->
 
 
 def test_a_paused_flusher_begins_no_round(table: FlusherTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "POLL_S", 0.05)
+    monkeypatch.setattr(flusher_table, "POLL_S", 0.05)
     clock = SystemClock()
     pause(table.store, clock, lambda: "1", Service.FLUSHER, None)
     table.generation(0, upserts(range(5)))
@@ -634,11 +631,12 @@ def test_during_a_pause_it_is_looked_as_often_as_rounds_would_begin(table: Flush
             return super().now()
 
     context = replace(context, clock=clock)
-    control = ControlReader(table.store, clock, Service.FLUSHER, None)
-    loop = service._Loop(context, Noted(context), FlusherMetrics(clock, "t", context.events), control, bool)
+    metrics = FlusherMetrics(clock, "t", context.events)
+    served = flusher_table.FlusherTable(settings_of(table), context, metrics, bool)
+    served.backlogs = Noted(context)
     began = clock.monotonic()
     for _ in range(9):
-        loop.look_again(10.0)
+        served.look_again(10.0)
         clock.sleep(4.0)
     assert [at - began for at in looked] == [0.0, 12.0, 24.0]
 
@@ -657,7 +655,7 @@ def test_a_store_that_is_silent_is_shown_while_a_round_waits_for_it(
     table: FlusherTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its requests hang, those of the round and those of the watch beside it; with the first answer it is over."""
-    monkeypatch.setattr(service, "STORE", Pace(0.01, 0.3))
+    monkeypatch.setattr(flusher_table, "STORE", Pace(0.01, 0.3))
     answers = threading.Event()
     got, listed = FolderStore.get, FolderStore.list
 

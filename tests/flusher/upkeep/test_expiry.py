@@ -25,7 +25,6 @@ from lancewal_core.rows.ttl import Ttl
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
 from lancewal_core.table.contract import decode_contract, encode_contract, read_contract
-from lancewal_core.table.control import ControlReader, Service
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, TableCommit
 from lancewal_core.table.watermarks import InForce
@@ -33,9 +32,8 @@ from lancewal_flusher.commands.gc import summary_text
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.garbage.collect_all import look
-from lancewal_flusher.service import service
-from lancewal_flusher.service.backlog import BacklogReader
 from lancewal_flusher.service.metrics import FlusherMetrics
+from lancewal_flusher.service.table import FlusherTable as ServedTable
 from lancewal_flusher.service.turns import Turn
 from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, OldestTimes, expire_next
 from lancewal_tables.commands.table import app as table_app
@@ -382,14 +380,8 @@ def test_random_times_merges_and_rounds(tmp_path: Path, seed: int) -> None:
 def expiry_turn(table: FlusherTable, clock: ManualClock) -> Turn[Any]:
     """As the service takes it."""
     context = context_of(table, clock)
-    loop = service._Loop(
-        context,
-        BacklogReader(context),
-        FlusherMetrics(clock, "t", context.events),
-        ControlReader(table.store, clock, Service.FLUSHER, None),
-        bool,
-    )
-    (turn,) = [turn for turn in service.turns_of(loop, settings_of(table)).others if turn.name == "expiry"]
+    served = ServedTable(settings_of(table), context, FlusherMetrics(clock, "t", context.events), bool)
+    (turn,) = [turn for turn in served.turns.others if turn.name == "expiry"]
     return turn
 
 

@@ -1,0 +1,328 @@
+"""One table of a flusher: its turns, and what they need from one to the next.
+
+Nothing here is shared with another table but threads.  What tables of a process share lies in ``process``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from lancewal_core.errors import Corrupt, LancewalError, Refresh, Retry, StoreUnavailable, TopicReplaced
+from lancewal_core.names import paths
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.open import Address
+from lancewal_core.process.health import Problem
+from lancewal_core.process.silence import STORE, SilenceWatch
+from lancewal_core.region.states import RegionIndexes
+from lancewal_core.rows.ttl import Ttl
+from lancewal_core.settings.load import Settings
+from lancewal_core.status.report import TableStatus
+from lancewal_core.table.control import POLL_S, ControlReader, Service
+from lancewal_flusher.commit.send import Refused
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.garbage.collect import GarbageReport, GarbageState, collect_garbage
+from lancewal_flusher.service.backlog import BacklogReader
+from lancewal_flusher.service.limits import compaction_limits, index_limits, merge_limits
+from lancewal_flusher.service.metrics import FlusherMetrics
+from lancewal_flusher.service.round import RoundReport, RoundState, run_round
+from lancewal_flusher.service.status import FlusherStatus
+from lancewal_flusher.service.turns import Turn, Turns
+from lancewal_flusher.service.upkeep import CompactionReport, IndexTurnReport, Upkeep
+from lancewal_flusher.service.visibility import Visibility, VisibilityThread
+from lancewal_flusher.service.visible_positions import VisiblePositions
+from lancewal_flusher.upkeep.compaction import Compacted
+from lancewal_flusher.upkeep.expiry import Expired, ExpiryResult, NothingExpired, OldestTimes, expire_next
+
+SEALED_GRACE_S = 60.0
+"""How long an ingest may take to flush what it sealed: several times what writing a large flush takes."""
+PAUSE_S = 1.0
+PAUSE_MAX_S = 60.0
+LOOP_LIMIT_S = 1800.0
+"""The loop turns between two merges; one merge of a long backlog may take minutes."""
+MERGE = "merge"
+"""The turn of rounds."""
+GARBAGE = "gc"
+"""The one beside them."""
+PAUSE_WAITS_S = 60.0
+"""Seconds after which the work that a pause waits for is named."""
+NO_ROUND_YET = Problem("starting", "no round has ended yet")
+
+
+class FlusherTable:
+    """See the module docstring.  Inside of ``with`` it asks the store, and measures, on threads of its own."""
+
+    def __init__(
+        self, settings: Settings, context: FlusherContext, metrics: FlusherMetrics, stopping: Callable[[], bool]
+    ) -> None:
+        """``metrics`` has the table's name as a label.  ``stopping``: that of the process."""
+        self.settings = settings
+        self.context = context
+        self.metrics = metrics
+        self.stopping = stopping
+        self.limits = merge_limits(settings, context.contract)
+        self.backlogs = BacklogReader(context)
+        self.control = ControlReader(context.store, context.clock, Service.FLUSHER, context.contract.making)
+        self.status = self._status()
+        self.turns = turns_of(self)
+        self._rounds = RoundState()
+        self._garbage = GarbageState()
+        self._oldest = OldestTimes()
+        self._looked_at = -math.inf
+        self._silence = self._silence_watch()
+
+    def watch(self, stack: ExitStack) -> None:
+        """Begin what is asked beside the turns; ``stack`` ends it."""
+        self.metrics.watch(self.turns.beside)
+        stack.enter_context(self._silence)
+        measuring = visibility_of(self)
+        if measuring is not None:
+            stack.enter_context(measuring)
+
+    @property
+    def silent(self) -> bool:
+        """Whether its store does not answer."""
+        return self._silence.problem is not None
+
+    def problems(self) -> Sequence[Problem]:
+        """Return why it is not ready: it is once a round of merging has ended well.  A pause is no problem: it is wanted."""
+        found = list(self.turns.problems())
+        if self._silence.problem is not None:
+            found.append(self._silence.problem)
+        if self.control.paused is not None and NO_ROUND_YET in found:
+            found.remove(NO_ROUND_YET)
+        if self.control.problem is not None:
+            found.append(Problem.of(self.control.problem, "control cannot be read"))
+        return found
+
+    def shown(self, not_ready: Sequence[Problem]) -> TableStatus:
+        """The status as of now; ``not_ready`` is what the readiness of the process says."""
+        return self.status.take(self.control.paused, [str(problem) for problem in not_ready])
+
+    def take_turns(self) -> float:
+        """A pass over the turns, or a look during a pause.  Returns the seconds until the next."""
+        self.look_again(math.inf)
+        if self.paused():
+            self.look_again(self.settings.flusher.merge_interval_s)
+            wait_s = POLL_S
+        else:
+            wait_s = self.turns.take_due(self.stopping)
+        self.name_standing(LOOP_LIMIT_S)
+        return wait_s
+
+    def paused(self) -> bool:
+        """Ask whether an operator wants no turn to begin; then none is under way either."""
+        until = self.control.read()
+        if until is not None:
+            self.turns.end_beside(partial(self.name_standing, PAUSE_WAITS_S))
+        self.metrics.paused_by_operator(until)
+        return until is not None
+
+    def end(self) -> None:
+        """Wait for what is under way beside the merges: what it fails with is told, and ends nothing that ends anyway."""
+        try:
+            self.turns.end_beside(self.stopping)
+        except LancewalError as error:
+            self.metrics.failed(GARBAGE, error)
+
+    def name_standing(self, after_s: float) -> None:
+        """Say what has been under way beside the merges for so long."""
+        self.stopping()  # which shows that the loop lives
+        for turn, seconds in self.turns.beside():
+            if seconds >= after_s:
+                self.metrics.stands(turn, seconds)
+
+    def round(self, sealed_grace_s: float, round_s: float = math.inf) -> RoundReport:
+        clock = self.context.clock
+        began = clock.monotonic()
+        report = run_round(
+            self.context,
+            self.limits,
+            self._rounds,
+            sealed_grace_s,
+            self.stopping,
+            enough=lambda: clock.monotonic() - began >= round_s,
+        )
+        self.metrics.round(report, clock.monotonic() - began)
+        backlog = self.backlogs.after(report)
+        self.metrics.backlog(backlog)
+        self.status.round(report, backlog)
+        return report
+
+    def look(self) -> None:
+        """Show what waits, where no round tells it."""
+        self._looked_at = self.context.clock.monotonic()
+        try:
+            backlog = self.backlogs.now()
+        except (Retry, Refresh, Corrupt):
+            return  # what is wrong with it, a round says
+        self.metrics.backlog(backlog)
+        self.status.looked(backlog)
+
+    def look_again(self, every_s: float) -> None:
+        """``look``, if the last one is ``every_s`` ago."""
+        if self.context.clock.monotonic() - self._looked_at >= every_s:
+            self.look()
+
+    def failed(self, turn: str, error: Retry | Refresh | Corrupt, again_s: float) -> None:
+        self.metrics.failed(turn, error, again_s)
+        if turn != MERGE:
+            return
+        self.status.round_failed(error)
+        if not isinstance(error, StoreUnavailable):
+            self.look()
+
+    def collect(self) -> GarbageReport:
+        report = collect_garbage(self.context, self._garbage)
+        self.metrics.garbage(report)
+        return report
+
+    def compact(self, upkeep: Upkeep) -> CompactionReport:
+        began = self.context.clock.monotonic()
+        report = upkeep.compact()
+        self.metrics.compaction(report, self.context.clock.monotonic() - began)
+        return report
+
+    def index(self, upkeep: Upkeep) -> IndexTurnReport:
+        report = upkeep.extend()
+        self.metrics.index_upkeep(report)
+        return report
+
+    def expire(self, ttl: Ttl) -> ExpiryResult:
+        result = expire_next(self.context, ttl, self._oldest)
+        self.metrics.expiry(result)
+        return result
+
+    def _status(self) -> FlusherStatus:
+        contract = self.context.contract
+        merge_after_s = self.settings.flusher.merge_interval_s + self.limits.defer_s
+        group = self.settings.kafka.group(contract.table_uuid)
+        status = FlusherStatus(contract, Address.of(self.settings).uri, group, merge_after_s, self.context.clock)
+        status.index_problems = lambda: self.metrics.index_problems
+        return status
+
+    def _silence_watch(self) -> SilenceWatch:
+        contract, store = self.context.contract, self.context.store
+        known = paths.contract_version(contract.version, contract.making)
+        who = f"the store at {self.settings.table.uri}"
+        return SilenceWatch(lambda: store.get(known), self.context.clock, StoreUnavailable.kind, who, STORE)
+
+
+def visibility_of(table: FlusherTable) -> VisibilityThread | None:
+    """The measurement that the settings ask for."""
+    settings = table.settings
+    if not settings.flusher.visibility_interval_s:
+        return None
+    settings.need("kafka.bootstrap_servers")
+    from lancewal_kafka.topic import TopicInspector  # a flusher that does not measure can do without Kafka's client
+
+    context, contract = table.context, table.context.contract
+    inspector = TopicInspector(settings.kafka.client(), election_s=0)
+
+    def ends() -> dict[Region, Position]:
+        if inspector.identify(contract.topic).topic_id != contract.topic_id:
+            raise TopicReplaced(f"topic {contract.topic} is another one than the table's", topic=contract.topic)
+        found = inspector.ends(contract.topic, range(contract.partitions))
+        return {region: found[region.partition] for region in contract.regions}
+
+    indexes = RegionIndexes(context.store, context.clock, contract.regions_per_page, contract.making, context.tasks)
+    positions = VisiblePositions(context.store, indexes, context.clock)
+    return VisibilityThread(
+        settings.flusher.visibility_interval_s,
+        lambda pause: Visibility(ends, positions, context.clock, table.metrics, pause),
+    )
+
+
+def turns_of(table: FlusherTable) -> Turns:
+    """All that the settings and the contract ask for."""
+    clock, flusher, ttl = table.context.clock, table.settings.flusher, table.context.contract.ttl
+    now = clock.monotonic()
+    others: list[Turn[Any]] = [
+        Turn(
+            GARBAGE,
+            clock,
+            table.collect,
+            next_s=lambda report: flusher.gc_interval_s,
+            due_at=now + flusher.gc_interval_s,
+            retry_s=min(PAUSE_S, flusher.gc_interval_s),
+            retry_max_s=flusher.gc_interval_s,
+            problems_of=lambda report: [
+                *(
+                    Problem.of(error, f"gc keeps all of region {region.name} and of logs")
+                    for region, error in sorted(report.damaged.items())
+                ),
+                *([] if report.names_fault is None else [Problem.of(report.names_fault, "gc keeps all versions")]),
+            ],
+            faults_are_problems=True,
+            tasks=table.context.tasks,
+        )
+    ]
+    behind_merges: list[tuple[Turn[Any], Callable[[RoundReport], bool]]] = []
+    if flusher.compaction:
+        interval_s = flusher.compaction_interval_s
+        upkeep = Upkeep(table.context, compaction_limits(flusher), index_limits(flusher))
+        indexes = Turn(
+            "index",
+            clock,
+            lambda: table.index(upkeep),
+            next_s=lambda report: 0.0 if report.more else interval_s,
+            due_at=now + interval_s,
+            retry_s=interval_s,
+        )
+
+        def compact() -> CompactionReport:
+            report = table.compact(upkeep)
+            if report.indexes:
+                indexes.hurry()  # it may have left some
+            return report
+
+        compaction = Turn(
+            "compaction",
+            clock,
+            compact,
+            next_s=lambda report: 0.0 if isinstance(report.compaction, Compacted) else interval_s,
+            due_at=now + interval_s,
+            retry_s=interval_s,
+            problems_of=lambda report: None if isinstance(report.compaction, Refused) else (),
+        )
+        others += [compaction, indexes]
+        behind_merges = [(indexes, lambda report: True), (compaction, lambda r: any(m.worn for m in r.merges))]
+    if ttl is not None:
+        expiry = Turn(
+            "expiry",
+            clock,
+            lambda: table.expire(ttl),
+            next_s=lambda result: 0.0 if isinstance(result, Expired) and result.more else flusher.expiry_interval_s,
+            due_at=now,
+            retry_s=flusher.expiry_interval_s,
+            problems_of=lambda result: () if isinstance(result, Expired | NothingExpired) else None,
+        )
+        others.append(expiry)
+
+    def merge() -> RoundReport:
+        report = table.round(SEALED_GRACE_S, flusher.merge_interval_s)
+        for turn, wanted in behind_merges:
+            if report.merges and wanted(report):
+                turn.hurry()
+        return report
+
+    rounds = Turn(
+        MERGE,
+        clock,
+        merge,
+        next_s=lambda report: (
+            flusher.merge_interval_s if report.left is not None else PAUSE_S if report.refused else 0.0
+        ),
+        due_at=now,
+        retry_s=PAUSE_S,
+        retry_max_s=PAUSE_MAX_S,
+        problems_of=lambda report: [
+            Problem.of(error, f"region {region.name}") for region, error in sorted(report.held.items())
+        ],
+        faults_are_problems=True,
+        problems=(NO_ROUND_YET,),
+    )
+    return Turns(rounds, others, table.failed)
