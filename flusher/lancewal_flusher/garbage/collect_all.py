@@ -95,7 +95,7 @@ def look(context: FlusherContext) -> GarbageSummary:
             dropped_snapshots=tuple(overdue(context.table, now)),
         )
     ttl = context.contract.ttl
-    return looked if ttl is None else replace(looked, expired_rows=count_expired(context, ttl))
+    return looked if ttl is None else replace(looked, expired_rows=count_expired(context.table, context.clock, ttl))
 
 
 def _swaps(context: FlusherContext, after: Mapping[Region, tuple[History, tuple[bool, bool]]]) -> dict[Page, int]:

@@ -18,7 +18,8 @@ from lancewal_core.process.failpoints import point
 from lancewal_core.process.tasks import together
 from lancewal_core.rows.fold import complete
 from lancewal_core.rows.key_set import KeySet
-from lancewal_core.table.protocol import PinnedTable, files_of, fragment_bytes, fragment_live_rows
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import PinnedTable, Table, files_of, fragment_bytes, fragment_live_rows
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.set_aside import SortedOut
@@ -90,12 +91,12 @@ def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut
     """Write the changes of all that ``found`` leaves to the merge."""
     keys, lookup = found.keys, found.lookup
     whole = [taken.rows for taken in found.inputs.region_inputs]
-    partials = found.inputs.partials(context)
+    partials = found.inputs.partials(context.contract.rows)
     if not partials.num_rows:  # the new rows wait for nothing that the tasks find
         results, new = together(
             context.tasks,
             lambda: run_tasks(context, pinned, keys, 0, lookup, {}),
-            lambda: write_rows(context, whole, partials, ()),
+            lambda: write_rows(context.table, context.contract, whole, partials, ()),
         )
         return Changes(results, new, {}, np.ones(0, np.bool_))
     in_place = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share).chosen
@@ -107,7 +108,7 @@ def write_changes(context: FlusherContext, pinned: PinnedTable, found: SortedOut
         results = run_tasks(context, pinned, keys, partials.num_rows, lookup, in_place)
     as_rows = _not_in_place(partials, in_place)
     left = partials if as_rows.all() else partials.filter(pa.array(as_rows))
-    return Changes(results, write_rows(context, whole, left, results), in_place, as_rows)
+    return Changes(results, write_rows(context.table, context.contract, whole, left, results), in_place, as_rows)
 
 
 def run_tasks(
@@ -152,10 +153,14 @@ def _not_in_place(partials: pa.Table, in_place: Mapping[int, PatchesInPlace]) ->
 
 
 def write_rows(
-    context: FlusherContext, whole: Sequence[pa.Table], partials: pa.Table, results: Sequence[FragmentResult]
+    table: Table,
+    contract: Contract,
+    whole: Sequence[pa.Table],
+    partials: pa.Table,
+    results: Sequence[FragmentResult],
 ) -> tuple[str, ...]:
     """New fragments of whole rows, and behind them of patches, completed from the rows that the tasks have found."""
-    rows = context.contract.rows
+    rows = contract.rows
     parts = [part for part in whole if part.num_rows]
     if partials.num_rows:
         found = [r.base.select(rows.table.names).cast(rows.table) for r in results if r.base is not None]
@@ -164,4 +169,4 @@ def write_rows(
     if not parts:
         return ()
     with point("fragment.write"):
-        return context.table.write_rows(pa.concat_tables(parts), context.contract.fields_of)
+        return table.write_rows(pa.concat_tables(parts), contract.fields_of)

@@ -7,7 +7,7 @@ region's part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ from lancewal_flusher.tasks.cost import (
 )
 from lancewal_flusher.tasks.in_place import InPlace, change_of, choose_in_place
 from lancewal_flusher.upkeep.compaction import FileSizes, stored
-from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits
+from lancewal_flusher.upkeep.compaction_plan import Choice, CompactionLimits, StoredFragment
 
 _DEFAULTS = FlusherSettings()
 
@@ -94,10 +94,12 @@ def explain(
         return inputs
     keys = inputs.keys() if inputs.region_inputs else context.contract.rows.key.empty_table()
     lookup = context.keys.find(pinned, keys) if inputs.region_inputs else KeyRows({}, ())
-    partials = inputs.partials(context)
+    partials = inputs.partials(context.contract.rows)
     choice = choose_in_place(context, pinned, lookup, partials, limits.in_place_rows, limits.deleted_share)
     replaced = {i: len(rows.rows) for i, rows in find_live(pinned, KeySet(keys), lookup).items()}
-    left_alone = _left_alone(context, pinned, compaction, limits.rewrite_bytes)
+    left_alone = _left_alone(
+        stored(context.table, context.tasks, pinned.fragments(), FileSizes()), pinned, compaction, limits
+    )
     indexes = pinned.indexes()
     found = [
         _explained(
@@ -110,13 +112,14 @@ def explain(
 
 
 def _left_alone(
-    context: FlusherContext, pinned: PinnedTable, compaction: CompactionLimits | None, bytes_min: int
+    fragments: Sequence[StoredFragment], pinned: PinnedTable, compaction: CompactionLimits | None, limits: MergeLimits
 ) -> frozenset[int]:
     """Fragments that no compaction follows."""
-    fragments = stored(context, pinned.fragments(), FileSizes())
     if compaction is None:
         return frozenset(f.fragment_id for f in fragments)
-    others = frozenset(f.fragment_id for f in fragments if not bytes_min <= f.nbytes <= compaction.round_bytes)
+    others = frozenset(
+        f.fragment_id for f in fragments if not limits.rewrite_bytes <= f.nbytes <= compaction.round_bytes
+    )
     return others | Choice(tuple(fragments), pinned.unrewritable_fragments(), with_sentinel=True).excluded(compaction)
 
 

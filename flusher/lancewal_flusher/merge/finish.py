@@ -49,6 +49,7 @@ from lancewal_core.names.ids import Generation, Region, TableVersion
 from lancewal_core.region.flush_files import read_each, read_parts
 from lancewal_core.region.generation_entries import kept_entries
 from lancewal_core.region.state import GenerationRecord
+from lancewal_core.region.states import RegionIndexes
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import put_new
@@ -56,6 +57,7 @@ from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import (
     Fragment,
     PinnedTable,
+    Table,
     TransactionGone,
     TransactionInfo,
     TransactionUnreadable,
@@ -129,7 +131,7 @@ def finish_newest(context: FlusherContext, seen: Look | Proven | None = None) ->
 
 def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -> Finished:
     """Steps 2 to 5."""
-    facts = _facts(context, in_force) if proven is None else proven.facts
+    facts = _facts(context.table, in_force) if proven is None else proven.facts
     # Step 2
     if proven is None:
         check_nothing_undone(context, facts.read_version, in_force.version)
@@ -142,8 +144,8 @@ def _finish(context: FlusherContext, in_force: InForce, proven: Proven | None) -
     raise StoreUnavailable(f"the follow-up of table version {in_force.version} lost every race; tried {_TRIES}")
 
 
-def _facts(context: FlusherContext, in_force: InForce) -> MergeFacts:
-    found = context.table.transaction(in_force.version)
+def _facts(table: Table, in_force: InForce) -> MergeFacts:
+    found = table.transaction(in_force.version)
     match found:
         case TransactionInfo():
             return facts_of(found, in_force.version)
@@ -186,7 +188,7 @@ def _hidden(
     context: FlusherContext, in_force: InForce, facts: MergeFacts, current: PinnedTable
 ) -> dict[int, list[int]]:
     """Rows of others that Kafka's rows win over, by live fragment."""
-    if in_force.version == facts.read_version + 1 or _followed_up(context, in_force, current):
+    if in_force.version == facts.read_version + 1 or _followed_up(context.table, in_force, current):
         return {}
     try:
         landed = context.table.at(in_force.version)
@@ -199,11 +201,11 @@ def _hidden(
     return foreign_rows(landed, current, facts, lambda: _merged_keys(context, in_force, facts), context.contract.rows)
 
 
-def _followed_up(context: FlusherContext, in_force: InForce, current: PinnedTable) -> bool:
+def _followed_up(table: Table, in_force: InForce, current: PinnedTable) -> bool:
     """Whether a follow-up of this merge has landed before and only its ``finished`` is missing.  The user's rows of that
     time are then hidden, and equal ones that a user appended since must stay."""
     for version in range(in_force.version + 1, current.version + 1):
-        found = context.table.transaction(version)
+        found = table.transaction(version)
         if isinstance(found, TransactionInfo) and found.properties.get(PROPERTY_FOLLOWUP) == in_force.merge:
             return True
     return False
@@ -236,12 +238,12 @@ def _commit(
     return Finished(in_force.version, sum(len(rows) for rows in hidden.values()), len(broken))
 
 
-def _taken(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
+def _taken(states: RegionIndexes, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
     """The generations that the merge took; each has a flush.
 
     They are in the indexes: what is not finished is not marked MERGED, and only that is ever trimmed.
     """
-    indexes = context.indexes.read(list(facts.generations))
+    indexes = states.read(list(facts.generations))
     found = []
     for region, (first, last) in sorted(facts.generations.items()):
         records = {r.generation: r for r in (indexes[region].generations if region in indexes else ())}
@@ -278,7 +280,7 @@ def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) 
 def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region, pa.Table]]:
     """The keys of each generation that the merge took: from its flush, or from its log where something of that is gone."""
     rows = context.contract.rows
-    taken = _taken(context, facts)
+    taken = _taken(context.indexes, facts)
     contents = read_each(
         context, taken, lambda parts: read_parts(context.store, context.table, parts, list(rows.primary_key), rows)
     )
@@ -295,7 +297,7 @@ def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, miss
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()
-    for region, record in _taken(context, facts):
+    for region, record in _taken(context.indexes, facts):
         files = facts.adopted.get(region, frozenset())
         if files.intersection(missing):
             replaced |= files

@@ -22,14 +22,16 @@ import pyarrow as pa
 from lancewal_core.errors import Corrupt, ObjectMissing, RegionConflict
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.failpoints import point
-from lancewal_core.process.tasks import together
+from lancewal_core.process.tasks import Tasks, together
 from lancewal_core.region.flush import rebuild_flush
 from lancewal_core.region.flush_files import read_flushes
 from lancewal_core.region.flushes.manifest import Flush, FlushedGeneration
 from lancewal_core.region.history import check_reaches
 from lancewal_core.region.state import GenerationRecord, RegionState
 from lancewal_core.rows.fold import partial_schema
-from lancewal_core.table.protocol import files_of
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.store.object_store import ObjectStore
+from lancewal_core.table.protocol import Table, files_of
 from lancewal_core.table.watermarks import InForce
 from lancewal_flusher.commit.send import Refused, Why, is_finished
 from lancewal_flusher.context import FlusherContext
@@ -55,12 +57,10 @@ class MergeInputs:
         """Stored bytes of the flushes taken."""
         return sum(flushed.nbytes for taken in self.region_inputs for flushed in taken.merge.flushes)
 
-    def partials(self, context: FlusherContext) -> pa.Table:
+    def partials(self, rows: RowSchema) -> pa.Table:
         """Patches of all regions, in the order of ``keys``."""
         found = [w.partials for w in self.region_inputs if w.partials.num_rows]
-        return (
-            pa.concat_tables(found).combine_chunks() if found else partial_schema(context.contract.rows).empty_table()
-        )
+        return pa.concat_tables(found).combine_chunks() if found else partial_schema(rows).empty_table()
 
     def keys(self) -> pa.Table:
         """The keys of all regions, those of patches first."""
@@ -158,7 +158,9 @@ def _flushes(
     )
     intact = [_named(flushes, *one) for one in named]
     if whole:
-        missing = _missing(context, [one for one in intact if isinstance(one, FlushedGeneration)])
+        missing = _missing(
+            context.store, context.table, context.tasks, [one for one in intact if isinstance(one, FlushedGeneration)]
+        )
         intact = [None if isinstance(one, FlushedGeneration) and missing & _content(one) else one for one in intact]
     found: dict[Region, list[FlushedGeneration]] = {}
     damaged: dict[Region, Corrupt] = {}
@@ -209,11 +211,10 @@ def _content(flushed: FlushedGeneration) -> frozenset[str]:
     return files_of(flushed.fragments if flushed.rows else ()) | sides
 
 
-def _missing(context: FlusherContext, flushes: Sequence[FlushedGeneration]) -> frozenset[str]:
+def _missing(store: ObjectStore, table: Table, tasks: Tasks, flushes: Sequence[FlushedGeneration]) -> frozenset[str]:
     """Return what of a flush is not there."""
     sides = sorted({side.key for s in flushes for side in (s.deletes, s.patches) if side is not None})
-    there = context.tasks.map(lambda key: context.store.get_range(key, 0, 1) is not None, sides) if sides else []
+    there = tasks.map(lambda key: store.get_range(key, 0, 1) is not None, sides) if sides else []
     lost = {key for key, is_there in zip(sides, there, strict=True) if not is_there}
-    return frozenset(lost) | frozenset(
-        context.table.files_missing(sorted(files_of(f for s in flushes for f in s.fragments)))
-    )
+    files = files_of(f for s in flushes for f in s.fragments)
+    return frozenset(lost) | frozenset(table.files_missing(sorted(files)))

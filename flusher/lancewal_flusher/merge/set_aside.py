@@ -41,7 +41,8 @@ from lancewal_core.rows.fold import Folded, divide
 from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.store.object_store import ObjectStore, put_own
 from lancewal_core.table.conflicts_ref import ConflictsRef
-from lancewal_core.table.protocol import PinnedTable
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.protocol import PinnedTable, Table
 from lancewal_flusher.context import FlusherContext, check_contract
 from lancewal_flusher.merge.inputs import MergeInputs
 from lancewal_flusher.merge.origin_conflict import (
@@ -110,7 +111,7 @@ def sort_out(
         for taken, mask in zip(inputs.region_inputs, found.masks, strict=True):
             region = taken.merge.region
             try:
-                left, aside[region] = _split(context, taken, mask)
+                left, aside[region] = _split(context.table, context.contract, taken, mask)
             except ObjectCorrupt as error:
                 damaged[region] = error
             else:
@@ -297,9 +298,9 @@ def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Col
     return replace(inputs, region_inputs=region_inputs, left={**inputs.left, **damaged})
 
 
-def _split(context: FlusherContext, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:
+def _split(table: Table, contract: Contract, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:
     """Step 3 for one region: what is left of it, and what is set aside."""
-    rows = context.contract.rows
+    rows = contract.rows
     patched, gone = taken.partials.num_rows, taken.gone
     sides = Folded(taken.rows, taken.keys.slice(patched, gone), taken.partials)
     if not mask.any():
@@ -309,14 +310,14 @@ def _split(context: FlusherContext, taken: RegionInput, mask: Mask) -> tuple[Reg
     keys = taken.keys.filter(pa.array(~mask))
     if not taken.adopted or not mask[patched + gone :].any():
         return RegionInput(taken.merge, taken.adopted, left.rows, left.partials, keys, left.gone.num_rows), out
-    rewritten, rows_out = _rewritten(context, taken, aside)
+    rewritten, rows_out = _rewritten(table, contract, taken, aside)
     found = RegionInput(taken.merge, (), rows.table.empty_table(), left.partials, keys, left.gone.num_rows, rewritten)
     return found, Folded(rows_out, out.gone, out.partials)
 
 
-def _rewritten(context: FlusherContext, taken: RegionInput, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
+def _rewritten(table: Table, contract: Contract, taken: RegionInput, aside: KeySet) -> tuple[tuple[str, ...], pa.Table]:
     """The rows of a flush's files without these, written anew, and these."""
-    schema = context.contract.rows.table
+    schema = contract.rows.table
     (flushed,) = taken.merge.flushes
     fragments: list[str] = []
     out, kept = [schema.empty_table()], list[pa.Table]()
@@ -324,11 +325,11 @@ def _rewritten(context: FlusherContext, taken: RegionInput, aside: KeySet) -> tu
     def write() -> None:
         if sum(part.num_rows for part in kept):
             with point("fragment.write"):
-                fragments.extend(context.table.write_rows(pa.concat_tables(kept), context.contract.fields_of))
+                fragments.extend(table.write_rows(pa.concat_tables(kept), contract.fields_of))
         kept.clear()
 
     try:
-        for batch in context.table.read_unadopted(taken.adopted, schema.names):
+        for batch in table.read_unadopted(taken.adopted, schema.names):
             part = pa.Table.from_batches([batch]).cast(schema)
             wanted = aside.contains([part[name] for name in aside.names])
             out.append(part.filter(pa.array(wanted)))

@@ -32,6 +32,8 @@ from lancewal_core.keys.origin import MergedFrom, counting
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, TableVersion
 from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.schema import RowSchema
+from lancewal_core.store.object_store import ObjectStore
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import PinnedTable, file_lost, files_of
 from lancewal_core.table.watermarks import PROPERTY_MERGE, InForce, merge_properties
@@ -105,7 +107,7 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
         )
     chosen = KeySet(keys)
     if seen is not None and in_force.conflicts is not None and seen != in_force.conflicts.merge:
-        _check_seen(context, held, chosen, seen)
+        _check_seen(context.store, context.contract.rows, held, chosen, seen)
     waits = {
         other: held.folded(other, context.contract.rows, chosen).keys(context.contract.rows).num_rows
         for other in held.regions
@@ -118,15 +120,15 @@ def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: s
     return SettlePlan(pinned, in_force, held, next_, region, position, keys, applied, dropped)
 
 
-def _check_seen(context: FlusherContext, held: Conflicts, chosen: KeySet, seen: str) -> None:
+def _check_seen(store: ObjectStore, rows: RowSchema, held: Conflicts, chosen: KeySet, seen: str) -> None:
     key = paths.conflicts_object(seen) if paths.is_conflicts_name(seen) else None
-    data = None if key is None else context.store.get(key)
+    data = None if key is None else store.get(key)
     if key is None or data is None:
         raise InvalidInput(
             f"--seen {seen[:100]!r} names nothing that is still known of keys in conflict: `lancewal conflict list` shows "
             "what waits now. Nothing was changed"
         )
-    if decode_conflicts(data, key, context.contract.rows).stand_of(chosen) != held.stand_of(chosen):
+    if decode_conflicts(data, key, rows).stand_of(chosen) != held.stand_of(chosen):
         raise InvalidInput(
             f"of the keys asked for something else waits than in {seen}: records have come in since, or somebody has decided. "
             "`lancewal conflict list` shows what waits now. Nothing was changed"
@@ -173,7 +175,7 @@ def _commit(context: FlusherContext, plan: SettlePlan) -> TableVersion | Refused
         if lost is not None:
             raise lost from error
         return Refused(f"version {pinned.version} was cleaned up while the decision was planned", Why.CLEANED_UP)
-    written = write_rows(context, [folded.rows], folded.partials, results)
+    written = write_rows(context.table, context.contract, [folded.rows], folded.partials, results)
     rows_written = folded.rows.num_rows + folded.partials.num_rows
     source = MergedFrom(plan.region, plan.position)
     # Step 4

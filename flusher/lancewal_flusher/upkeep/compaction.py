@@ -37,14 +37,16 @@ from itertools import accumulate
 
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.process.tasks import Tasks
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, files_of, fragment_bytes
+from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, Table, files_of, fragment_bytes
 from lancewal_flusher.commit.other_commits import send_compaction
 from lancewal_flusher.commit.send import Refused, Why, is_finished, lost_files
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.origins import origins_of
 from lancewal_flusher.tasks.rewrite_task import RewriteTask
+from lancewal_flusher.tasks.runner import Runner
 from lancewal_flusher.upkeep.compaction_plan import (
     Choice,
     CompactionLimits,
@@ -129,7 +131,7 @@ def _do(context: FlusherContext, pinned: PinnedTable, chosen: Round, limits: Com
     # Step 3
     try:
         tasks = [_task(pinned, group, limits) for group in chosen.groups]
-        written = _write(context, tasks)
+        written = _write(context.runner, tasks)
     except VersionGone as error:
         return _files_gone(pinned, error)
     # Step 4, 5
@@ -162,7 +164,9 @@ def write_anew(
         return pinned
     try:
         wanted = set(fragment_ids) - origins_of(context).only_in_commits(pinned) - pinned.unrewritable_fragments()
-        free = stored(context, [f for f in pinned.fragments() if f.fragment_id in wanted], FileSizes())
+        free = stored(
+            context.table, context.tasks, [f for f in pinned.fragments() if f.fragment_id in wanted], FileSizes()
+        )
         free.sort(key=lambda f: (f.nbytes, f.fragment_id))
         taken = [
             f for f, total in zip(free, accumulate(f.nbytes for f in free), strict=True) if total <= limits.round_bytes
@@ -187,7 +191,7 @@ def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *,
     """Return what step 2 chooses from, also for a dry run.  ``VersionGone``: a clean-up has taken the version's files."""
     left_alone = pinned.unrewritable_fragments() | origins_of(context).only_in_commits(pinned)
     left_alone |= frozenset[int]().union(*doubted_fragments(pinned).values())
-    return Choice(tuple(stored(context, pinned.fragments(), sizes)), left_alone, with_sentinel)
+    return Choice(tuple(stored(context.table, context.tasks, pinned.fragments(), sizes)), left_alone, with_sentinel)
 
 
 def _files_gone(pinned: PinnedTable, error: VersionGone) -> Refused:
@@ -208,7 +212,7 @@ def _mend(
         if not lost:
             return written, landed
         try:
-            again = _write(context, tasks)
+            again = _write(context.runner, tasks)
             broken = context.table.at(landed)
         except VersionGone as error:
             cause = str(error)
@@ -231,12 +235,12 @@ def _mend(
     )
 
 
-def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSizes) -> list[StoredFragment]:
+def stored(table: Table, tasks: Tasks, fragments: Sequence[Fragment], sizes: FileSizes) -> list[StoredFragment]:
     """Fragments by their sizes; asks the store for what the table does not record."""
     unknown = [f for f in fragments if f.nbytes == 0]
     live = {name for f in unknown for name in f.files}
     names = sorted(live - sizes.known.keys())
-    found = context.tasks.map(lambda name: context.table.file_bytes([name])[0], names)
+    found = tasks.map(lambda name: table.file_bytes([name])[0], names)
     sizes.known |= dict(zip(names, found, strict=True))
     sizes.known = {name: size for name, size in sizes.known.items() if name in live}
     return [
@@ -250,9 +254,9 @@ def stored(context: FlusherContext, fragments: Sequence[Fragment], sizes: FileSi
     ]
 
 
-def _write(context: FlusherContext, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
+def _write(runner: Runner, tasks: Sequence[RewriteTask]) -> tuple[str, ...]:
     """Step 3; raises ``VersionGone``."""
-    return tuple(text for done in context.runner.rewrite(tasks) for text in done.fragments)
+    return tuple(text for done in runner.rewrite(tasks) for text in done.fragments)
 
 
 def _task(pinned: PinnedTable, group: FragmentGroup, limits: CompactionLimits) -> RewriteTask:

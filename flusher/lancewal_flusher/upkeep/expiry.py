@@ -37,10 +37,11 @@ import pyarrow as pa
 
 from lancewal_core.errors import ObjectCorrupt, VersionGone
 from lancewal_core.names.ids import TableVersion
+from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.ttl import Ttl
 from lancewal_core.table.checks import check_table
-from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, hidden_by
+from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, Table, hidden_by
 from lancewal_flusher.commit.other_commits import send_expiry
 from lancewal_flusher.commit.send import Refused, Why, hide, is_finished
 from lancewal_flusher.context import FlusherContext, check_contract
@@ -134,7 +135,7 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max
         return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
     try:
         # Step 2
-        hidden, more = _choose(context, pinned, ttl, oldest, rows_max)
+        hidden, more = _choose(context.table, pinned, ttl, _threshold(context.clock, pinned, ttl), oldest, rows_max)
         if not hidden:
             return NothingExpired(pinned.version)
         # Step 3
@@ -149,22 +150,21 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max
     return Expired(landed, sum(len(rows) for rows in hidden.values()), len(hidden), more)
 
 
-def count_expired(context: FlusherContext, ttl: Ttl) -> int:
+def count_expired(table: Table, clock: Clock, ttl: Ttl) -> int:
     """How many rows of the newest version have expired; reads only."""
-    pinned = context.table.newest()
-    threshold = _threshold(context, pinned, ttl)
+    pinned = table.newest()
+    threshold = _threshold(clock, pinned, ttl)
     numbers = [f.fragment_id for f in pinned.fragments()]
     return sum(int((times < threshold).sum()) for times, _ in _times(pinned, ttl, numbers))
 
 
 def _choose(
-    context: FlusherContext, pinned: PinnedTable, ttl: Ttl, oldest: OldestTimes, rows_max: int
+    table: Table, pinned: PinnedTable, ttl: Ttl, threshold: int, oldest: OldestTimes, rows_max: int
 ) -> tuple[dict[int, npt.NDArray[np.int64]], bool]:
     """Step 2: physical rows by fragment, and whether there may be more."""
-    threshold = _threshold(context, pinned, ttl)
     fragments = list(pinned.fragments())
     oldest.forget_others(fragments)
-    at = cache(context.table.at)
+    at = cache(table.at)
     hidden: dict[int, npt.NDArray[np.int64]] = {}
     left = rows_max
     for fragment in fragments:
@@ -190,8 +190,8 @@ def _choose(
     return hidden, False
 
 
-def _threshold(context: FlusherContext, pinned: PinnedTable, ttl: Ttl) -> int:
-    return ttl.threshold(pinned.schema.field(ttl.column).type, context.clock.now_ms())
+def _threshold(clock: Clock, pinned: PinnedTable, ttl: Ttl) -> int:
+    return ttl.threshold(pinned.schema.field(ttl.column).type, clock.now_ms())
 
 
 def _times(

@@ -22,7 +22,7 @@ Lance indexes all uncovered rows at once: after a large import this takes long, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
@@ -31,7 +31,7 @@ from lancewal_core.errors import RewriteFailed
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.table.checks import check_table
 from lancewal_core.table.far_rows import far_text, row_keys
-from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable
+from lancewal_core.table.protocol import CommitLost, CommitOutcome, Committed, Conflicted, PinnedTable, Table
 from lancewal_flusher.commit.send import Refused, checkpoint
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.upkeep.compaction import Compacted, NothingToCompact, write_anew
@@ -121,7 +121,7 @@ def extend_indexes(
             if work.table_bytes <= limits.round_bytes or work.unindexed_rows >= limits.unindexed_share * rows:
                 results.append(_rebuilt(context, work.name, rows))
             else:
-                far = _far(context, outcome)
+                far = _far(context.table, context.contract.primary_key, outcome)
                 results.append(
                     IndexRefused(work.name, f"it is built anew once a tenth of the rows wait: {far.text}", far=far)
                 )
@@ -139,13 +139,17 @@ def extend_indexes(
 def _rebuilt(context: FlusherContext, name: str, rows: int) -> IndexExtended | IndexRefused:
     """From all rows, but for those that it cannot take."""
     outcome = _indexed(context, partial(context.table.rebuild_index, name))
-    far = _far(context, outcome) if isinstance(outcome, Committed) and outcome.far_rows else None
+    far = (
+        _far(context.table, context.contract.primary_key, outcome)
+        if isinstance(outcome, Committed) and outcome.far_rows
+        else None
+    )
     left = rows - (0 if far is None else far.rows)
     return _result(name, outcome, IndexExtended(name, TableVersion(0), left, 0, rebuilt=True, far=far))
 
 
-def _far(context: FlusherContext, outcome: Committed | CommitLost) -> FarRows:
-    keys = row_keys(context.table.newest(), outcome.far_rows, context.contract.primary_key)
+def _far(table: Table, primary_key: Sequence[str], outcome: Committed | CommitLost) -> FarRows:
+    keys = row_keys(table.newest(), outcome.far_rows, primary_key)
     return FarRows(len(outcome.far_rows), keys)
 
 

@@ -35,7 +35,7 @@ import pyarrow as pa
 from lancewal_core.errors import Corrupt, FormatUnknown, VersionGone
 from lancewal_core.keys.catalog import CoveredFile, KeyCatalog, KeyPart, KeyRun
 from lancewal_core.keys.code import CodedKeys, code_keys, join_keys
-from lancewal_core.keys.index import covered_files, fragments_by_file
+from lancewal_core.keys.index import KeyIndex, covered_files, fragments_by_file
 from lancewal_core.keys.run import Entries, Regions, cut, encode_part, sorted_entries
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
@@ -160,7 +160,9 @@ def _runs(
     through: list[Regions] = []
     for name, fragment in missing.items():
         # A file that others brought may have any name: a catalog takes no such one.
-        coded = _keys_of(context, pinned, fragment, state.adopted.take(name)) if is_word(name) else None
+        coded = (
+            _keys_of(context.contract.rows.key, pinned, fragment, state.adopted.take(name)) if is_word(name) else None
+        )
         if coded is None:
             state.unfit.add(name)
             continue
@@ -191,15 +193,12 @@ def _run(
     return KeyRun(name=context.new_id(), files=tuple(files), parts=parts, regions=run_regions(origins.regions))
 
 
-def _keys_of(
-    context: FlusherContext, pinned: PinnedTable, fragment: Fragment, known: pa.Table | None
-) -> CodedKeys | None:
+def _keys_of(schema: pa.Schema, pinned: PinnedTable, fragment: Fragment, known: pa.Table | None) -> CodedKeys | None:
     """Return the keys of all physical rows, in their order; None if one of them is null, or they are too many to be held."""
     if fragment.physical_rows > FILE_ROWS_MAX:
         return None
     if known is not None and known.num_rows == fragment.physical_rows:
         return code_keys(known)
-    schema = context.contract.rows.key
     batches: list[pa.RecordBatch] = []
     nbytes = 0
     for batch in pinned.all_rows(fragment.fragment_id, schema.names):
@@ -230,7 +229,7 @@ def _merge(
             run = merge_runs(group, context.keys.parts, lambda part: _write(context, part), context.new_id(), counts)
         except Corrupt:
             for member in group:
-                _find_broken(context, member.run)
+                _find_broken(context.keys, member.run)
             continue
         written += run.entries
         gone = {member.run.name for member in group}
@@ -249,13 +248,13 @@ def _replaced(runs: Sequence[KeyRun], gone: set[str], run: KeyRun) -> tuple[KeyR
     return (*(r for r in runs if r.name not in gone), run)
 
 
-def _find_broken(context: FlusherContext, run: KeyRun) -> None:
+def _find_broken(keys: KeyIndex, run: KeyRun) -> None:
     """Note a run of which a part cannot be read: the next call writes its files' keys anew."""
     for part in run.parts:
         try:
-            context.keys.parts.open(part)
+            keys.parts.open(part)
         except Corrupt as error:
-            context.keys.broken[run.name] = str(error)
+            keys.broken[run.name] = str(error)
             return
 
 
