@@ -13,18 +13,7 @@ import typer
 
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import PartitionArgument, partition_named
-from lancewal_core.cli.options import (
-    NOTHING_CHANGED,
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    YesOption,
-    agree,
-    read_settings,
-)
+from lancewal_core.cli.options import NOTHING_CHANGED, Asked, DryRunOption, YesOption, agree
 from lancewal_core.cli.output import one_line, say, say_json
 from lancewal_core.process.progress import step
 
@@ -50,6 +39,7 @@ class RowsSince(StrEnum):
 
 @app.command()
 def generation(
+    asked: Asked,
     partition: PartitionArgument,
     number: Annotated[
         int | None,
@@ -58,10 +48,6 @@ def generation(
         ),
     ] = None,
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Make the flushes of a partition's unmerged generations anew from their WAL entries.
 
@@ -71,17 +57,18 @@ def generation(
     from lancewal_audit.repair.generation import plan_generations, repair_generations
     from lancewal_core.names.ids import Generation
 
-    with opened(read_settings(config, table, storage_option)) as context:
+    with opened(asked.settings()) as context:
         named = None if number is None else Generation(number)
         with step(_LOOKING):
             plan = plan_generations(
                 context, context.contract.regions[partition_named(partition, context.contract)], named
             )
-        _mend(output, plan.lines(), None if dry_run else lambda: repair_generations(context, plan))
+        _mend(asked, plan.lines(), None if dry_run else lambda: repair_generations(context, plan))
 
 
 @app.command("region")
 def region_(
+    asked: Asked,
     partition: PartitionArgument,
     before_gap: Annotated[
         bool,
@@ -91,10 +78,6 @@ def region_(
         int, typer.Option(help="A version that was there, as a log line names it: lost, if it is no more.", min=0)
     ] = 0,
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Rebuild the state of a partition, whose newest versions are lost or damaged, from the logs.
 
@@ -108,7 +91,7 @@ def region_(
     from lancewal_core.names.ids import Position
     from lancewal_kafka.topic import TopicInspector
 
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     with opened(settings) as context:
         region = context.contract.regions[partition_named(partition, context.contract)]
 
@@ -128,11 +111,12 @@ def region_(
 
         with step(_LOOKING):
             plan = plan_index(context, region, low, before_gap=before_gap, above=version_seen)
-        _mend(output, plan.lines(), None if dry_run else mend)
+        _mend(asked, plan.lines(), None if dry_run else mend)
 
 
 @app.command()
 def segment(
+    asked: Asked,
     key: Annotated[str, typer.Argument(metavar="OBJECT", help="The object's key, as the message names it.")],
     accept_loss: Annotated[
         bool,
@@ -140,10 +124,6 @@ def segment(
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Read from Kafka again what a lost or damaged WAL segment held, and flush the generations that need it.
 
@@ -153,7 +133,7 @@ def segment(
     from lancewal_audit.repair.segment import plan_segment, repair_segment
     from lancewal_audit.repair.topic_records import KafkaTopicRecords
 
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     settings.need("kafka.bootstrap_servers")
     with opened(settings) as context:
         records = KafkaTopicRecords(settings.kafka, context.contract)
@@ -161,7 +141,7 @@ def segment(
             plan = plan_segment(context, records, key, accept_loss=accept_loss)
         given_up = any(generation.given_up for generation in plan.needed)
         _mend(
-            output,
+            asked,
             plan.lines(),
             None if dry_run else lambda: repair_segment(context, records, plan),
             "these records are given up" if given_up and not yes else None,
@@ -170,16 +150,13 @@ def segment(
 
 @app.command()
 def restored(
+    asked: Asked,
     rows_since: Annotated[
         RowsSince,
         typer.Option(help="Policy for rows that were merged since: drop, or replay, which merges them again."),
     ],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Decide what becomes of the rows that were merged since, after a user restored the Lance table.
 
@@ -188,11 +165,11 @@ def restored(
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.restored import plan_restored, repair_restored
 
-    with opened(read_settings(config, table, storage_option)) as context:
+    with opened(asked.settings()) as context:
         with step(_LOOKING):
             plan = plan_restored(context, rows_since.value)
         _mend(
-            output,
+            asked,
             plan.lines(),
             None if dry_run else lambda: repair_restored(context, plan),
             f"the restore is decided: {rows_since}" if plan.records and not yes else None,
@@ -201,12 +178,9 @@ def restored(
 
 @app.command("merged-position")
 def merged_position(
+    asked: Asked,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Conclude what is merged, where the table versions that said it are gone, and record it.
 
@@ -216,14 +190,14 @@ def merged_position(
     from lancewal_audit.repair.told import told
     from lancewal_audit.repair.watermark import accept_watermark, plan_watermark
 
-    with opened(read_settings(config, table, storage_option)) as context:
+    with opened(asked.settings()) as context:
         with step(_LOOKING):
             plan = plan_watermark(context)
         if plan is None:
-            _mend(output, [told("what is merged is known: nothing to do")], None if dry_run else list)
+            _mend(asked, [told("what is merged is known: nothing to do")], None if dry_run else list)
             return
         _mend(
-            output,
+            asked,
             plan.lines(),
             None if dry_run else lambda: accept_watermark(context, plan),
             None if yes else "this is taken for what is merged",
@@ -232,12 +206,9 @@ def merged_position(
 
 @app.command()
 def index(
+    asked: Asked,
     name: Annotated[str, typer.Argument(help="The index, as `lancewal verify --indexes` and Lance name it.")],
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Build a secondary index of the Lance table anew, with its own parameters.  No row changes.
 
@@ -246,17 +217,15 @@ def index(
     from lancewal_audit.repair.context import opened
     from lancewal_audit.repair.lance_index import plan_lance_index, repair_lance_index
 
-    with opened(read_settings(config, table, storage_option)) as context:
+    with opened(asked.settings()) as context:
         with step(_LOOKING):
             plan = plan_lance_index(context, name)
-        _mend(output, plan.lines(), None if dry_run else lambda: repair_lance_index(plan))
+        _mend(asked, plan.lines(), None if dry_run else lambda: repair_lance_index(plan))
 
 
-def _mend(
-    output: Output, found: Sequence[Told], do: Callable[[], Sequence[Told]] | None, ask: str | None = None
-) -> None:
+def _mend(asked: Asked, found: Sequence[Told], do: Callable[[], Sequence[Told]] | None, ask: str | None = None) -> None:
     """Tell what was found, and do it: ``do`` is None where nothing is to be changed; ``ask``: what a person must agree to."""
-    as_text = output is Output.TEXT
+    as_text = not asked.as_json
     if as_text:
         _tell(found)
     if do is not None and ask is not None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.named import partition_named
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
-from lancewal_core.cli.output import say, say_json
+from lancewal_core.cli.options import Asked
+from lancewal_core.cli.output import say
 from lancewal_core.errors import ASKS_FOR_A_PERSON, BUG, InvalidInput
 from lancewal_core.process.library_errors import first_line
 
@@ -35,6 +35,7 @@ class From(StrEnum):
 
 
 def command(
+    asked: Asked,
     from_: Annotated[
         From, typer.Option("--from", help="Compare with the topic's records, the WAL's, or both, also with each other.")
     ] = From.BOTH,
@@ -66,10 +67,6 @@ def command(
     report: Annotated[
         Path | None, typer.Option(help="Write the report into this file, as JSON.", metavar="FILE")
     ] = None,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Compare a table, and a read of it, with what its records make of each key. Nothing is changed.
 
@@ -83,11 +80,11 @@ def command(
     try:
         from lancewal_audit.verify.verification import VerifyRequest, verify_table
 
-        settings = read_settings(config, table, storage_option)
+        settings = asked.settings()
         settings.need("table.uri")
         uri = settings.table.uri
         _check(settings, from_, sample, keys)
-        asked = VerifyRequest(
+        request = VerifyRequest(
             sources=from_.value,
             at=at or None,
             fraction=1.0 if sample is None else sample,
@@ -97,7 +94,7 @@ def command(
             findings_max=limit,
             index_keys=index_keys if indexes else None,
         )
-        found = verify_table(settings, uri, asked)
+        found = verify_table(settings, uri, request)
         if report is not None:
             _write(report, found)
     except (OSError, MemoryError, ArrowException) as error:
@@ -105,10 +102,7 @@ def command(
         raise typer.Exit(ASKS_FOR_A_PERSON if isinstance(error, OSError | MemoryError) else BUG) from error
     from lancewal_audit.verify.report import report_text
 
-    if output is Output.JSON:
-        say_json(found.as_json())
-    else:
-        say(report_text(found))
+    asked.report(found.as_json(), report_text(found))
     if not found.equal or found.nothing_compared:
         raise typer.Exit(1)
 

@@ -9,12 +9,15 @@ Guarantees
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import wraps
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -87,13 +90,48 @@ class CommandApp(typer.Typer):
         self.callback()(_nothing)  # or it would not be a group while it has one command
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:
-        return super().command(name, cls=OneCommand, **options)
+        add = super().command(name, cls=OneCommand, **options)
+
+        def added(function: Callable[..., Any]) -> Callable[..., Any]:
+            add(with_options(function))
+            return function
+
+        return added
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options that commands take together: the fields of a dataclass that extends it (``with_options``)."""
+
+
+def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` as typer takes it: the fields of its parameter that is ``Options`` are options, behind all others."""
+    signature = inspect.signature(function, eval_str=True)
+    parameters = signature.parameters.values()
+    taken = [one for one in parameters if isinstance(one.annotation, type) and issubclass(one.annotation, Options)]
+    if not taken:
+        return function
+    ((name, group),) = ((one.name, one.annotation) for one in taken)
+    types, by_name = get_type_hints(group, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+
+    @wraps(function)
+    def command(**given: Any) -> Any:
+        return function(**{name: group(**{option: given.pop(option) for option in types}), **given})
+
+    options = [
+        inspect.Parameter(field.name, by_name, default=field.default, annotation=types[field.name])
+        for field in fields(group)
+    ]
+    seen = [*(one.replace(kind=by_name) for one in parameters if one.name != name), *options]
+    command.__signature__ = signature.replace(parameters=seen)  # type: ignore[attr-defined] # read by inspect
+    command.__annotations__ = {one.name: one.annotation for one in seen}
+    return command
 
 
 def command_of(name: str, function: Callable[..., Any]) -> Any:
     """A plain function as a command."""
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    alone.command(name, cls=OneCommand)(function)
+    alone.command(name, cls=OneCommand)(with_options(function))
     return typer.main.get_command(alone)
 
 

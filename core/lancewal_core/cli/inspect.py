@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lancewal_core.cli.named import partition_named
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
-from lancewal_core.cli.output import aligned, one_line, say, say_json, terms
+from lancewal_core.cli.options import Asked
+from lancewal_core.cli.output import aligned, one_line, terms
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.clock import utc_text
 from lancewal_core.process.library_errors import without_secrets
@@ -24,6 +24,7 @@ _ROOT = "_lancewal/"
 
 
 def command(
+    asked: Asked,
     object_: Annotated[
         str,
         typer.Argument(
@@ -34,10 +35,6 @@ def command(
     partition: Annotated[
         str, typer.Option(metavar="PARTITION", help="Show the newest state of this partition: 3, or orders-3.")
     ] = "",
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Show what one stored object says: contract, control, WAL segment, fence or bundle, state page, history page,
     flush, accepted loss, merge record.
@@ -52,7 +49,7 @@ def command(
     if bool(object_) == bool(partition):
         raise InvalidInput("expected either an object or --partition")
     where, key = place(object_)
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     where = where or settings.table.uri
     if not where:
         raise InvalidInput(
@@ -60,10 +57,7 @@ def command(
         )
     store = open_store(where, settings.storage.options)
     found = inspect_object(store, key) if key else inspect_region(store, *_region(store, where, partition))
-    if output is Output.JSON:
-        say_json(as_json(found))
-    else:
-        say(as_text(found))
+    asked.report(as_json(found), as_text(found))
 
 
 def place(text: str) -> tuple[str, str]:

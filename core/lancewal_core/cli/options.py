@@ -3,6 +3,9 @@ here.
 
 A command is about one table, and takes ``-t``, ``-c`` and ``--storage-option``.  It prints its report in the form of
 ``-o``.  ``--dry-run`` and ``--yes`` mean the same in every command.
+
+A command that has a parameter ``asked: TableAsked`` takes the first three.  One that has ``asked: Asked`` takes all four.
+They stand behind its other options (``groups.with_options``).
 """
 
 from __future__ import annotations
@@ -10,13 +13,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from lancewal_core.cli.output import many_lines
+from lancewal_core.cli.groups import Options
+from lancewal_core.cli.output import many_lines, say, say_json
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -59,6 +64,37 @@ class Output(StrEnum):
 
 
 OutputOption: TypeAlias = Annotated[Output, typer.Option("--output", "-o", help="Form of the report.")]
+
+
+@dataclass(frozen=True, slots=True)
+class TableAsked(Options):
+    """The table that a command is about, and its settings."""
+
+    table: TableOption = ""
+    config: ConfigOption = None
+    storage_option: StorageOption = None
+
+    def settings(self, *, defining: bool = False) -> Settings:
+        """See ``read_settings``."""
+        return read_settings(self.config, self.table, self.storage_option, defining=defining)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(TableAsked):
+    """Options of a command that reports something."""
+
+    output: OutputOption = Output.TEXT
+
+    @property
+    def as_json(self) -> bool:
+        return self.output is Output.JSON
+
+    def report(self, content: object, text: str, *, dry_run: bool = False) -> None:
+        """Print ``content`` as JSON, or ``text`` for people, which ends with what a ``dry_run`` has changed."""
+        if self.as_json:
+            say_json(content)
+        else:
+            say(f"{text}\n{NOTHING_CHANGED}" if dry_run else text)
 
 
 def read_settings(

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import (
-    NOTHING_CHANGED,
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    read_settings,
-)
-from lancewal_core.cli.output import say, say_json
+from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import EXPECTED, duration_s
 from lancewal_core.table.control import Service, until_text
@@ -41,15 +31,12 @@ def pause_s(text: str) -> float:
 
 
 def pause(
+    asked: Asked,
     service: ServiceArgument,
     duration: Annotated[
         str, typer.Option("--for", help="End the pause by itself after so long, such as 10m.", metavar="DURATION")
     ] = "",
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Let all processes of a service pause, within 5 s: ingest consumes nothing, the flusher begins no round.
 
@@ -64,20 +51,17 @@ def pause(
     from lancewal_core.table.control import pause as pause_service
 
     for_s, clock = pause_s(duration) if duration else None, SystemClock()
-    store, making = _table(read_settings(config, table, storage_option))
+    store, making = _table(asked.settings())
     if dry_run:
-        _show(changed(read_control(store, making), service, end_of_pause(clock, for_s)), service, output, dry_run=True)
+        _show(changed(read_control(store, making), service, end_of_pause(clock, for_s)), service, asked, dry_run=True)
     else:
-        _show(pause_service(store, clock, lambda: uuid.uuid4().hex, service, making, for_s), service, output)
+        _show(pause_service(store, clock, lambda: uuid.uuid4().hex, service, making, for_s), service, asked)
 
 
 def resume(
+    asked: Asked,
     service: ServiceArgument,
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """End the pause of a service; its processes go on within 5 s.
 
@@ -89,11 +73,11 @@ def resume(
     from lancewal_core.table.control import changed, read_control
     from lancewal_core.table.control import resume as resume_service
 
-    store, making = _table(read_settings(config, table, storage_option))
+    store, making = _table(asked.settings())
     if dry_run:
-        _show(changed(read_control(store, making), service, None), service, output, dry_run=True)
+        _show(changed(read_control(store, making), service, None), service, asked, dry_run=True)
     else:
-        _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service, making), service, output)
+        _show(resume_service(store, SystemClock(), lambda: uuid.uuid4().hex, service, making), service, asked)
 
 
 def _table(settings: Settings) -> tuple[ObjectStore, Making | None]:
@@ -108,13 +92,7 @@ def _table(settings: Settings) -> tuple[ObjectStore, Making | None]:
     return store, read_contract(store, where).making
 
 
-def _show(control: Control, service: Service, output: Output, *, dry_run: bool = False) -> None:
-    match output:
-        case Output.JSON:
-            say_json(control.model_dump(mode="json", exclude={"write_id"}))
-        case Output.TEXT:
-            until = control.ingest if service is Service.INGEST else control.flusher
-            is_ = "would be" if dry_run else "is"
-            say(f"{service} {is_} {'not paused' if until is None else f'paused {until_text(until)}'}")
-            if dry_run:
-                say(NOTHING_CHANGED)
+def _show(control: Control, service: Service, asked: Asked, *, dry_run: bool = False) -> None:
+    until = control.ingest if service is Service.INGEST else control.flusher
+    text = f"{service} {'would be' if dry_run else 'is'} {'not paused' if until is None else f'paused {until_text(until)}'}"
+    asked.report(control.model_dump(mode="json", exclude={"write_id"}), text, dry_run=dry_run)

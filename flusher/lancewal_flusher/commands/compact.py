@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import (
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    read_settings,
-)
-from lancewal_core.cli.output import say, say_json
+from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
 if TYPE_CHECKING:
@@ -27,15 +17,12 @@ if TYPE_CHECKING:
 
 
 def command(
+    asked: Asked,
     dry_run: DryRunOption = False,
     everything: Annotated[
         bool, typer.Option("--all", help="Take the sentinel too; merges under way are then planned again.")
     ] = False,
     runner: RunnerOption = None,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Rewrite small and worn fragments until none is left, and extend secondary indexes.
 
@@ -44,24 +31,17 @@ def command(
 
     Example: lancewal compact --all --dry-run
     """
-    settings = choosing(read_settings(config, table, storage_option), runner)
+    settings = choosing(asked.settings(), runner)
     with ExitStack() as stack:
         if not dry_run:
             stack.enter_context(session_for(settings))
         summary = _look(settings, everything) if dry_run else _compact(settings, everything)
     if isinstance(summary, str):
-        _show(output, {"refused": summary}, f"nothing can be compacted now: {summary}")
+        asked.report({"refused": summary}, f"nothing can be compacted now: {summary}")
         return
-    _show(output, asdict(summary), summary_text(summary, dry_run))
+    asked.report(asdict(summary), summary_text(summary, dry_run))
     if summary.indexes_refused:
         raise typer.Exit(1)
-
-
-def _show(output: Output, content: Mapping[str, object], text: str) -> None:
-    if output is Output.JSON:
-        say_json(content)
-    else:
-        say(text)
 
 
 def _look(settings: Settings, everything: bool) -> CompactionSummary | str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 
-from lancewal_core.cli.options import Output
-from lancewal_core.cli.output import aligned, one_line, say, say_json
+from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.settings.load import Settings
 from lancewal_flusher.commit.send import Refused
 from lancewal_flusher.merge.explain import MergeExplanation, explain
@@ -14,8 +14,8 @@ from lancewal_flusher.open import open_context
 from lancewal_flusher.service.limits import compaction_limits, merge_limits
 
 
-def show_next_merge(settings: Settings, output: Output) -> None:
-    """Look at the table, write nothing."""
+def next_merge(settings: Settings) -> tuple[Mapping[str, object], str]:
+    """Look at the table, write nothing.  Returns what was found, and the text of that for people."""
     flusher = settings.flusher
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
@@ -26,13 +26,8 @@ def show_next_merge(settings: Settings, output: Output) -> None:
             threads=flusher.threads,
         )
     if isinstance(found, Refused):
-        content, text = {"refused": found.reason}, f"nothing can be merged now: {found.reason}"
-    else:
-        content, text = asdict(found), explanation_text(found)
-    if output is Output.JSON:
-        say_json(content)
-    else:
-        say(text)
+        return {"refused": found.reason}, f"nothing can be merged now: {found.reason}"
+    return asdict(found), explanation_text(found)
 
 
 def explanation_text(explanation: MergeExplanation) -> str:

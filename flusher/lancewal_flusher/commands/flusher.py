@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
@@ -25,10 +25,8 @@ class SubmitTurn(StrEnum):
 
 @app.command()
 def run(
+    asked: TableAsked,
     runner: RunnerOption = None,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
 ) -> None:
     """Run the flusher until SIGTERM or SIGINT.
 
@@ -37,7 +35,7 @@ def run(
 
     Example: lancewal flusher run -c lancewal.yaml
     """
-    settings = choosing(read_settings(config, table, storage_option), runner)
+    settings = choosing(asked.settings(), runner)
     with session_for(settings):
         from lancewal_flusher.service.service import run_flusher
 

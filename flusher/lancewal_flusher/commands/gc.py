@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import (
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    read_settings,
-)
-from lancewal_core.cli.output import aligned, one_line, say, say_json
+from lancewal_core.cli.options import Asked, DryRunOption
+from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import DAMAGED, InvalidInput
 
 if TYPE_CHECKING:
@@ -28,14 +20,11 @@ ORPHANS_SHOWN = 20
 
 
 def command(
+    asked: Asked,
     dry_run: DryRunOption = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the grace period, until what is free now is deleted.")
     ] = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Delete what is merged and older than the history window, as the flusher does, and report what nothing accounts for.
 
@@ -51,7 +40,7 @@ def command(
 
     if dry_run and wait:
         raise InvalidInput("--dry-run deletes nothing, so there is nothing to --wait for: give one of them")
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)
         if dry_run:
@@ -64,10 +53,7 @@ def command(
                 stopping=stack.enter_context(stop_signals()),
                 waits=lambda objects: context.events.garbage_awaited(objects=objects, grace_s=grace_s),
             )
-    if output is Output.JSON:
-        say_json(asdict(summary))
-    else:
-        say(summary_text(summary, dry_run))
+    asked.report(asdict(summary), summary_text(summary, dry_run))
     if summary.damaged or summary.names_fault:
         raise typer.Exit(DAMAGED)
 

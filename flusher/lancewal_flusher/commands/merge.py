@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lancewal_core.cli.options import (
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    read_settings,
-)
-from lancewal_core.cli.output import say, say_json
+from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_core.errors import MAY_PASS
 from lancewal_flusher.commands.runner_option import RunnerOption, choosing, session_for
 
@@ -25,12 +16,9 @@ if TYPE_CHECKING:
 
 
 def command(
+    asked: Asked,
     dry_run: DryRunOption = False,
     runner: RunnerOption = None,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Flush and merge everything that waits, then stop; compacts nothing and collects no garbage.
 
@@ -39,11 +27,11 @@ def command(
 
     Example: lancewal merge --dry-run -o json
     """
-    settings = choosing(read_settings(config, table, storage_option), runner)
+    settings = choosing(asked.settings(), runner)
     if dry_run:
-        from lancewal_flusher.commands.explain import show_next_merge
+        from lancewal_flusher.commands.explain import next_merge
 
-        show_next_merge(settings, output)
+        asked.report(*next_merge(settings))
         return
     with session_for(settings):
         from lancewal_core.process.stop_signals import stop_signals
@@ -51,10 +39,7 @@ def command(
 
         with stop_signals() as stopping:
             summary = run_once(settings, stopping)
-    if output is Output.JSON:
-        say_json(asdict(summary))
-    else:
-        say(summary_text(summary))
+    asked.report(asdict(summary), summary_text(summary))
     if not summary.finished:
         raise typer.Exit(MAY_PASS)
 

@@ -10,19 +10,8 @@ import typer
 
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import PartitionArgument, partition_named
-from lancewal_core.cli.options import (
-    NOTHING_CHANGED,
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    YesOption,
-    agree,
-    read_settings,
-)
-from lancewal_core.cli.output import one_line, say, say_json
+from lancewal_core.cli.options import NOTHING_CHANGED, Asked, DryRunOption, YesOption, agree
+from lancewal_core.cli.output import one_line
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -37,11 +26,8 @@ app = CommandApp(
 
 @app.command("list")
 def list_(
+    asked: Asked,
     limit: Annotated[int, typer.Option(min=0, help="Most keys to show; all are counted.")] = 100,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Show the keys that wait for a decision: whose records the table has, and what waits of which partition.
 
@@ -56,7 +42,7 @@ def list_(
     from lancewal_core.table.watermarks import Watermarks
     from lancewal_tables.status.conflict_list import keys_in_conflict
 
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     settings.need("table.uri")
     address = Address.of(settings)
     store = address.store()
@@ -65,21 +51,21 @@ def list_(
     seen = None if in_force.conflicts is None else in_force.conflicts.merge
     conflicts = read_conflicts(store, in_force.conflicts, contract.rows)
     found, total = keys_in_conflict(conflicts, limit), conflicts.waiting_keys.num_rows
-    if output is Output.JSON:
-        say_json({"seen": seen, "total": total, "keys": [asdict(key) for key in found]})
-        return
-    say(f"{total} keys wait for a decision" + (f", as of {seen}" if seen else ""))
+    lines = [f"{total} keys wait for a decision" + (f", as of {seen}" if seen else "")]
     for key in found:
         owner = "no partition's row is in the table" if key.owner is None else f"the table has {key.owner}'s"
-        say(one_line(f"{json.dumps(key.key, ensure_ascii=False)}  {owner}"))
+        lines.append(f"{json.dumps(key.key, ensure_ascii=False)}  {owner}")
         for waiting in key.waiting:
-            say(one_line(f"    {waiting.region}: {waiting.state}, among offsets {waiting.first} to {waiting.next - 1}"))
+            lines.append(f"    {waiting.region}: {waiting.state}, among offsets {waiting.first} to {waiting.next - 1}")
     if len(found) < total:
-        say(f"{total - len(found)} more are not shown: give a higher `--limit`")
+        lines.append(f"{total - len(found)} more are not shown: give a higher `--limit`")
+    content = {"seen": seen, "total": total, "keys": [asdict(key) for key in found]}
+    asked.report(content, "\n".join(map(one_line, lines)))
 
 
 @app.command()
 def settle(
+    asked: Asked,
     partition: PartitionArgument,
     key: Annotated[
         list[str] | None, typer.Option("--key", help="A primary key, as `list` shows it; give it again for more.")
@@ -101,10 +87,6 @@ def settle(
     ] = "",
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Let the records of one partition stand: what waits of it is applied to the table, what waits of others is dropped.
 
@@ -124,7 +106,7 @@ def settle(
     if bool(key) == every:
         raise InvalidInput("name the keys by --key, or take --all")
     with ExitStack() as stack:
-        context = open_context(read_settings(config, table, storage_option), stack, on_threads=True)
+        context = open_context(asked.settings(), stack, on_threads=True)
         region = _region(context.contract, partition, topic_id)
         if not dry_run:
             agree(yes, "what waits of other partitions is dropped")
@@ -134,15 +116,10 @@ def settle(
             lambda held: keys_of_region(held, region) if every else keys_named(held, key or ()),
             seen or None,
         )
-    if output is Output.JSON:
-        say_json(settled_json(done, dry_run=dry_run))
-        return
-    if not done.keys.num_rows:
-        say(f"no key that waits came through partition {region.partition}; nothing was changed")
-        return
-    for line in done.lines():
-        say(one_line(line))
-    say(NOTHING_CHANGED if dry_run else "done")
+    text = f"no key that waits came through partition {region.partition}; nothing was changed"
+    if done.keys.num_rows:
+        text = "\n".join([*map(one_line, done.lines()), NOTHING_CHANGED if dry_run else "done"])
+    asked.report(settled_json(done, dry_run=dry_run), text)
 
 
 def settled_json(done: SettlePlan, *, dry_run: bool) -> dict[str, object]:

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lancewal_core.cli.options import (
-    NOTHING_CHANGED,
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    read_settings,
-)
-from lancewal_core.cli.output import say, say_json
+from lancewal_core.cli.options import Asked, DryRunOption
 from lancewal_core.errors import MAY_PASS, InvalidInput
 from lancewal_tables.load.duplicates import Duplicates
 
@@ -27,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def command(
+    asked: Asked,
     files: Annotated[
         list[str] | None,
         typer.Argument(help="Parquet or Arrow IPC files, or folders of them; local or s3://.", metavar="FILE"),
@@ -43,10 +34,6 @@ def command(
         bool, typer.Option("--begin", help="Only begin the load --name: what Kafka deletes from now on stays deleted.")
     ] = False,
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Load files into a table that may be streamed to: rows whose key has no row yet; what came through Kafka is newer.
 
@@ -68,16 +55,12 @@ def command(
         raise InvalidInput("--begin takes no files, and a --name by which the load is done afterwards")
     if not begin and not files:
         raise InvalidInput("name at least one file or folder to load")
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     settings.need("table.uri")
     if begin:
         began = begin_load(settings, str(name), look_only=dry_run)
-        if output is Output.JSON:
-            say_json({**began.model_dump(mode="json"), "dry_run": dry_run})
-        else:
-            say(began_text(str(name), began))
-            if dry_run:
-                say(NOTHING_CHANGED)
+        content = {**began.model_dump(mode="json"), "dry_run": dry_run}
+        asked.report(content, began_text(str(name), began), dry_run=dry_run)
         return
     events = FlusherEvents(table=Address.of(settings).name)
     with ExitStack() as stack:
@@ -90,10 +73,7 @@ def command(
             landed=lambda part: part.log(events),
             stopping=stack.enter_context(stop_signals()),
         )
-    if output is Output.JSON:
-        say_json({**asdict(summary), "dry_run": dry_run})
-    else:
-        say(summary_text(summary, dry_run=dry_run))
+    asked.report({**asdict(summary), "dry_run": dry_run}, summary_text(summary, dry_run=dry_run), dry_run=dry_run)
     if not summary.finished:
         raise typer.Exit(MAY_PASS)
 
@@ -122,6 +102,4 @@ def summary_text(summary: LoadSummary, *, dry_run: bool = False) -> str:
     ]
     if not summary.finished:
         lines.append("stopped before the end; the same command goes on")
-    if dry_run:
-        lines.append(NOTHING_CHANGED)
     return "\n".join(lines)

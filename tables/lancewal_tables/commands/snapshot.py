@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,17 +11,16 @@ import typer
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.options import (
     NOTHING_CHANGED,
+    Asked,
     ConfigOption,
     DryRunOption,
     Output,
     OutputOption,
     StorageOption,
-    TableOption,
     YesOption,
     agree,
-    read_settings,
 )
-from lancewal_core.cli.output import aligned, one_line, say, say_json
+from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -72,62 +72,48 @@ def create(
     from lancewal_tables.snapshots.together import make_together
 
     for_ms = _duration_ms(duration) if duration else None
-    asked = point_of(at) if at else None
-    uris = table or [""]
+    point = point_of(at) if at else None
+    asked = Asked("", config, storage_option, output)
     with ExitStack() as stack:
         opened = []
-        for uri in uris:
-            settings = read_settings(config, uri, storage_option)
+        for uri in table or [""]:
+            settings = replace(asked, table=uri).settings()
             context = open_context(settings, stack, on_threads=True)
             opened.append((context, reads_of(context, settings.table.uri, 0)))
-        made = make_together(opened, name, asked, for_ms)
+        made = make_together(opened, name, point, for_ms)
         found = [{"table": reads.uri, **_about(one)} for (_, reads), one in zip(opened, made, strict=True)]
-    if output is Output.JSON:
-        say_json({"snapshots": found})
-        return
+    lines = []
     for one in found:
         until = f", until {one['until']}" if one["until"] else ""
         rows = f"version {one['version']} and {one['unmerged_rows']} unmerged rows{until}"
-        say(f"snapshot {name} of {one_line(str(one['table']))}: {rows}")
-        say(f"receipt: {one['receipt']}")
+        lines += [f"snapshot {name} of {one_line(str(one['table']))}: {rows}", f"receipt: {one['receipt']}"]
+    asked.report({"snapshots": found}, "\n".join(lines))
 
 
 @app.command("list")
-def list_all(
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+def list_all(asked: Asked) -> None:
     """List the table's snapshots.
 
     Example: lancewal snapshot list
     """
     from lancewal_core.table.snapshots import about, readable_snapshots
 
-    opened = _table(read_settings(config, table, storage_option))
+    opened = _table(asked.settings())
     readable, unreadable = readable_snapshots(opened)
     faults = [fault for fault in (*unreadable, opened.names_fault()) if fault is not None]
     found = [about(snapshot) for snapshot in readable]
-    if output is Output.JSON:
-        say_json({"snapshots": found})
-    elif found:
-        say("\n".join(aligned([_row(one) for one in found])))
-    elif not faults:
-        say("no snapshots")
+    if found or asked.as_json or not faults:
+        asked.report({"snapshots": found}, "\n".join(aligned([_row(one) for one in found])) or "no snapshots")
     if faults:
         raise faults[0]  # behind the others, which are sound
 
 
 @app.command()
 def drop(
+    asked: Asked,
     name: NameArgument,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Drop a snapshot, and what only it needs; also one whose making was cut short.
 
@@ -135,14 +121,14 @@ def drop(
     """
     from lancewal_flusher.garbage.snapshots import drop_snapshot
 
-    opened = _table(read_settings(config, table, storage_option))
+    opened = _table(asked.settings())
     if not dry_run:
         agree(yes, f"snapshot {name} is dropped")
     drop_snapshot(opened, name, look_only=dry_run)
-    if output is Output.JSON:
-        say_json({"dropped": [] if dry_run else [name]})
-    else:
-        say(f"snapshot {name}: {NOTHING_CHANGED}" if dry_run else f"dropped snapshot {name}")
+    asked.report(
+        {"dropped": [] if dry_run else [name]},
+        f"snapshot {name}: {NOTHING_CHANGED}" if dry_run else f"dropped snapshot {name}",
+    )
 
 
 def _table(settings: Settings) -> Table:

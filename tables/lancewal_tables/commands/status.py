@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.named import partition_named
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import Asked, Output
 from lancewal_core.cli.output import aligned, json_text, one_line, say, say_json
 from lancewal_core.process.clock import Clock, utc_text
 
@@ -26,16 +26,13 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def command(
+    asked: Asked,
     partition: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="PARTITION", help="Only these: numbers, or TOPIC-NUMBER, as messages name them; by default all."
         ),
     ] = None,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
     watch: Annotated[bool, typer.Option("--watch", help="Look again every two seconds, until interrupted.")] = False,
     reader_version: Annotated[
         int | None,
@@ -61,7 +58,7 @@ def command(
     """
     from lancewal_tables.status.status import table_status
 
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     settings.need("table.uri")
 
     def named(contract: Contract) -> Collection[int]:
@@ -74,9 +71,9 @@ def command(
     if watch:
         from lancewal_core.process.clock import SystemClock
 
-        watched(look, output, SystemClock(), clear=sys.stdout.isatty())
+        watched(look, asked.output, SystemClock(), clear=sys.stdout.isatty())
     status = look()
-    if output is Output.JSON:
+    if asked.as_json:
         say_json(asdict(status))
     else:
         say(status_text(status))

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import (
-    NOTHING_CHANGED,
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    read_settings,
-)
-from lancewal_core.cli.output import one_line, say, say_json
+from lancewal_core.cli.options import Asked, DryRunOption, TableAsked
+from lancewal_core.cli.output import one_line, say
 from lancewal_core.errors import InvalidInput
 from lancewal_tables.commands.contract_text import changes_text, contract_text
 from lancewal_tables.commands.load import command as load_command
@@ -32,11 +23,8 @@ app = CommandApp(help="Make lancewal tables, and show what a table is.")
 
 @app.command()
 def create(
+    asked: Asked,
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Create an empty table from `table` and `kafka` of the settings.
 
@@ -46,17 +34,14 @@ def create(
     """
     from lancewal_tables.define.create import create_table
 
-    settings = read_settings(config, table, storage_option, defining=True)
-    _show(create_table(settings, warn=_warn, look_only=dry_run), output, dry_run=dry_run)
+    settings = asked.settings(defining=True)
+    _show(create_table(settings, warn=_warn, look_only=dry_run), asked, dry_run=dry_run)
 
 
 @app.command()
 def attach(
+    asked: Asked,
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Make an existing Lance table a lancewal table; its rows stay, its primary key is checked.
 
@@ -66,17 +51,14 @@ def attach(
     """
     from lancewal_tables.define.attach import attach_table
 
-    settings = read_settings(config, table, storage_option, defining=True)
-    _show(attach_table(settings, warn=_warn, look_only=dry_run), output, dry_run=dry_run)
+    settings = asked.settings(defining=True)
+    _show(attach_table(settings, warn=_warn, look_only=dry_run), asked, dry_run=dry_run)
 
 
 @app.command()
 def moved(
+    asked: Asked,
     former: Annotated[str, typer.Option("--from", help="Place of the original, as `lancewal table show` tells it.")],
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Take up a table whose folder was moved or copied to `table.uri`, as a table of its own, with all that the folder holds.
 
@@ -86,11 +68,12 @@ def moved(
     """
     from lancewal_tables.define.move import move_table
 
-    _show(move_table(read_settings(config, table, storage_option), former), output)
+    _show(move_table(asked.settings(), former), asked)
 
 
 @app.command()
 def alter(
+    asked: Asked,
     partitions: Annotated[int | None, typer.Option(help="The topic's new number of partitions.", min=1)] = None,
     topic_id: Annotated[
         str,
@@ -136,10 +119,6 @@ def alter(
         ),
     ] = "",
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Change the table's contract. Take up partitions that were added to the topic, or a topic that was made again, once
     everything is merged. Or change when rows expire, what is kept, and what becomes of records that are no rows.
@@ -163,7 +142,7 @@ def alter(
             "--ttl-column COLUMN, --no-ttl, --history-window DURATION, --version-window DURATION, "
             "--on WHAT=POLICY, --dead-letter-topic TOPIC, --group GROUP"
         )
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     before = _contract(settings) if dry_run else None
     if partitions is not None:
         after = alter_partitions(settings, partitions, look_only=dry_run)
@@ -172,25 +151,19 @@ def alter(
     else:
         after = alter_terms(settings, terms, warn=_warn, look_only=dry_run)
     if before is None:
-        _show(after, output)
-    elif output is Output.JSON:
-        say_json({"before": before.model_dump(mode="json"), "after": after.model_dump(mode="json")})
+        _show(after, asked)
     else:
-        say(f"{changes_text(before, after)}\n{NOTHING_CHANGED}")
+        both = {"before": before.model_dump(mode="json"), "after": after.model_dump(mode="json")}
+        asked.report(both, changes_text(before, after), dry_run=True)
 
 
 @app.command()
-def show(
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
-) -> None:
+def show(asked: Asked) -> None:
     """Show the table's contract.
 
     Example: lancewal table show -t s3://lake/orders
     """
-    _show(_contract(read_settings(config, table, storage_option)), output)
+    _show(_contract(asked.settings()), asked)
 
 
 app.command("load")(load_command)
@@ -198,10 +171,8 @@ app.command("load")(load_command)
 
 @app.command("export-memwal")
 def export_memwal(
+    asked: TableAsked,
     file: Annotated[Path, typer.Argument(help="File to write; replaced if it is there.", metavar="FILE")],
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
 ) -> None:
     """Write all generations of all partitions, history pages included, as one `MemWalIndexDetails` of Lance's MemWAL index
     specification, for programs that know it.  Only reads the table.  Needs `table.uri`.
@@ -213,7 +184,7 @@ def export_memwal(
     from lancewal_flusher.open import open_context
     from lancewal_tables.status.memwal_export import export_memwal
 
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     with ExitStack() as stack:
         details = export_memwal(open_context(settings, stack, on_threads=True))
     try:
@@ -233,16 +204,10 @@ def _warn(text: str) -> None:
     say(f"warning: {one_line(text)}", err=True)
 
 
-def _show(contract: Contract, output: Output, *, dry_run: bool = False) -> None:
+def _show(contract: Contract, asked: Asked, *, dry_run: bool = False) -> None:
     """``dry_run``: the contract of a table that is not made, which has no identity yet."""
-    match output:
-        case Output.JSON:
-            said = contract.model_dump(mode="json")
-            if dry_run:
-                del said["table_uuid"], said["making"]
-                said["columns"] = [{"name": column.name, "type": column.type} for column in contract.columns]
-            say_json(said)
-        case Output.TEXT:
-            say(contract_text(contract, made=not dry_run))
-            if dry_run:
-                say(NOTHING_CHANGED)
+    said = contract.model_dump(mode="json")
+    if dry_run:
+        del said["table_uuid"], said["making"]
+        said["columns"] = [{"name": column.name, "type": column.type} for column in contract.columns]
+    asked.report(said, contract_text(contract, made=not dry_run), dry_run=dry_run)

@@ -25,6 +25,7 @@ from lancewal_audit.verify.index_answers import literal, values_of
 from lancewal_audit.verify.index_vectors import VectorRow, ask_vectors
 from lancewal_audit.verify.report import Report, report_text
 from lancewal_audit.verify.verification import VerifyRequest, verify_table
+from lancewal_core.cli.groups import with_options
 from lancewal_core.errors import LancewalError, RepairRefused
 from lancewal_core.rows.schema import Op
 from lancewal_core.settings.load import Settings
@@ -369,7 +370,7 @@ def _segments(table: AllIndexes, column: str) -> list[str]:
 
 def _command() -> typer.Typer:
     made = typer.Typer()
-    made.command()(command)
+    made.command()(with_options(command))
     return made
 
 

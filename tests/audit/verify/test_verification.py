@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 from lancewal_audit.commands.verify import command
 from lancewal_audit.verify.report import Finding, Report, report_text
 from lancewal_audit.verify.verification import VerifyRequest, verify_table
+from lancewal_core.cli.groups import with_options
 from lancewal_core.cli.options import read_settings
 from lancewal_core.errors import ActionNeeded
 from lancewal_core.names.paths import parse_wal_segment
@@ -330,7 +331,7 @@ def test_what_cannot_be_asked(made: Made, asked: Sequence[str], text: str) -> No
 def run(made: Made, *arguments: str, environment: Mapping[str, str] | None = None) -> Result:
     """The command, in this process."""
     app = typer.Typer()
-    app.command()(command)
+    app.command()(with_options(command))
     return CliRunner().invoke(app, [*arguments, "--config", str(made.world.lancewal.config)], env=environment)
 
 

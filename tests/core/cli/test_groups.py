@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 import typer
 
+from lancewal_core.cli.groups import CommandApp
+from lancewal_core.cli.options import NOTHING_CHANGED, Asked, TableAsked
 from lancewal_core.cli.program import app, run
 
 SHARED = {"--table", "--config", "--storage-option", "--dry-run", "--yes", "--runner"}
@@ -142,3 +146,30 @@ def test_a_value_that_is_none_of_those_is_told_plainly(
 )
 def test_an_option_with_an_empty_value_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "has an empty value. Is a variable not set?" in refused(capsys, *arguments)
+
+
+def test_options_that_are_taken_together_stand_behind_the_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A command gets one value of them: the table, its settings, and the form of the report."""
+    app = CommandApp(help="Try options.")
+
+    @app.command()
+    def show(asked: Asked, name: Annotated[str, typer.Argument()], often: bool = False) -> None:
+        """Show what was given."""
+        asked.report({"table": asked.settings().table.uri, "name": name}, f"{name} of {asked.table}", dry_run=often)
+
+    @app.command()
+    def other(asked: TableAsked) -> None:
+        """Take no form of a report."""
+
+    made: Any = typer.main.get_command(app)
+    names = {one.name: [p.name for p in one.params] for one in made.commands.values()}
+    assert names == {
+        "show": ["name", "often", "table", "config", "storage_option", "output"],
+        "other": ["table", "config", "storage_option"],
+    }
+    app(["show", "it", "-t", str(tmp_path), "-o", "json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out) == {"table": str(tmp_path), "name": "it"}
+    app(["show", "it", "-t", str(tmp_path), "--often"], standalone_mode=False)
+    assert capsys.readouterr().out == f"it of {tmp_path}\n{NOTHING_CHANGED}\n"

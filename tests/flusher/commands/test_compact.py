@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from lancewal_core.cli import program as cli
+from lancewal_core.cli.groups import with_options
 from lancewal_core.errors import PlanRetriesExhausted
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
@@ -57,7 +58,7 @@ def compact(table: FlusherTable, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     """Run the command as the program does; exit code and standard output."""
     app = cli.app
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
-    app.command("compact")(compact_commands.command)
+    app.command("compact")(with_options(compact_commands.command))
     file = write_settings(table)
 
     def run(*options: str) -> tuple[int, str]:
@@ -192,8 +193,9 @@ def test_merges_that_always_win(table: FlusherTable, monkeypatch: pytest.MonkeyP
 PROGRAM = """
 import sys
 from lancewal_core.cli import program as cli
+from lancewal_core.cli.groups import with_options
 from lancewal_flusher.commands.compact import command
-cli.app.command("compact")(command)
+cli.app.command("compact")(with_options(command))
 sys.exit(cli.run(sys.argv[1:]))
 """
 """``lancewal`` as installed, with this checkout's command."""

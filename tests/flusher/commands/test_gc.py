@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from lancewal_core.cli import program as cli
+from lancewal_core.cli.groups import with_options
 from lancewal_core.errors import FlusherPaused
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, LogId, OwnerId, Page, Position, Region, TopicId
@@ -71,7 +72,7 @@ def gc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> C
     """Run the command as the program does; exit code, standard output and error."""
     app = cli.app
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
-    app.command("gc")(gc_commands.command)
+    app.command("gc")(with_options(gc_commands.command))
 
     def run(table: FlusherTable, *options: str) -> tuple[int, str, str]:
         file = Path(table.uri).parent / "settings.yaml"

@@ -82,9 +82,9 @@ def test_the_reason_is_pythons_where_a_task_raised() -> None:
 
 
 COMMANDS = {
-    "flusher": "from lancewal_flusher.commands.flusher import run; run(runner=None, config=None)",
-    "merge": "from lancewal_flusher.commands.merge import command; command(runner=RunnerName.SPARK, config=None)",
-    "compact": "from lancewal_flusher.commands.compact import command; command(runner=RunnerName.SPARK, config=None)",
+    "flusher": "from lancewal_flusher.commands.flusher import run; run(TableAsked(), runner=None)",
+    "merge": "from lancewal_flusher.commands.merge import command; command(Asked(), runner=RunnerName.SPARK)",
+    "compact": "from lancewal_flusher.commands.compact import command; command(Asked(), runner=RunnerName.SPARK)",
 }
 
 
@@ -103,6 +103,7 @@ def the_session():
     raise Ended
 
 spark_session.the_session = the_session
+from lancewal_core.cli.options import Asked, TableAsked
 from lancewal_flusher.commands.runner_option import RunnerName
 try:
     {COMMANDS[command]}

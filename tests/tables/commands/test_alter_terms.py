@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lancewal_core.cli.options import Asked
 from lancewal_core.errors import InvalidInput
 from lancewal_tables.commands.alter_terms import altered_terms
 from lancewal_tables.commands.table import alter
@@ -76,4 +77,4 @@ def test_what_says_nothing_or_two_things(given: dict[str, Any], says: str) -> No
 )
 def test_one_change_at_a_time(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="name one change"):
-        alter(**options)
+        alter(Asked(), **options)

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from lancewal_core.cli.groups import with_options
 from lancewal_core.cli.program import run
 from lancewal_core.errors import InvalidInput, KafkaUnavailable, NotALancewalTable, TableMissing
 from lancewal_core.names import paths
@@ -816,7 +817,7 @@ def test_the_command_gives_json_and_aligned_text(kafka: KafkaBroker, settings: S
     ingest.claim(contract.regions[0], 1_000)
     ingest.append(p0=3)
     app = typer.Typer()
-    app.command()(command)
+    app.command()(with_options(command))
     environ = {"LANCEWAL_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers}
     done = CliRunner().invoke(app, ["-t", settings.table.uri, "-o", "json"], env=environ)
     assert done.exit_code == 0, done.output
