@@ -224,33 +224,40 @@ class Pipeline:
         self._observer = observer or SilentObserver()
         self.clock = ShiftedClock()
         self._tasks: list[ThreadTasks] = []
-        lance.write_dataset(pa.Table.from_pylist(list(attached), columns), self.uri, schema=columns, mode="create")
-        lance.dataset(self.uri).update_config({TABLE_UUID: "table-uuid"})
+        self.contract = self._made(partitions, attached, contract)
         self.store = open_store(self.uri)
         self.table = LanceTable(self.uri)
-        self.contract = Contract(
-            table_uuid="table-uuid",
-            topic="orders",
-            topic_id="topic-id",
-            partitions=partitions,
-            primary_key=("region", "id"),
-            region_key=() if keyed_by else ("region",),
-            key_format="bytes" if keyed_by else "canonical",
-            start=(-1,) * partitions,
-            columns=tuple(
-                Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
-                for f in lance.dataset(self.uri).lance_schema.fields()
-            ),
-            **{"on_bad_record": "stop", **contract},
-        )
-        Watermarks(self.store, self.table, None).record(NOTHING_MERGED, self.table.newest().version, "checkpoint")
-        put = put_once(self.store, paths.contract_version(1, None), encode_contract(self.contract))
-        assert isinstance(put, Done)
         self._rounds = RoundState()
         self._garbage = GarbageState()
         self._workers: list[IngestWorker] = []
         self._raised: list[object] = []
         self._worker = self._new_worker()
+
+    def _made(self, partitions: int, attached: Sequence[Row], terms: Mapping[str, Any]) -> Contract:
+        """Make the table and return its contract."""
+        columns = self.columns
+        lance.write_dataset(pa.Table.from_pylist(list(attached), columns), self.uri, schema=columns, mode="create")
+        lance.dataset(self.uri).update_config({TABLE_UUID: "table-uuid"})
+        store, table = open_store(self.uri), LanceTable(self.uri)
+        contract = Contract(
+            table_uuid="table-uuid",
+            topic="orders",
+            topic_id="topic-id",
+            partitions=partitions,
+            primary_key=("region", "id"),
+            region_key=() if self.keyed_by else ("region",),
+            key_format="bytes" if self.keyed_by else "canonical",
+            start=(-1,) * partitions,
+            columns=tuple(
+                Column(name=f.name(), type=format_type(columns.field(f.name()).type), field_ids=tuple(_ids(f)))
+                for f in lance.dataset(self.uri).lance_schema.fields()
+            ),
+            **{"on_bad_record": "stop", **terms},
+        )
+        Watermarks(store, table, None).record(NOTHING_MERGED, table.newest().version, "checkpoint")
+        put = put_once(store, paths.contract_version(1, None), encode_contract(contract))
+        assert isinstance(put, Done)
+        return contract
 
     def copied(self, folder: Path) -> Pipeline:
         """The same table and topic at another place, with nothing in memory but what was produced."""
@@ -331,7 +338,7 @@ class Pipeline:
 
     def merged(self) -> dict[Region, Position]:
         """Up to where the newest version of the table has each region."""
-        in_force = Watermarks(self.store, self.table, None).newest()[1]
+        in_force = Watermarks(self.store, self.table, self.contract.making).newest()[1]
         return {region: in_force.position(region) or Position(0) for region in self.contract.regions}
 
     def replace_worker(self) -> None:
@@ -439,7 +446,7 @@ class Pipeline:
     def flusher(self) -> FlusherContext:
         """What a flusher of this table works on."""
         opened = self._opened()
-        keys = KeyIndex(KeyCatalogs(self.store, self.clock, None), StoredParts(self.store))
+        keys = KeyIndex(KeyCatalogs(self.store, self.clock, self.contract.making), StoredParts(self.store))
         return FlusherContext(*opened.parts, keys, ThreadRunner(self.table, opened.tasks), lambda: uuid.uuid4().hex)
 
     def _opened(self) -> OpenedTable:
