@@ -1,6 +1,7 @@
-"""``lancewal repair``: mend what services stop at, after a look with ``--dry-run``.
+"""``lancewal repair``: repair damage that stops services, after a look with ``--dry-run``.
 
-Each command finds out what there is to be done, tells it, asks where something is given up, does it, and tells that.
+Each command finds out what must be done, and reports it.  It asks before something is given up, does the repair, and
+reports that too.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def generation(
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Make the flushes of a partition's unmerged generations anew from their WAL entries.
+    """Rebuild the flushes of a partition's unmerged generations from their WAL entries.
 
     Example: lancewal repair generation orders-3 --dry-run
     """
@@ -182,7 +183,7 @@ def merged_position(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Conclude what is merged, where the table versions that said it are gone, and record it.
+    """Conclude what is merged, if the table versions that said it are gone, and record the conclusion.
 
     Example: lancewal repair merged-position --dry-run
     """
@@ -210,7 +211,7 @@ def index(
     name: Annotated[str, typer.Argument(help="The index, as `lancewal verify --indexes` and Lance name it.")],
     dry_run: DryRunOption = False,
 ) -> None:
-    """Build a secondary index of the Lance table anew, with its own parameters.  No row changes.
+    """Rebuild a secondary index of the Lance table, with its own parameters.  No row changes.
 
     Example: lancewal repair index customer_idx --dry-run
     """
@@ -224,7 +225,8 @@ def index(
 
 
 def _mend(asked: Asked, found: Sequence[Told], do: Callable[[], Sequence[Told]] | None, ask: str | None = None) -> None:
-    """Tell what was found, and do it: ``do`` is None where nothing is to be changed; ``ask``: what a person must agree to."""
+    """Report what was found, and do the repair.  ``do`` is None if nothing is to be changed; ``ask``: what a person must
+    agree to."""
     as_text = not asked.as_json
     if as_text:
         _tell(found)

@@ -1,4 +1,4 @@
-"""``lancewal verify``: compare a table with what its records make of it."""
+"""``lancewal verify``: compare a table with the state that its records give."""
 
 from __future__ import annotations
 

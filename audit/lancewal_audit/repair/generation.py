@@ -1,16 +1,16 @@
-"""``lancewal repair generation``: make flushes of FLUSHED generations anew from their WAL entries.
+"""``lancewal repair generation``: rebuild flushes of FLUSHED generations from their WAL entries.
 
 Guarantees
- 1. The new flush is the fold of exactly the records of the generation; where the log does not have them, nothing is
+ 1. The new flush is the fold of exactly the records of the generation.  If the log does not have them, nothing is
     changed and ``RepairRefused`` says so.
- 2. The compare-and-swap on the index decides: a generation that was rebuilt, or merged, by somebody else meanwhile stays
-    as they left it.  Running the command again does no harm.
+ 2. The compare-and-swap on the index decides: a generation that was rebuilt, or merged, by somebody else meanwhile
+    stays as they left it.  Running the command again does no harm.
  3. No old file is touched; the garbage collector takes what nothing names.
 
 Steps
  1. Which FLUSHED generations does the table not hold yet?
  2. Look at the flush of each, and at its log (``flush_state``).
- 3. Of each that is damaged, or that was named: write another, and swap it in.
+ 3. For each flush that is damaged, or that was named: write another, and swap it in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GenerationRepair:
     rebuild: tuple[FlushState, ...]
 
     def lines(self) -> list[Told]:
-        """Tell what was looked at, and what is to be done."""
+        """Report what was looked at, and what is to be done."""
         found = []
         for state in self.seen:
             what = "sound" if state.problem is None else state.problem
@@ -52,7 +52,7 @@ class GenerationRepair:
 
 
 def plan_generations(context: RepairContext, region: Region, generation: Generation | None) -> GenerationRepair:
-    """Steps 1 and 2.  ``generation``: that one alone, to be rebuilt whatever it looks like."""
+    """Steps 1 and 2.  ``generation``: rebuild that one alone, whatever it looks like."""
     # Step 1
     index = context.indexes.read([region]).get(region)
     records = _waiting(context, region, index)
@@ -77,7 +77,7 @@ def plan_generations(context: RepairContext, region: Region, generation: Generat
 
 
 def repair_generations(context: RepairContext, plan: GenerationRepair) -> list[Told]:
-    """Step 3; what was done, one line for each generation."""
+    """Step 3; return what was done, one line for each generation."""
     done = []
     for state in plan.rebuild:
         record = state.record

@@ -1,12 +1,13 @@
-"""``lancewal repair index``: a secondary index of the Lance table finds rows by old values, twice or not: build it anew.
+"""``lancewal repair index``: rebuild a secondary index of the Lance table that finds rows by old values, twice or not at
+all.
 
 Guarantees
- 1. No row changes: the commit puts an index in the place of an index.  Until it lands queries use the old one; no query is
-    without.
- 2. The new index has the name, the kind and the parameters of the old one.  Where Lance does not tell all of them that
-    matter, nothing is changed and ``RepairRefused`` says what to run.
- 3. It may run beside everything.  It covers the rows of the version that it read; what comes meanwhile is scanned by queries,
-    as behind each merge, until the flusher extends the index.  Lance refuses it where a compaction or another build of the
+ 1. No row changes: the commit puts an index in the place of an index.  Until it lands queries use the old one; no
+    query is without.
+ 2. The new index has the name, the kind and the parameters of the old one.  If Lance does not tell all parameters
+    that matter, nothing is changed and ``RepairRefused`` says what to run.
+ 3. It may run beside everything.  It covers the rows of the version that it read.  Queries scan later rows, as after
+    each merge, until the flusher extends the index.  Lance refuses the commit if a compaction or another build of the
     index came first: then nothing was changed, and the command may be run again.
  4. Running it again does the same once more.
 
@@ -44,7 +45,7 @@ class LanceIndexPlan:
     rows: int
 
     def lines(self) -> list[Told]:
-        """Tell what there is, and what is to be built."""
+        """Report what there is, and what is to be built."""
         build, column, version = self.build, ".".join(self.build.path), self.pinned.version
         not_reported = [told(f"Lance does not tell {build.not_reported}")] if build.not_reported else []
         return [
@@ -84,7 +85,7 @@ def plan_lance_index(context: RepairContext, name: str) -> LanceIndexPlan:
 
 
 def repair_lance_index(plan: LanceIndexPlan) -> list[Told]:
-    """Step 2; what was done."""
+    """Step 2; return what was done."""
     name = plan.build.name
     try:
         done = plan.table.build_index_again(plan.pinned.dataset, plan.build)

@@ -1,6 +1,6 @@
-"""Every log of a table, by a listing: which segments are there, what their trailers say of some regions, what is damaged.
+"""Every log of a table, by a listing: its segments, what their trailers say of some regions, and what is damaged.
 
-An operator's tool alone may go by a listing: services find logs by the indexes.
+Only an operator's tool may use a listing: services find logs by the indexes.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class LogSurvey:
     damaged: Mapping[Sequence, str]
     """Objects whose trailer cannot be read, and why."""
     pieces: Mapping[Region, tuple[Piece, ...]]
-    """In the order of the log, those before the fence."""
+    """Pieces by region, in the order of the log, from before the fence."""
 
     @property
     def holes(self) -> list[str]:
-        """Numbers between those that are there; what is below the first may have been trimmed."""
+        """Absent numbers between existing ones; numbers below the first may have been trimmed."""
         numbers = sorted(set(range(self.sequences[0], self.behind)) - set(self.sequences))
         return [f"{paths.wal_segment(self.log, Sequence(n))} is missing" for n in numbers]
 
     @property
     def behind(self) -> Sequence:
-        """The number behind the last object."""
+        """The number after the last object."""
         return Sequence(self.sequences[-1] + 1)
 
     def joined(self, one: Piece, other: Piece) -> bool:

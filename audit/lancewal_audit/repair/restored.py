@@ -1,17 +1,18 @@
-"""``lancewal repair restored --rows-since drop|replay``: what becomes of rows merged since, after a user's restore.
+"""``lancewal repair restored --rows-since drop|replay``: decide about rows merged since, after a user's restore.
 
-* ``drop``: the restored version is the state up to all that was ever merged.  What those merges brought is dropped, and what
-  they set aside of keys in conflict: these are as the restored version had them.
-* ``replay``: the table is again at the watermarks of the version that was restored; all above is merged anew.
+* ``drop``: the restored version is the state up to all that was ever merged.  What those merges brought is dropped,
+  and what they set aside of keys in conflict: these are as the restored version had them.
+* ``replay``: the table is again at the watermarks of the version that was restored; all above is merged again.
 
 Guarantees
- 1. One put-if-absent decides, the record of the restore's own version under ``merges/``: of two persons one wins, and the
-    other is told.  No commit is needed: a merge from before the restore conflicts with it, and none is planned from above
-    it before that record is there.
- 2. Until then strong reads and merges stop, and nothing is trimmed; from then on the record is what a version without one
-    of its own leads to.
- 3. After ``replay`` every generation above the watermarks is FLUSHED again and to be had, from its flush or its log.
-    Where one is not (its history window is over, its objects are lost), ``replay`` is refused by name beforehand.
+ 1. One put-if-absent decides, the record of the restore's own version under ``merges/``: of two persons one wins, and
+    the other is told.  No commit is needed: a merge from before the restore conflicts with it, and none is planned
+    from above it before that record is there.
+ 2. Until then strong reads and merges stop, and nothing is trimmed.  From then on the record holds for later versions
+    that have none of their own.
+ 3. After ``replay`` every generation above the watermarks is FLUSHED again and can be read, from its flush or its
+    log.  If one cannot (its history window is over, its objects are lost), ``replay`` is refused beforehand, and the
+    error names it.
  4. A crash at any point leaves the decision open: generations that are FLUSHED again are MERGED by the next round, if
     the decision is ``drop``.  Repeating is right.
 
@@ -67,7 +68,8 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class RestoredPlan:
-    """``records``: what is to be in force at each undecided restore, oldest first; none where all is decided."""
+    """Plan of the decision.  ``records``: what is to be in force at each undecided restore, oldest first; none if all is
+    decided."""
 
     choice: Choice
     restores: tuple[Restore, ...]
@@ -82,7 +84,7 @@ class RestoredPlan:
         return self.records[-1]
 
     def lines(self) -> list[Told]:
-        """Tell which restores are undecided, and what the choice comes to."""
+        """Report which restores are undecided, and what each choice means."""
         if self.decided is not None:
             version, choice = self.decided
             said = f"the restore at table version {version} is decided: {choice} stands. No other is undecided, nothing to do"
@@ -149,7 +151,7 @@ def plan_restored(context: RepairContext, choice: Choice) -> RestoredPlan:
 
 
 def repair_restored(context: RepairContext, plan: RestoredPlan) -> list[Told]:
-    """Steps 3 and 4; what was done."""
+    """Steps 3 and 4; return what was done."""
     # Step 3
     if plan.again:
         _revive(context, sorted(plan.again), plan.in_force)
@@ -189,7 +191,7 @@ def _undecided(context: RepairContext) -> tuple[Restore, ...]:
 
 
 def _decision(context: RepairContext) -> tuple[TableVersion, str] | None:
-    """The newest restore that a person has decided about, among the newest records, and the choice that stands."""
+    """Return the newest restore, among the newest records, that a person has decided about, and the decision in force."""
     listed = [info.key for info in context.store.list(paths.merges_prefix(context.contract.making), limit=_LOOKED_AT)]
     versions = sorted((v for key in listed if (v := paths.parse_merge_record(key)) is not None), reverse=True)
     for version in versions[:_LOOKED_AT]:
@@ -219,8 +221,8 @@ def _in_force(context: RepairContext, version: int, decided: Mapping[int, InForc
 
 
 def _conflicts(context: RepairContext, restore: Restore, decided: Mapping[int, InForce]) -> ConflictsRef | None:
-    """Return the keys in conflict of the version restored: its rows are what that says of them.
-    ``MergedPositionUnknown`` only where some conflict."""
+    """Return the keys in conflict of the version restored, which describe its rows.  ``MergedPositionUnknown`` only if
+    some conflict."""
     if not context.contract.keyed_by_bytes:
         return None
     try:

@@ -62,7 +62,7 @@ _PERHAPS_IN_MEMORY = (
 
 @dataclass(frozen=True, slots=True)
 class NeededGeneration:
-    """A generation that is to be flushed, its parts, and what of them is read from Kafka."""
+    """A generation that is to be flushed, its parts, and the positions that are read from Kafka."""
 
     region: Region
     record: GenerationRecord
@@ -75,7 +75,7 @@ class NeededGeneration:
 
     @property
     def log_suffices(self) -> bool:
-        """Whether its entries can be read from the log as ever."""
+        """Whether its entries can be read from the log, as always."""
         return not self.spans and not self.gaps
 
     @property
@@ -84,7 +84,7 @@ class NeededGeneration:
 
     @property
     def record_times(self) -> RecordTimes | None:
-        """None also where they are not known: those of a gap nobody has noted."""
+        """Times of its records; None also if they are unknown, since nobody has noted those of a gap."""
         return None if self.gaps else RecordTimes.of(part.rows for part in self.parts if isinstance(part, Entry))
 
     @property
@@ -94,7 +94,8 @@ class NeededGeneration:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPlan:
-    """``problem``: what is wrong with the object, None if nothing is.  ``needed``: by region, oldest first."""
+    """Plan of the repair.  ``problem``: what is wrong with the object, None if nothing is.  ``needed``: by region,
+    oldest first."""
 
     key: str
     log: LogId
@@ -104,10 +105,10 @@ class SegmentPlan:
     """Number at which the log is to be fenced; None if it has ended, or nothing in it is OPEN."""
     accept_loss: bool = False
     compacted: bool = False
-    """Whether what Kafka has is read though its topic is compacted."""
+    """Whether the topic is compacted, and its records are read all the same."""
 
     def lines(self) -> list[Told]:
-        """Tell what is wrong with the segment, and what is to be done."""
+        """Report what is wrong with the segment, and what is to be done."""
         if self.problem is None:
             return [told(f"{self.key} is sound: nothing to do", object=self.key)]
         lost = [one.told() for g in self.needed for one in g.given_up]
@@ -161,7 +162,7 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
 
 
 def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPlan) -> list[Told]:
-    """Steps 3 and 4; what was done."""
+    """Steps 3 and 4; return what was done."""
     # Step 3
     if plan.fence_at is not None:
         region = plan.needed[0].region
@@ -207,7 +208,7 @@ def _needed(
     surveys: Mapping[LogId, LogSurvey],
     inside: bool,
 ) -> list[NeededGeneration]:
-    """Generations of a region that need the segment, and those before them that are not flushed yet.
+    """Return the generations of a region that need the segment, and those before them that are not flushed yet.
 
     ``inside``: the segment lies before the log's end, as far as that is known.
     """

@@ -1,4 +1,4 @@
-"""Sentences of a repair for people, each with what it is about, for programs."""
+"""Sentences of a repair for people, each with its subject, for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Told:
 
 
 def told(message: str, /, **about: object) -> Told:
-    """A sentence and what it is about."""
+    """Return a sentence and its subject."""
     return Told(message, about)
 
 

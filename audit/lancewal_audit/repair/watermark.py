@@ -1,20 +1,23 @@
-"""``lancewal repair merged-position``: what is merged, where the versions that said it are gone; a person's word makes it so.
+"""``lancewal repair merged-position``: conclude what is merged, if the versions that said it are gone; a person must
+accept it.
 
 Guarantees
- 1. The conclusion is a lower bound of what is merged and finished: per region the highest of what the newest record of a
-    finished merge says that is left, and what the region's index has marked MERGED, which is done only behind one.
- 2. Too low gives the same rows in the end: generations above it are still there, and are merged again, in order.  What a
-    user changed in rows of theirs since is undone by that.  Until it is done a plain reader may see older values; strong
-    reads do not, and reads of the table alone claim no positions, for it may hold rows behind these.  Where keys have
-    changed their region since, it would not: then it is refused.  Where keys are in conflict (``conflicts``), what the index
-    has marked does not count: such a merge may have set records aside in an object that nothing names any more.
+ 1. The conclusion is a lower bound of what is merged and finished.  Per region it is the higher of two: what the
+    newest record that is left of a finished merge says, and what the region's index has marked MERGED.  The latter is
+    done only after a finished merge.
+ 2. A conclusion that is too low gives the same rows in the end: generations above it are still there, and are merged
+    again, in order.  That undoes what a user changed in their rows since.  Until it is done a plain reader may see
+    older values.  Strong reads do not, and reads of the table alone claim no positions, for it may hold rows after
+    these.  If keys have changed their region since, the rows would not be the same: then the command is refused.  If
+    keys are in conflict (``conflicts``), what the index has marked does not count: such a merge may have set records
+    aside in an object that nothing names any more.
  3. One put-if-absent decides, the record of the newest version under ``merges/``.
- 4. A restore that can be seen and is not decided is refused.  What cannot be seen is said: a restore among the versions
-    that are gone would make the conclusion too high.
+ 4. A restore that can be seen and is not decided is refused.  The report says what cannot be seen: a restore among
+    the versions that are gone would make the conclusion too high.
 
 Steps
  1. Is W of the newest version unknown?  Which version is gone?
- 2. The newest record below it, or transaction that is still there, whose merge is finished.
+ 2. The newest record below it, or existing transaction, whose merge is finished.
  3. Per region what the index has marked, and what waits above the conclusion.
  4. Accepted: put the record.
 """
@@ -63,7 +66,7 @@ class WatermarkPlan:
         return InForce(self.version, None, regions, self.left.conflicts)
 
     def lines(self) -> list[Told]:
-        """Tell what is left, and what it would conclude."""
+        """Report what is left, and the conclusion."""
         left = self.left.version
         found = [
             told(f"table version {self.gone} is gone, and nothing newer says what is merged", version=self.gone),
@@ -97,10 +100,10 @@ class WatermarkPlan:
 
 
 def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
-    """Steps 1 to 3; None where W is known.
+    """Steps 1 to 3; None if W is known.
 
-    ``TableRestored`` where a restore is to be decided first; ``ObjectMissing`` or ``ObjectCorrupt`` where what waits of keys
-    in conflict by the conclusion cannot be read.
+    ``TableRestored``: a restore must be decided first.  ``ObjectMissing`` or ``ObjectCorrupt``: by the conclusion
+    keys in conflict wait, and they cannot be read.
     """
     # Step 1
     version = context.table.newest().version
@@ -138,8 +141,8 @@ def plan_watermark(context: RepairContext) -> WatermarkPlan | None:
 
 
 def _check_again(region: Region, index: RegionState, left: InForce) -> None:
-    """Refuse a part: a merge that nothing tells of has set records of keys in conflict aside.  All is merged again, or
-    nothing."""
+    """Refuse to merge only a part again.  A merge without a record has set records of keys in conflict aside, so all is
+    merged again, or nothing."""
     if index.generations[0].generation > left.generation(region) + 1:
         raise RepairRefused(
             f"region {region.name}: keys are in conflict, and what was set aside of them behind generation "
@@ -150,7 +153,7 @@ def _check_again(region: Region, index: RegionState, left: InForce) -> None:
 
 
 def accept_watermark(context: RepairContext, plan: WatermarkPlan) -> list[Told]:
-    """Step 4; what was done."""
+    """Step 4; return what was done."""
     found = context.watermarks.decide(plan.conclusion, "accepted")
     if (found.regions, found.conflicts) != (plan.conclusion.regions, plan.conclusion.conflicts):
         raise RepairRefused(
@@ -201,7 +204,7 @@ def _newest_below(context: RepairContext, below: int) -> InForce:
 
 
 def _marked(index: RegionState) -> Watermark | None:
-    """Return what the region's state says is merged: generations that left it are."""
+    """Return what is merged by the region's state: generations that have left the state are merged."""
     if not index.generations:
         return None
     mark = Watermark(Generation(index.generations[0].generation - 1), index.generations[0].first)

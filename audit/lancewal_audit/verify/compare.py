@@ -112,7 +112,7 @@ class Comparison:
                     self._wal("wal_differs", there, columns)
 
     def rejected(self) -> None:
-        """Records that are rejected on one side and not on the other, where both have them."""
+        """Compare the rejected records of both sources, where both have records."""
         for partition, region in self._regions.items():
             first, end = self._both[partition]
             if first == end:
@@ -128,7 +128,7 @@ class Comparison:
     # -- details -------------------------------------------------------------------------------------------------
 
     def _fold(self, records: Sequence[RowOperation]) -> tuple[dict[Key, KeyState], dict[Key, KeyState]]:
-        """The states of the keys below W(V), and at the cut."""
+        """Return the states of the keys below W(V), and at the cut."""
         below: dict[Key, KeyState] = {}
         behind: dict[Key, KeyState] = {}
         for record in sorted(records, key=self._order):
@@ -140,7 +140,8 @@ class Comparison:
         return below, behind
 
     def _conflicting(self, records: Sequence[RowOperation]) -> set[Key]:
-        """Keys in force at the version read, and those of which records came through several partitions in one era."""
+        """Return the keys in force at the version read, and those whose records came through several partitions in one
+        era."""
         if self._rows_tell_regions:
             return set()
         came: dict[tuple[Key, int], int] = {}
@@ -163,7 +164,7 @@ class Comparison:
         settled: Mapping[Key, set[str]],
         conflicting: Collection[Key],
     ) -> dict[Key, set[str]]:
-        """Report what differs and is neither ``settled`` nor ``conflicting``; the kinds found by key."""
+        """Report differences that are neither ``settled`` nor ``conflicting``; return the kinds found by key."""
         found: dict[Key, list[Values]] = {}
         partitions: dict[Key, int] = {}
         belongs = table[PARTITION].to_pylist()
@@ -259,7 +260,7 @@ def _expiry(scope: Scope) -> tuple[int, int] | None:
 
 
 def key_reader(rows: RowSchema) -> Callable[[Values], Key]:
-    """From the values of a row to those of its primary key."""
+    """Return a function from the values of a row to those of its primary key."""
     at = [rows.table.names.index(name) for name in rows.primary_key]
     if len(at) == 1:
         (only,) = at

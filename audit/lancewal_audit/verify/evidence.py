@@ -102,9 +102,10 @@ class Evidence:
         return (first, log.end) if first < log.end else (Position(0), Position(0))
 
     def whole_partitions(self) -> frozenset[int]:
-        """Partitions of which every record is there, and whose keys had no row before; -1 where all are.
+        """Return the partitions of which every record is there, and whose keys had no row before.  -1 is among them if
+        all are.
 
-        That one is for rows that do not tell their partition.
+        That number is for rows that do not tell their partition.
         """
         whole = frozenset(region.partition for region in self._scope.cut if self.chosen(region).whole)
         incomplete = len(whole) < len(self._scope.cut)
@@ -113,7 +114,7 @@ class Evidence:
         return whole if incomplete else whole | {NO_PARTITION}
 
     def load(self, number: int) -> tuple[list[RowOperation], list[RowOperation], list[RowOperation]]:
-        """Records of one share: those to compare the table with, Kafka's, and the WAL's."""
+        """Return the records of one share: those to compare the table with, Kafka's, and the WAL's."""
         sides = {"topic": self.topic, "wal": self.wal}
         found: dict[str, list[RowOperation]] = {"topic": [], "wal": []}
         compared: list[RowOperation] = []

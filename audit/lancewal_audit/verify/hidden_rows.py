@@ -1,4 +1,4 @@
-"""Rows that a deletion vector hides, though they are what their key's records make."""
+"""Rows that a deletion vector hides, though they are what their key's records give."""
 
 from __future__ import annotations
 

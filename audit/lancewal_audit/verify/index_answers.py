@@ -47,11 +47,11 @@ class IndexAnswer:
     """Answer of an index to one question."""
 
     wrong: pa.Table
-    """Rows of it that have not what was asked for: the key's columns."""
+    """Rows of the answer that do not have what was asked for: the key's columns."""
     twice: pa.Table
-    """Rows that were there once more."""
+    """Rows that the answer has a second time."""
     counted: int
-    """Rows, each once, of those that the scan counts too."""
+    """Number of rows, each once, that the scan counts too."""
     whole: bool = True
     """False: there were more than were looked at."""
 
@@ -317,7 +317,7 @@ def _answer(
 
 
 def _runs(column: pa.Array) -> pa.Array:
-    """Return what letters and digits of each text make together, in small letters."""
+    """Return the runs of letters and digits of each text, in lower case."""
     return pc.split_pattern_regex(pc.utf8_lower(column), pattern=_BETWEEN)
 
 

@@ -19,12 +19,12 @@ from lancewal_audit.verify.key_fold import RowOperation, plain_rows, same, store
 from lancewal_core.rows.schema import Op, RowSchema
 
 VALUES_MAX = 4
-"""The newest one, and those before."""
+"""Most values of a column that are kept: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SampledKey:
-    """``values``: by column, oldest first; one that came again stands where it came last."""
+    """A key and its values.  ``values``: by column, oldest first; a value that came again is at its last place."""
 
     hash: int
     key: Key = field(compare=False)

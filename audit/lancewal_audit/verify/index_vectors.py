@@ -92,7 +92,7 @@ def _is_stale(dataset: Any, build: IndexBuild, row: VectorRow, before: Vector, a
 
 
 def _found(dataset: Any, build: IndexBuild, vector: Vector, row_ids: Sequence[int]) -> dict[int, list[float]]:
-    """Distances of what is found, by row id."""
+    """Return the distances of the rows found, by row id."""
     rows = dataset.scanner(
         columns=[_ROW_ID, "_distance"],
         nearest=_nearest(build, vector, 2 * len(row_ids) + 10),

@@ -1,11 +1,11 @@
-"""The rules of the protocol once more: what its records make of a key, record by record, over plain values.
+"""The rules of the protocol once more: fold the records of a key one by one, over plain values.
 
 Nothing is shared with ``lancewal_core.rows.fold``, which is what is being verified.  Rules, in the order of the
 records:
 
- * an upsert sets every column; what the record leaves out is null;
+ * an upsert sets every column; a column that the record leaves out is null;
  * a delete removes the row;
- * a patch sets the columns it carries: of the row, or of nulls where the key is known to have no row.  Where what comes
+ * a patch sets the columns it carries: of the row, or of nulls if the key is known to have no row.  If the state
    before is not known, only those columns are known afterwards.
 """
 
@@ -61,7 +61,7 @@ class KeyState:
 
 
 def apply(state: KeyState | None, record: RowOperation, *, began_without_row: bool) -> KeyState:
-    """The key's state behind one more record.  ``began_without_row``: no state means no row, not that nothing is known."""
+    """Return the key's state after one more record.  ``began_without_row``: no state means no row, not an unknown row."""
     width = len(record.values)
     if record.op == Op.UPSERT:
         return KeyState(record.partition, record.offset, True, record.values, None)

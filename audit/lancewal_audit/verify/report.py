@@ -1,4 +1,4 @@
-"""Report of ``lancewal verify``: what was compared with what, what could not be, and every difference by name.
+"""Report of ``lancewal verify``: what was compared, what could not be, and every difference with its kind.
 
 A report holds keys, positions and names of columns, never values.
 """
@@ -84,9 +84,9 @@ class RegionReport:
     region: str
     partition: int
     cut: int
-    """Up to here the read sees."""
+    """Position up to which the read sees."""
     merged: int
-    """Up to here the table version holds."""
+    """Position up to which the table version holds the records."""
     topic: str
     """Range that Kafka has below the cut; empty where it was not asked."""
     wal: str
@@ -118,7 +118,7 @@ class IndexReport:
     looked_at: bool
     why_not: str
     repair: str
-    """The command that builds it anew, where it has findings."""
+    """The command that rebuilds the index, if it has findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Report:
     keys: int
     """Keys with records."""
     keys_partly: int
-    """Keys, of those compared, with patches only, whose other columns come from before the records that are left."""
+    """Compared keys that have only patches left: their other columns come from records that are gone."""
     rows_read: int
     """Rows of the chosen keys in the read."""
     rows_merged: int
@@ -149,14 +149,15 @@ class Report:
     findings: tuple[Finding, ...]
     """The first of each kind."""
     differences: int
-    """Findings but those that are only named."""
+    """Number of findings, without those that are only named."""
     notes: tuple[str, ...]
     indexes: tuple[IndexReport, ...] = ()
     """Indexes that were to be looked at."""
     keys_in_conflict: int = 0
-    """Keys that came through several partitions, which nothing orders, decided ones too: what they show is not compared."""
+    """Keys that came through several partitions, which nothing orders, decided ones included.  Their rows are not
+    compared."""
     rows_in_conflict: int = 0
-    """Their rows in the read."""
+    """Rows of these keys in the read."""
 
     @property
     def equal(self) -> bool:
@@ -164,7 +165,7 @@ class Report:
 
     @property
     def nothing_compared(self) -> bool:
-        """There are rows, and no record of any of them is left: what was equal says nothing of them."""
+        """Whether there are rows, but no record of any of them is left, so that equality says nothing of them."""
         return self.rows_read > 0 and not self.keys
 
     def as_json(self) -> dict[str, Any]:

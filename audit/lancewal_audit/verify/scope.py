@@ -36,15 +36,17 @@ class Scope:
     cut: Mapping[Region, Position]
     """The receipt's positions of the regions whose records are read."""
     losses: Mapping[Region, tuple[LossRecord, ...]]
-    """Accepted losses whose offsets are in no table; not those of deletes alone, whose other records are."""
+    """Accepted losses whose offsets are in no table.  Losses of deletes alone are not among them: the other records are
+    in the table."""
     replaced: Mapping[Region, Position]
-    """Below it Kafka may have other records than those that were read, since it lost its tail; 0 where that is not so."""
+    """Position below which Kafka may have other records than those that were read, since it lost its tail; 0 if it did
+    not."""
     dropped: Mapping[Region, Position]
-    """Up to where a person has dropped merged rows, after a restore: what records say of them holds no more."""
+    """Position up to which a person has dropped merged rows, after a restore.  Records below it say nothing of the rows."""
     empty_before: bool
     """Whether the table is known to have had no rows before the first record."""
     now_ms: int
-    """Behind the read: what has not expired now had not then."""
+    """Time after the read: a row that has not expired now had not expired then."""
 
     def merged(self, region: Region) -> Position:
         """Position up to which the version holds the region."""

@@ -1,11 +1,13 @@
-"""Verify a table: fold its records anew, and compare them with what is read.
+"""Verify a table: fold its records again, and compare them with what is read.
 
 Guarantees
  1. Nothing of the table, its objects, its topic or its consumer group is changed.
- 2. What is compared with what is one state: a receipt, and the records below its cut.  Services may go on meanwhile.
- 3. Memory is bounded: that of a strong read, some 32 MB for each of at most four kinds of rows, and one share of the keys
-    at a time, of about ``SHARE_ROWS`` records or rows (more only where single keys have more).  What waits lies on the
-    local disk, in the folder for temporary files: the chosen records and rows, compressed.  Indexes: see ``index_check``.
+ 2. Both sides of the comparison are of one state: a receipt, and the records below its cut.  Services may go on
+    meanwhile.
+ 3. Memory is bounded: that of a strong read, some 32 MB for each of at most four kinds of rows, and one share of the
+    keys at a time, of about ``SHARE_ROWS`` records or rows (more only if single keys have more).  What waits lies on
+    the local disk, in the folder for temporary files: the chosen records and rows, compressed.  Indexes: see
+    ``index_check``.
 
 Steps
  1. A strong read, or the read at a receipt: its rows, and the receipt {V, cut}.
@@ -13,7 +15,8 @@ Steps
  3. The records below the cut (``evidence``).
  4. Share by share: the rules of ``key_fold``, the comparisons of ``compare``.
  5. Rows that are wrong or missing are looked for among those that deletion vectors hide.
- 6. If asked for: version V's secondary indexes are asked for values that a sample of the keys has and had (``index_check``).
+ 6. If asked for: version V's secondary indexes are asked for values that a sample of the keys has and had
+    (``index_check``).
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ class VerifyRequest:
 
 
 def verify_table(settings: Settings, uri: str, asked: VerifyRequest) -> Report:
-    """Steps 1 to 5.  Errors are those of a strong read, and of the sources; what differs is no error."""
+    """Steps 1 to 6.  Errors are those of a strong read, and of the sources; a difference is no error."""
     if asked.sources != "wal":
         settings.need("kafka.bootstrap_servers")
     tasks = ThreadTasks(workers=1, io_threads=_IO_THREADS)

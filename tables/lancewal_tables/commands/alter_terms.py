@@ -22,7 +22,8 @@ _ON = {"bad-record": "on_bad_record", "misrouted": "on_misrouted"}
 def altered_terms(
     ttl: str, ttl_column: str, no_ttl: bool, windows: Mapping[str, str], on: Sequence[str], named: Mapping[str, str]
 ) -> dict[str, object]:
-    """By their names in the contract; ``InvalidInput`` for what says nothing, or two things.
+    """Return the terms to alter, by their names in the contract; ``InvalidInput`` if an option says nothing, or two
+    things.
 
     ``windows``, and ``named``, a topic of dead letters and a consumer group: by their options.
     """

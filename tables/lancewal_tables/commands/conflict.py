@@ -29,10 +29,10 @@ def list_(
     asked: Asked,
     limit: Annotated[int, typer.Option(min=0, help="Most keys to show; all are counted.")] = 100,
 ) -> None:
-    """Show the keys that wait for a decision: whose records the table has, and what waits of which partition.
+    """Show the keys that wait for a decision: whose records the table has, and what waits from which partition.
 
-    It shows primary keys, which are your data, and no other columns.  As JSON: `seen`, the `total` number of keys that
-    wait, and the first `keys`.
+    The command shows primary keys, which are your data, and no other columns. As JSON: `seen`, the `total` number of
+    keys that wait, and the first `keys`.
 
     Example: lancewal conflict list -o json
     """
@@ -88,11 +88,13 @@ def settle(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Let the records of one partition stand: what waits of it is applied to the table, what waits of others is dropped.
+    """Let the records of one partition stand: its waiting records are applied to the table, those of other partitions
+    are dropped.
 
-    Where the table has that partition's row already, it stays as it is.  One commit; the flusher may run beside it.  Mend the
-    producers first: the next record through another partition is a conflict again.  As JSON: `partition`, `seen` as of `list`,
-    the number of `keys`, how many of them are `changed` by what waits, `dropped` by partition, and `dry_run`.
+    If the table has that partition's row already, it stays as it is. One commit; the flusher may run beside it.
+    Repair the producers first: the next record through another partition is a conflict again. As JSON: `partition`,
+    `seen` as of `list`, the number of `keys`, how many of them waiting records have `changed`, `dropped` by
+    partition, and `dry_run`.
 
     Example: lancewal conflict settle orders-2 --all --dry-run
     """

@@ -1,4 +1,4 @@
-"""A contract for people, and what differs between two."""
+"""A contract for people, and the differences between two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def contract_text(contract: Contract, *, made: bool = True) -> str:
-    """One line for each term, then the columns; not ``made``: what the table gets only then is left out."""
+    """Return one line for each term, then the columns.  Not ``made``: terms that the table gets only when it is made are
+    left out."""
     said = {**_said(contract), **({} if made else {"contract": f"version {contract.version}"})}
     columns = {one_line(column.name): one_line(column.type) for column in contract.columns}
     lines = aligned([*said.items(), *columns.items()])
@@ -20,7 +21,7 @@ def contract_text(contract: Contract, *, made: bool = True) -> str:
 
 
 def changes_text(before: Contract, after: Contract) -> str:
-    """One line for each term that differs: what it is, and what it becomes."""
+    """Return one line for each term that differs: what it is, and what it becomes."""
     was, becomes = _said(before), _said(after)
     return "\n".join(aligned([(name, was[name], f"-> {text}") for name, text in becomes.items() if text != was[name]]))
 

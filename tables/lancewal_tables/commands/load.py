@@ -35,11 +35,11 @@ def command(
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Load files into a table that may be streamed to: rows whose key has no row yet; what came through Kafka is newer.
+    """Load files into a table that may be streamed to: rows whose key has no row yet. Records from Kafka count as newer.
 
-    Safe beside running services, and to be repeated: it then adds what is missing.  Rows that Kafka had deleted before the
-    load began come back: begin it with --begin before the files are written.  --dry-run reads the files and counts what would
-    be inserted now.
+    Safe beside running services. The command may be repeated: it then adds what is missing. Rows that Kafka had
+    deleted before the load began come back: begin it with --begin before the files are written. --dry-run reads the
+    files and counts what would be inserted now.
 
     Example: lancewal table load exports/ --name orders-2026 --duplicates last
     """

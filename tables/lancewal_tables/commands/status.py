@@ -91,7 +91,7 @@ def watched(
     clear: bool,
     stopping: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Show what ``look`` finds every ``WATCH_S``; as JSON an object a line."""
+    """Show the result of ``look`` every ``WATCH_S``; as JSON an object a line."""
     while not stopping():
         status = look()
         if output is Output.JSON:

@@ -1,22 +1,24 @@
 """``lancewal table alter``: a new version of the contract.
 
 Guarantees
- 1. A key never has unmerged rows under both contracts: the old one ends only when every durable row is merged and, where
-    the old partitions stay, when nothing more can become durable under it: Kafka holds nothing beyond, or a record which
-    ends what is drained (``lancewal_core.table.drain``); that is closed, and every log is ended that may still grow by it.
+ 1. A key never has unmerged rows under both contracts.  The old contract ends only when every durable row is merged.
+    If the old partitions stay, nothing more may become durable under it either: Kafka holds nothing beyond, or a
+    record which ends what is drained (``lancewal_core.table.drain``); the drain is closed, and every log is ended
+    that may still grow by it.
  2. The contract is swapped by compare-and-swap: of two commands at once one wins, the other says so.
- 3. Whoever works by the old contract notices: ingest because the topic is not the contract's, the flusher before it trims,
-    a reader before its next strong read.
- 4. A refusal names every partition that stands in the way, why, and the command for it.
- 5. ``look_only`` refuses what would be refused now, and stores nothing: what it returns is the contract that would be put.
+ 3. Every process that works by the old contract notices: ingest because the topic is not the contract's, the flusher
+    before it trims, a reader before its next strong read.
+ 4. A refusal names every partition that prevents the change, why, and the command for it.
+ 5. ``look_only`` refuses what would be refused now, and stores nothing: it returns the contract that would
+    be put.
 
 Steps
  1. The topic must be what the command says, and not what the contract says.
  2. Each region of the old contract: durable position = merged position.
  3. ``alter``: that is where Kafka or the drain ends, by the version of the drain read before step 2; then close it.
- 4. End what is OPEN, as a new owner would (``end_region``).  Then step 2 again: what Kafka has lost may have been in flight,
-    and become durable since.  It is merged first, for which ingest is not needed.  ``rebind``: before step 2, since the
-    former topic has no owner any more who would seal.
+ 4. End what is OPEN, as a new owner would (``end_region``).  Then step 2 again: what Kafka has lost may have been in
+    flight, and become durable since.  It is merged first, for which ingest is not needed.  ``rebind``: before step 2,
+    since the former topic no longer has an owner who would seal.
  5. Put the next version of the contract.  Cut short between 3 and 5, the command goes on at 4 when it is run again.
 """
 
@@ -135,7 +137,7 @@ class _Reached:
     durable: Position | None
     merged: Position
     open_from: Position | None
-    """Beginning of the generation that is OPEN; None where none is."""
+    """Beginning of the generation that is OPEN; None if none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +242,7 @@ def rebind_topic(
     """Take up a topic that was deleted and made again under its name.
 
     It is read from its first record, from its end, or from the first record at or after a time.  What lies before is
-    never read:  the table has it already where the topic was restored from a backup."""
+    never read: the table has it already where the topic was restored from a backup."""
     with _opened(settings) as opened:
         inspector = inspector or brokers_of(settings)
         return take_up_topic(opened, lambda: uuid.uuid4().hex, topic_id, inspector, start, look_only=look_only)
@@ -293,7 +295,7 @@ def alter_terms(
 ) -> Contract:
     """Alter terms that decide no row (``BESIDE_ROWS``), by their names in the contract.
 
-    Nothing need be merged, and a process that goes on by the version before does no harm.  ``warn`` is told of a
+    Nothing need be merged, and a process that goes on by the version before does no harm.  ``warn`` is called for a
     dead-letter topic that is newly named, or newly used, and does not exist."""
     assert changes.keys() <= BESIDE_ROWS
     settings.need("table.uri")
@@ -332,7 +334,8 @@ def alter_terms(
 
 
 def _letters(contract: Contract) -> set[tuple[str, str]]:
-    """Return what sends letters to a dead-letter topic, each with the topic: an operator who rejects a record always does."""
+    """Return the settings that send letters to a dead-letter topic, each with the topic.  An operator who rejects a
+    record always sends."""
     policies = {"by hand": "dead-letter", "bad-record": contract.on_bad_record, "misrouted": contract.on_misrouted}
     return {(what, contract.dead_letters) for what, policy in policies.items() if policy == "dead-letter"}
 

@@ -4,10 +4,10 @@ Checked first, changing nothing: settings and topic, that lancewal has every col
 its primary key.  No primary key may be there twice.  Then
 
  1. Key columns that allow nulls are declared not nullable (a schema change of the Lance table; no data is written).
-    Crash after it: the same command continues.
+    A crash after it: the same command continues.
  2. to 4. are ``register``'s: contract, checkpoint, identity.
 
-Rows that others write into the table between the check and step 2 are checked again.  Whoever writes keys into it
+Rows that others write into the table between the check and step 2 are checked again.  Users who write keys into it
 later must know what they do: a Lance table cannot refuse it.
 """
 
@@ -164,7 +164,7 @@ def existing_rows(pinned: LancePinnedTable, settings: Settings) -> RowSchema:
 
 
 def _same_values(type_: pa.DataType) -> pa.DataType | None:
-    """The type of lancewal's that has the same values, and that Lance can cast a column to; None where there is none."""
+    """Return the type of lancewal's that has the same values, and that Lance can cast a column to; None if there is none."""
     types = pa.types
     if types.is_dictionary(type_):
         return _same_values(type_.value_type)

@@ -60,15 +60,15 @@ _TRIES = 4
 
 
 def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
-    """The setting that says what producers key by, where that is columns."""
+    """Return the setting that names the columns that producers key by, if they key by columns."""
     return ("table.region_key",) if settings.format.key == "canonical" else ()
 
 
 def begun_contract(folder: Folder) -> Contract | None:
-    """The contract that an interrupted run has put, to go on with; None where nothing was put.
+    """Return the contract that an interrupted run has put, to go on with; None if nothing was put.
 
-    ``TableExists`` if this is a lancewal table, or a copy of one, or holds what one has left; ``StoreRefused`` if the
-    store lets nobody in.
+    ``TableExists`` if this is a lancewal table, or a copy of one, or holds objects that one has left.
+    ``StoreRefused`` if the store lets nobody in.
     """
     uri = folder.table.uri
     try:
@@ -98,7 +98,8 @@ def begun_contract(folder: Folder) -> Contract | None:
 
 
 def _left(store: ObjectStore, contract: Contract | None) -> list[str]:
-    """Keys of what the contract's table has already done; without a contract, of what any table has left."""
+    """Return keys of objects that the contract's table has already written; without a contract, those that any table has
+    left."""
     making = None if contract is None else contract.making
     prefixes = [paths.pages_prefix(making), paths.regions_prefix(making)]
     if contract is None:

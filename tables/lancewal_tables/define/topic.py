@@ -28,9 +28,10 @@ def no_warning(text: str) -> None:
 
 
 def unpacks_unseen(topic: TopicState) -> str | None:
-    """Return a warning where the broker stores batches that are compressed.
+    """Return a warning if the broker stores batches that are compressed.
 
-    A broker looks only at what they take then.  How large they become when they are unpacked is ingest's to find out."""
+    A broker then checks only their compressed size.  Ingest has to find out how large they become when they are
+    unpacked."""
     compression = topic.stored.compression
     if compression == "uncompressed":
         return None
@@ -46,7 +47,7 @@ def unpacks_unseen(topic: TopicState) -> str | None:
 
 
 def names_alike(rows: RowSchema) -> str | None:
-    """Return a warning where names differ in case alone: what lancewal hands rows to may mix such columns up."""
+    """Return a warning if names differ in case alone: programs to which lancewal hands rows may mix such columns up."""
     alike = alike_but_for_case(rows.columns)
     if not alike:
         return None
@@ -71,10 +72,10 @@ def no_dead_letter_topic(inspector: TopicInspector, name: str) -> str | None:
 
 
 def check_carries(topic: TopicState, rows: RowSchema, settings: TableSettings) -> None:
-    """Raise ``TopicUnsuitable`` unless the topic's clean-up policy leaves what the table is made of.
+    """Raise ``TopicUnsuitable`` unless the topic's clean-up policy keeps the records that the table is made of.
 
-    Compaction keeps the newest record of each Kafka key.  That is right only if a Kafka key is one row, and each record
-    is the whole row.
+    Compaction keeps the newest record of each Kafka key.  That is right only if a Kafka key is one row, and each
+    record is the whole row.
     """
     if not topic.compacted:
         return

@@ -52,7 +52,7 @@ class DeletesSince:
         return found
 
     def _merged_since(self, in_force: InForce) -> list[tuple[Region, GenerationRecord]]:
-        """The generations that were merged behind the beginning, but for those that are known to delete nothing."""
+        """Return the generations that were merged after the beginning, without those that are known to delete nothing."""
         unseen = [region for region in self.context.contract.regions if not self._seen(region, in_force)]
         histories = read_histories(self.context, unseen, in_force)
         found = []

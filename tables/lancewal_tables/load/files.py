@@ -131,7 +131,8 @@ class LoadFile:
 
 
 def find_files(addresses: Sequence[str], options: Mapping[str, str]) -> tuple[LoadFile, ...]:
-    """The files that the addresses of files and folders stand for, in their order; ``InvalidInput`` where there are none."""
+    """Return the files that the addresses of files and folders stand for, in their order; ``InvalidInput`` if there are
+    none."""
     found = [file for address in addresses for file in _files_at(address, options)]
     for often, count in Counter(file.shown for file in found).most_common(1):
         if count > 1:

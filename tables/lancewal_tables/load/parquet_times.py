@@ -169,7 +169,7 @@ def _is_naive(type_: pa.DataType) -> bool:
 
 
 def _leaf_arrays(column: pa.Array) -> Iterator[pa.Array]:
-    """Return the innermost values, without what is below a null."""
+    """Return the innermost values, without those below a null."""
     if pa.types.is_struct(column.type):
         for member in column.flatten():
             yield from _leaf_arrays(member)

@@ -102,7 +102,7 @@ class _Plan:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Keys that have a row, and of the others those that Kafka has deleted."""
+        """Numbers of keys that have a row, and of other keys that Kafka has deleted."""
         return int(self.present.sum()), int((self.deleted & ~self.present).sum())
 
 
@@ -159,7 +159,8 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
 
 
 def look_at_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) -> PartLoaded:
-    """Return what ``load_part`` would do by the version of now; writes nothing.  ``VersionGone`` where that is cleaned up."""
+    """Return what ``load_part`` would do at the version of now; write nothing.  ``VersionGone`` if that version is
+    cleaned up."""
     keys = rows.select(list(context.contract.primary_key)).combine_chunks()
     plan = _plan(context, keys, KeySet(keys), deletes)
     return PartLoaded(None, int(plan.left.sum()), plan.counts[0], plan.counts[1])
@@ -181,7 +182,7 @@ def _present(context: FlusherContext, pinned: PinnedTable, keys: pa.Table, key_s
 
 
 def _deleted(context: FlusherContext, in_force: InForce, key_set: KeySet, deletes: DeletesSince) -> _Mask:
-    """Step 3; an owner's keys that have no row have none because of its records."""
+    """Step 3.  A key of an owner that has no row has none because of that owner's records."""
     found = np.zeros(len(key_set), np.bool_)
     conflicts = read_conflicts(context.store, in_force.conflicts, context.contract.rows)
     owned = conflicts.owners.select(key_set.names)

@@ -3,15 +3,17 @@
 Steps
  1. Find the files and check the columns of each.
  2. Begin: record the name and what is merged now, unless a load of this name began before.
- 3. No key may be twice in the files (``duplicates`` ``error``); the keys are read once for every ``keys_at_once`` of them.
- 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each.  With ``duplicates`` ``last`` from
-    the last row to the first: of a key that is there twice the last comes first, and is there when the other comes.
- 5. Keep the key index up, so that the next part need not scan this one.
+ 3. No key may be twice in the files (``duplicates`` ``error``); the keys are read once for every ``keys_at_once`` of
+    them.
+ 4. Read the rows in parts of at most ``part_rows`` or about ``part_bytes``, and load each.  With ``duplicates``
+    ``last`` read from the last row to the first.  If a key is there twice, its last row comes first, and is there
+    when the other comes.
+ 5. Maintain the key index, so that the next part need not scan this one.
 
-With ``look_only`` nothing is written: what would be loaded is counted by the version of now, part by part.  A key that two
-parts have then counts twice as inserted.
+With ``look_only`` nothing is written: what would be loaded is counted by the version of now, part by part.  A key
+that two parts have then counts twice as inserted.
 
-Stopped between two parts, or killed anywhere: what has landed stays, and the same load again goes on.
+After a stop between two parts, or a kill anywhere, what has landed stays, and the same load again goes on.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ def load_files(
 
 
 def begin(settings: Settings, name: str, *, look_only: bool = False) -> LoadRecord:
-    """Only step 2: what is deleted from now on will not come back by a load of this name."""
+    """Do step 2 only: keys deleted from now on will not come back by a load of this name."""
     with ExitStack() as stack:
         return _begin(open_context(settings, stack, on_threads=True), name, look_only=look_only)
 

@@ -76,18 +76,18 @@ if TYPE_CHECKING:
 
 _TRIES = 10
 _MAKING_MAX_MS = 24 * 3600 * 1000
-"""Longer is none in the making (``drop``)."""
+"""No snapshot is being made for longer (``drop``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A snapshot, and what of the read was unmerged."""
+    """A snapshot, and the numbers of its unmerged rows."""
 
     snapshot: Snapshot
     rows: int
     """Unmerged rows that the branch has of its own."""
     hidden: int
-    """Rows of the version that they supersede, or that were deleted."""
+    """Rows of the version that unmerged rows supersede, or that were deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,11 @@ class _Unmerged:
 def make_snapshot(
     context: FlusherContext, reads: Reads, name: str, at: Point | None = None, for_ms: int | None = None
 ) -> Made:
-    """See the module docstring; ``reads`` are of the same table.  With ``for_ms`` it is dropped so long from now.
+    """Make a snapshot as the module docstring says.  ``reads`` are of the same table.  ``for_ms``: drop it after this
+    time from now.
 
-    ``InvalidInput`` for a name that is taken, or none, or a time too far off; the errors of a read at the point.
+    ``InvalidInput``: the name is taken, or is no name, or the time is too far off.  Errors of a read at the point are
+    raised too.
     """
     from lancewal_reader.point.read_options import read_options
     from lancewal_reader.reading.reads import wanted_of
@@ -190,7 +192,7 @@ def _dropped(name: str) -> SnapshotMissing:
 def _branch(
     context: FlusherContext, name: str, found: _Unmerged, receipt: str
 ) -> tuple[TableVersion, Mapping[str, str]]:
-    """Steps 2 to 4; the branch's version that has the rows, and what was noted of the branch."""
+    """Steps 2 to 4; return the branch's version that has the rows, and what was noted of the branch."""
     # Step 2
     if not context.table.create_branch(name, found.version):
         raise _taken(name, ours=True)

@@ -26,7 +26,7 @@ _WORDS = {Op.UPSERT: "row", Op.DELETE: "delete", Op.PATCH: "patch"}
 
 @dataclass(frozen=True, slots=True)
 class WaitingKeys:
-    """Keys of one region that wait: what its records come to, and the positions between which they lie."""
+    """A key's waiting records in one region: the state that they give, and the positions between which they lie."""
 
     region: str
     partition: int

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NO_BROKERS = "Kafka's positions and ingest's group: no broker is given (kafka.bootstrap_servers)"
 _PEEKED_MAX = 8
-"""Partitions of which the record is fetched at which they stand."""
+"""Most partitions whose next record is fetched."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class KafkaLook:
     spans: Mapping[int, KafkaSpan] = field(default_factory=dict)
     members: int | None = None
     group_unknown: str = ""
-    """Why ``members`` is not known of a topic that answers: a user who may not ask, or brokers without a coordinator yet."""
+    """Why ``members`` is not known though the topic answers: a user who may not ask, or brokers without a coordinator yet."""
     same_count: bool = True
     """The topic has as many partitions as the contract says."""
     failure: Failure | None = None
@@ -50,7 +50,7 @@ class KafkaLook:
 
 
 def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int, timeout_s: float) -> KafkaLook:
-    """Ask what there is to ask; never raises what a broker says."""
+    """Ask the brokers; errors of a broker become part of the result and are never raised."""
     found = KafkaLook()
     if not settings.kafka.bootstrap_servers:
         return found
@@ -102,7 +102,7 @@ def misrouted(settings: Settings, contract: Contract, waiting: Mapping[int, int]
 
 
 def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> MisroutedRecord | None:
-    """Return where a record belongs, and why it would be misrouted elsewhere; None where nothing tells."""
+    """Return where a record belongs, and why it would be misrouted elsewhere; None if nothing tells."""
     by_key = None if key is None else partition_of(key, contract.partitions)
     if contract.keyed_by_bytes:
         return MisroutedRecord(NO_PARTITION if by_key is None else by_key, why_misrouted((), key, None))
@@ -114,7 +114,7 @@ def _placed(contract: Contract, key: bytes | None, value: bytes | None) -> Misro
 
 
 def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> bytes | None:
-    """The canonical encoding of a record's region key, where the record is plain enough to tell it."""
+    """Return the canonical encoding of a record's region key, if the record is plain enough to tell it."""
     rows = contract.rows
     codec = RegionKeyCodec(pa.schema([rows.columns.field(name) for name in rows.region_key]))
     if value is None:  # a delete, if its key is one of the table's
@@ -130,7 +130,7 @@ def _encoded(contract: Contract, key: bytes | None, value: bytes | None) -> byte
 
 
 def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: KafkaLook) -> Mapping[int, KafkaSpan]:
-    """Return what Kafka has by partition; empty where it has another topic."""
+    """Return what Kafka has by partition; empty if it has another topic."""
     topic = inspector.describe(contract.topic)
     if topic.topic_id != contract.topic_id:
         found.failure = Failure(
@@ -159,9 +159,11 @@ def _spans(inspector: TopicInspector, contract: Contract, now_ms: int, found: Ka
 
 
 def foreign_members(group: str, members: Sequence[GroupMember], contract: Contract, uri: str) -> list[str]:
-    """A problem for each other table that members of the group work for: both get a part of the partitions only.
+    """Return a problem for each other table that members of the group work for: each table then gets only a part of the
+    partitions.
 
-    Those at the contract's place are its own, also where it is a copy of the folder, such as a backup, that is looked at.
+    Members at the contract's place are its own, even if the address looked at is a copy of the folder, such as a
+    backup.
     """
     from lancewal_kafka.group_member import parse_member_id
 

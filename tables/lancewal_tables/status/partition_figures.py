@@ -17,7 +17,7 @@ from lancewal_tables.status.unmerged_counts import InWal, UnmergedCounts
 
 @dataclass(frozen=True, slots=True)
 class SharedFacts:
-    """Facts that hold for all partitions.  ``in_force`` is None where it is not known what is merged."""
+    """Facts that hold for all partitions.  ``in_force`` is None if it is not known what is merged."""
 
     opened: OpenedTable
     in_force: InForce | None
@@ -71,7 +71,7 @@ def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
 
 
 def records_wait(figures: Figures) -> bool:
-    """Whether Kafka has committed records behind the durable position."""
+    """Whether Kafka has committed records after the durable position."""
     it = figures.facts
     return it.kafka is not None and it.durable is not None and it.kafka.end > it.durable
 

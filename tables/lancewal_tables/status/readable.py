@@ -1,15 +1,15 @@
 """Whether a strong read would find what it needs: indexes, logs, flushes and data files, looked at from outside.
 
 Guarantees
- 1. What is named stops strong reads now, and is named with the command that helps.  Absence is proven by a GET or HEAD, and
-    what services may have changed meanwhile is read again first.
- 2. It costs at most ``BYTES_MAX`` bytes of checksums, one listing of data files, and ``FILES_MAX`` questions for single ones
-    that it does not show.  What was not looked at is said.
+ 1. A problem that is named stops strong reads now, and is named with the command that helps.  Absence is proven by a
+    GET or HEAD, and what services may have changed meanwhile is read again first.
+ 2. It costs at most ``BYTES_MAX`` bytes of checksums, one listing of data files, and ``FILES_MAX`` questions for
+    single ones that the listing does not show.  The report says what was not looked at.
 
 Steps
- 1. Each index reaches as far as the table has merged, and names what lies behind, as a plan asks of it.
+ 1. Each index reaches as far as the table has merged, and names what follows, as a plan asks of it.
  2. Segments of generations without a flush, by their checksums, the newest first.  Their trailers were read before.
- 3. Of each unmerged flush the side files, by their checksums, and that the data files are there.  Where some are
+ 3. For each unmerged flush, check the side files by their checksums, and that the data files are there.  If some are
     missing, a read goes to the log: its segments must be there.
  4. The data files and deletion vectors of the table's newest version are there, as large as they were written.
 """

@@ -89,11 +89,11 @@ def table_status(
     reader_version: int | None = None,
     named: Callable[[Contract], Collection[int]] = lambda contract: range(contract.partitions),
 ) -> TableStatus:
-    """The status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is none.
+    """Return the status of the table at ``uri``.  ``NotALancewalTable`` or ``TableMissing`` if it is not one.
 
-    ``reader_version``: that of the table which a reader was seen to have open; by default the newest.  ``InvalidInput`` where
-    there is none yet: nobody has it open, and nothing is to be repaired.  ``named``: the partitions that are shown; what it
-    raises is raised before anything else is asked."""
+    ``reader_version``: the table version that a reader was seen to have open; by default the newest.
+    ``InvalidInput`` if there is no such version yet: nobody has it open, and nothing is to be repaired.  ``named``:
+    the partitions that are shown.  Its errors are raised before anything else is asked."""
     clock = clock or SystemClock()
     address = Address.of(settings, uri)
     store, table = address.store(), address.table()
@@ -189,9 +189,9 @@ def _table_facts(
 def _with_misrouted(
     settings: Settings, contract: Contract, figures: list[Figures], facts: TableFacts, kafka: KafkaLook
 ) -> list[Figures]:
-    """Look at the record that is next, where records wait: it may tell why.
+    """Look at the next record of partitions where records wait, since it may tell why.
 
-    A partition that has just stopped looks like one at work, so the record is judged at once where its row can be told.
+    A partition that has just stopped looks like one at work, so the record is judged at once if its row can be told.
     """
     if contract.on_misrouted != "stop" or Service.INGEST.value in facts.paused or facts.members == 0:
         return figures
@@ -237,7 +237,7 @@ def _add_newest_rejections(opened: OpenedTable, counted: Sequence[UnmergedCounts
 def _in_force_control_indexes(
     opened: OpenedTable, pinned: PinnedTable, problems: list[str]
 ) -> tuple[InForce | None, Control, dict[Region, RegionState | None]]:
-    """Asked for at the same time, all behind the version."""
+    """Return W, control and the indexes, which are asked for at the same time, all after the version."""
     of_version, of_control, of_pages = list[str](), list[str](), list[str]()
     in_force, (control, indexes) = together(
         opened.tasks,
@@ -271,8 +271,8 @@ def _counts(
     indexes: Mapping[Region, RegionState | None],
     problems: list[str],
 ) -> tuple[list[UnmergedCounts], list[Trailer]]:
-    """Count for all regions, and return the segments that have what no flush has.  What is damaged is a problem once,
-    and counts nowhere."""
+    """Count for all regions, and return the segments with entries that no flush has.  Damage is one problem, and counts
+    nowhere."""
     counted = [UnmergedCounts(region, indexes.get(region), region in indexes) for region in opened.contract.regions]
     flushed = list[tuple[UnmergedCounts, GenerationRecord]]()
     by_log: dict[LogId, list[tuple[UnmergedCounts, GenerationRecord]]] = defaultdict(list)
@@ -310,7 +310,7 @@ def _counts(
 
 
 def _each(tasks: Tasks, call: Callable[[K], T], items: Collection[K]) -> dict[K, T | LancewalError]:
-    """Return what each call comes to; all are made at the same time."""
+    """Return the result or the error of each call; all are made at the same time."""
     wanted = list(items)
     answers = tasks.map(lambda item: or_error(partial(call, item)), wanted) if wanted else ()
     return dict(zip(wanted, answers, strict=True))

@@ -1,7 +1,7 @@
-"""A region index that is lost or damaged, made again.
+"""Rebuild a region index that is lost or damaged.
 
-``evidence`` is what is left, ``entry_chain`` finds a way through the entries, ``generations`` chooses, ``repair``
-writes.
+``evidence`` reads what is left, ``entry_chain`` finds a chain of entries, ``generations`` chooses the generations,
+and ``repair`` writes the index.
 
 May import: repair.
 """

@@ -24,7 +24,7 @@ class Versions:
     sound: tuple[int, RegionState] | None
     damaged: tuple[str, ...]
     page: StatePage | None
-    """The newest version of the page, where that can be read but for what is damaged in records."""
+    """The newest version of the page that can be read, apart from damaged records in it."""
 
 
 def versions_of(context: RepairContext, region: Region) -> Versions:
@@ -50,7 +50,7 @@ def versions_of(context: RepairContext, region: Region) -> Versions:
 
 
 def finished_mark(context: RepairContext, region: Region) -> Watermark:
-    """Return what a finished merge has put into the table: an unfinished one needs its generations."""
+    """Return what a finished merge has put into the table.  An unfinished merge still needs its generations."""
     _, in_force = context.watermarks.newest()
     finished = in_force.version == 0 or in_force.merge is None
     if not finished and context.store.get(paths.merge_finished(in_force.version, context.contract.making)) is None:
@@ -59,7 +59,8 @@ def finished_mark(context: RepairContext, region: Region) -> Watermark:
 
 
 def flushes_of(context: RepairContext, region: Region) -> dict[int, list[FlushedGeneration]]:
-    """By generation, of every flush that is whole enough to be read; those of all regions are listed in one place."""
+    """Return by generation the flushes that are complete enough to be read; flushes of all regions are listed in one
+    place."""
     manifests = [info.key for info in context.store.list(paths.flushes_prefix()) if _is_manifest(info.key)]
 
     def read(key: str) -> list[FlushedGeneration]:

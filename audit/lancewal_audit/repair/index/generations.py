@@ -1,13 +1,14 @@
-"""Choosing the generations of a rebuilt index from what is left of the old one, the flushes and the logs.
+"""Choose the generations of a rebuilt index from what is left of the old one, the flushes and the logs.
 
 Rules
  1. Generations that the newest readable version names as ended stay, if it reaches up to the watermark.
- 2. Behind them, generations that have a flush keep their number and positions: a merge may be under way with them.
- 3. Behind those, entries without a gap become SEALED generations, one for each stretch of a log.
- 4. What lies below the first of them counts as trimmed, unless index and history pages still name it.
- 5. When a generation that is made anew was flushed is not known, and when it was sealed only where its flush says so.
-    The times of its records are those of its entries, or what its flush says of them.
- 6. The first of all begins where something says that the region began; the first entry that is left is no such thing.
+ 2. After them, generations that have a flush keep their number and positions: a merge may be under way with them.
+ 3. After those, entries without a gap become SEALED generations, one for each stretch of a log.
+ 4. Positions below the first of them count as trimmed, unless index and history pages still name them.
+ 5. It is not known when a rebuilt generation was flushed, and when it was sealed only if its flush says so.  The
+    times of its records are those of its entries, or what its flush says of them.
+ 6. The first generation begins where something says that the region began.  The first entry that is left says no such
+    thing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from lancewal_core.table.watermarks import Watermark
 def known_generations(
     versions: Versions, mark: Watermark, flushes: Mapping[int, list[FlushedGeneration]]
 ) -> list[GenerationRecord]:
-    """Generations of the version that can be read, as far as they had ended; none where it is too old to be gone on from."""
+    """Return the generations of the readable version, as far as they had ended; none if that version is too old to go on
+    from."""
     if versions.sound is None:
         return []
     records = []
@@ -80,10 +82,9 @@ def first_position(
 
 
 def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[[], Position]) -> Position:
-    """Return where a region began that nothing but its logs tells of: the first offset that Kafka had then, which only
-    grows.
+    """Return where a region began of which only its logs tell: the first offset that Kafka had then, which only grows.
 
-    Where Kafka still has offsets below the first entry, entries are lost.  Where it begins there, none is.
+    If Kafka still has offsets below the first entry, entries are lost.  If it begins there, none is.
     """
     first = min((p for log in survey.values() for p in log.pieces[region]), key=lambda p: p.first, default=None)
     if first is None:
@@ -170,8 +171,8 @@ def trimmed_boundary(
     known: list[GenerationRecord],
     records: list[GenerationRecord],
 ) -> tuple[Generation, Position, int | None]:
-    """The trimmed boundary and the highest record time below it: those of the version that can be read, if everything above
-    is still named somewhere.  Nobody knows the times of what is missing else."""
+    """Return the trimmed boundary and the highest record time below it.  They are those of the readable version, if
+    everything above is still named somewhere.  Otherwise the times of what is missing are unknown."""
     first = records[0]
     if known and versions.sound is not None:
         sound = versions.sound[1]
@@ -186,7 +187,7 @@ def trimmed_boundary(
 def leads_as_far(
     index: RegionState, records: list[GenerationRecord], mark: Watermark, survey: Mapping[LogId, LogSurvey]
 ) -> bool:
-    """Whether an index leads as far as what was found."""
+    """Whether an index leads as far as the generations that were found."""
     newest = index.newest
     if newest is None or newest.generation < mark.generation:
         return False

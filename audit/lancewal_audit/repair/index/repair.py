@@ -1,24 +1,25 @@
-"""``lancewal repair region``: a region's index is lost or damaged in the newest versions of its page; make one from what the
-logs hold.
+"""``lancewal repair region``: a region's index is lost or damaged in the newest versions of its page; make one from what
+the logs hold.
 
 Guarantees
- 1. The new index covers every position from what it is sure of (an older version that can be read, or the table's
-    watermark, or else where it began) to the last that any log leads to, without a gap.  A gap stops it, with the
-    offsets that are missing; told to (``before_gap``), it ends the region there, if Kafka still has what came next for
-    ingest to read, and not something else at its offsets.
- 2. Generations that have a flush keep their number and their positions, so that whatever holds on to them stays right;
-    the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
- 3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is ended
-    by a fence before the logs are read.
- 4. The new index follows the versions that are there as any swap does: by a put-if-absent at the number behind the newest.
-    Whoever knows that one loses to it, or wins, and then the repair is refused.  The same goes to all numbers that are absent
-    between the last that can be read and one well above every one that is known, so that a process that remembers a version
-    that is lost meets it too.  In ascending order: were a later number put first, the newest so far would for a while have an
-    absent number behind it, and whoever knows it would take it for the newest still, and swap.
- 5. A crash leaves fences, or some of these numbers; its write id says up to where they go: repeating does the rest.
- 6. Other regions of the page keep their records as the newest version has them, damaged ones too.  Where that version cannot
-    be read, or a later one is known to be lost, older ones say nothing of them that holds: they are marked as lost, for a
-    repair of their own, and named.
+ 1. The new index covers every position from a certain beginning to the last that any log leads to, without a gap.
+    The beginning comes from an older version that can be read, or the table's watermark, or else where the region
+    began.  A gap stops the repair, with the offsets that are missing.  With ``before_gap`` the region ends there, if
+    Kafka still has what came next for ingest to read, and not something else at its offsets.
+ 2. Generations that have a flush keep their number and their positions, so that everything that refers to them stays
+    right; the others are SEALED.  None is OPEN: whoever claims next goes on at the end.
+ 3. No former owner adds to it: ingest is paused and its group has no member, the flusher is paused, and every log is
+    ended by a fence before the logs are read.
+ 4. The new index follows the existing versions as any swap does: by a put-if-absent at the number after the newest.
+    A process that knows the newest loses to it, or wins, and then the repair is refused.  The same index goes to all
+    numbers that are absent between the last that can be read and one well above every known one.  A process that
+    remembers a lost version thus meets it too.  The numbers are put in ascending order.  If a later number were put
+    first, the newest so far would for a while have an absent number after it.  A process that knows it would take it
+    for the newest still, and swap.
+ 5. A crash leaves fences, or some of these numbers.  Its write id says up to where they go: repeating does the rest.
+ 6. Other regions of the page keep their records as the newest version has them, damaged ones too.  If that version
+    cannot be read, or a later one is known to be lost, older versions say nothing certain of these regions.  The
+    regions are then marked as lost, for a repair of their own, and named.
 
 Steps
  1. Which versions are there, and which can be read?
@@ -67,25 +68,25 @@ MARGIN = 100
 MARGIN_BLIND = 1_000
 """Number of versions above the highest known one that a process may remember, if no version is listed."""
 _FILLS = "repair-"
-"""A write id that begins so names the last number that the version goes to."""
+"""Prefix of a write id that names the last number to which the version goes."""
 _SHOWN = 5
 """Versions that cannot be read, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexPlan:
-    """``index``: what is to be written; None where the newest version that is listed is right."""
+    """Plan of the repair.  ``index``: the index to write; None if the newest listed version is right."""
 
     region: Region
     versions: Versions
     index: RegionState | None
     missing: tuple[Position, Position] | None
-    """Positions that no log has, though logs hold what comes behind them."""
+    """Positions that no log has, though logs hold later ones."""
     unreadable: tuple[str, ...]
     """Segments that may hold more."""
 
     def lines(self) -> list[Told]:
-        """Tell what there is, and what is to be written."""
+        """Report what there is, and what is to be written."""
         sound = self.versions.sound
         found = [
             told(
@@ -165,7 +166,8 @@ def plan_index(
 
 
 def _check_kafka(context: RepairContext, region: Region, at: Position, low: Position) -> None:
-    """``RetentionLost`` unless ingest can go on at ``at``, or behind what was accepted as lost there, as it was."""
+    """Raise ``RetentionLost`` unless ingest can go on at ``at`` with the same records, or after what was accepted as
+    lost there."""
     losses = read_losses(context.store, region, context.contract.making)
     needed, below = behind_losses(context, region, at), replaced_below(losses)
     if needed < below:
@@ -209,7 +211,7 @@ def repair_index(
     before_gap: bool = False,
     above: int = 0,
 ) -> list[Told]:
-    """Steps 4 and 5; what was done.  ``above``: a version that a process is known to remember."""
+    """Steps 4 and 5; return what was done.  ``above``: a version that a process is known to remember."""
     # Step 4
     check_quiet(context, members)
     plan = plan_index(context, region, low, before_gap=before_gap, above=above)

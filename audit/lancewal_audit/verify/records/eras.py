@@ -14,7 +14,9 @@ from lancewal_core.table.contract import Contract
 
 
 class Eras:
-    """``contracts``: every version, oldest first.  Only those of the newest topic count: offsets of another mean nothing."""
+    """Eras of a topic's records.  ``contracts``: every version, oldest first.
+
+    Only contracts of the newest topic count: offsets of another topic mean nothing."""
 
     def __init__(self, contracts: Sequence[Contract]) -> None:
         self.newest = contracts[-1]

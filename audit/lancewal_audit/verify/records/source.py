@@ -34,8 +34,7 @@ class RegionRecords:
 def rows_of_columns(rows: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
     """Return these rows, if they have the ``columns`` of the table's contract; ``ContractMismatch`` if they have others.
 
-    The rows themselves are asked, and not the contract that they name: this is what the gate of the fold is verified
-    by.
+    The rows themselves are checked, and not the contract that they name, since this verifies the gate of the fold.
     """
     for name, type_ in zip(columns.names, columns.types, strict=True):
         found = rows.schema.field(name).type if name in rows.schema.names else "absent"
@@ -61,7 +60,7 @@ class Range:
     why_not_whole: str = ""
     rejected: array[int] = field(default_factory=lambda: array("q"))
     gaps: list[tuple[Position, Position]] = field(default_factory=list)
-    """Records that it must have and has not.  ``begin`` lies behind the last of them."""
+    """Records that the source must have and lacks.  ``begin`` lies after the last of them."""
 
     @property
     def empty(self) -> bool:

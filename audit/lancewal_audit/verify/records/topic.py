@@ -55,7 +55,7 @@ class TopicReader:
         beginnings: Mapping[Region, Position | None],
         losses: Mapping[Region, Sequence[LossRecord]],
     ) -> dict[Region, Range]:
-        """Return what Kafka has of each region.  ``beginnings``: where each began, None where that is not known.
+        """Return what Kafka has of each region.  ``beginnings``: where each began, None if that is unknown.
 
         ``TopicTruncated`` if the topic ends before a cut.
         """

@@ -85,7 +85,7 @@ class WalRecords:
         return records[0].first if records and records[0].generation == 1 else None
 
     def _generations(self, region: Region, index: RegionState | None) -> tuple[Position, list[GenerationRecord]]:
-        """The trimmed position, and all generations behind it, from an index that was just read."""
+        """Return the trimmed position, and all generations after it, from an index that was just read."""
         for attempt in range(_READS):
             if attempt:
                 index = self._indexes.read([region]).get(region)
@@ -167,7 +167,7 @@ class WalRecords:
     # -- step 3 --------------------------------------------------------------------------------------------------
 
     def close(self, ranges: Mapping[Region, Range]) -> None:
-        """Note the gaps, and begin behind them."""
+        """Note the gaps, and begin the ranges after them."""
         lacking = {
             region: gaps
             for region, range_ in ranges.items()
@@ -264,7 +264,7 @@ def _belongs(entry: Entry, number: int, record: GenerationRecord) -> bool:
 
 
 def _gaps(begin: Position, end: Position, entries: list[tuple[Position, Position]]) -> list[tuple[Position, Position]]:
-    """Return what of [begin, end) no entry covers."""
+    """Return the parts of [begin, end) that no entry covers."""
     gaps = []
     at = begin
     for first, next_ in entries:

@@ -14,7 +14,7 @@ from lancewal_core.names.ids import Region
 from lancewal_core.table.contract import Contract
 
 PARTITION = "_partition"
-"""Column of the shares beside those of the rows: of a record its partition, of a row the one that its key belongs to."""
+"""Column of the shares beside those of the rows: the partition of a record, or the partition to which a row's key belongs."""
 _FIELD = pa.field(PARTITION, pa.int32(), nullable=False)
 
 
@@ -37,7 +37,7 @@ class ShareWriter:
         return shares
 
     def records(self, name: str, taken: Iterable[RegionRecords], ranges: Mapping[Region, Range]) -> Shares:
-        """Records of a source, as it is read; what is rejected goes to the region's range."""
+        """Write the records of a source as they are read; rejected offsets go to the region's range."""
         shares = Shares(self._folder / name, self._rows.wal.append(_FIELD), self.count)
         for part in taken:
             chosen, _, hashes = self._choice.choose(ranges[part.region].take(part))

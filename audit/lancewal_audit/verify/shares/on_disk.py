@@ -1,6 +1,6 @@
 """Rows on the local disk, divided into shares by their key, so that one share at a time fits into memory.
 
-A share is a file of Arrow streams, one behind the other: each is what had gathered when the buffer was full.
+A share is a file of consecutive Arrow streams.  Each has the rows that had gathered when the buffer was full.
 """
 
 from __future__ import annotations

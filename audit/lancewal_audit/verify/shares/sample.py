@@ -48,7 +48,7 @@ class KeySample:
             self._checker = PartitionChecker(codec, contract.partitions)
 
     def choose(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Numbers, Numbers]:
-        """The rows with a chosen key, the partition that each belongs to (-1: no row tells), and its key's hash."""
+        """Return the rows with a chosen key, the partition that each belongs to (-1: no row tells), and its key's hash."""
         hashes = self._hashes([batch.column(name) for name in self._primary_key])
         belongs = np.full(len(hashes), NO_PARTITION, np.int32)
         if self._checker is not None:
