@@ -1,6 +1,7 @@
 """Metrics as declarations: a table per service says which it has, and what each means.
 
-A service's table is a class with a member for each metric; the member's name is the metric's, behind the table's prefix:
+A service's table is a class with a member for each metric; the metric's name is the table's prefix and the member's
+name:
 
     class WorkerMetrics(MetricTable, prefix="lancewal_worker"):
         rows = counter("Rows made durable.", "partition")
@@ -10,13 +11,14 @@ An object of that class is in a registry, its own by default, with every metric,
 
 Guarantees
  1. A name is declared once, with one kind, and nothing is registered globally.
- 2. A scrape shows every metric with label ``table``, whose value the object was made with; an info has only what it declares.
+ 2. A scrape shows every metric with label ``table``, whose value the object was made with; an info has only what it
+    declares.
  3. A counter begins at 0, for each of its label's values that are declared too: it has a rate as soon as it moves.
- 4. A time (``..._timestamp_seconds``) that was never set is not shown: no age can be computed of it.
- 5. Where partitions are not told apart, the label ``partition`` is gone, and one sample stands for all that differed in it
-    alone.  Of what is counted or measured out the sum stands: counters, histograms, positions, rows, bytes, and booleans,
-    which then say of how many it is so.  Of ages and durations (``_seconds``) it is the largest, of times
-    (``_timestamp_seconds``) the earliest: what an alarm looks at is that of the one which is worst.
+ 4. A time (``..._timestamp_seconds``) that was never set is not shown, so nobody computes an age from it.
+ 5. If partitions are not shown separately, the label ``partition`` is gone, and one sample stands for all that differ
+    in it alone.  Counters, histograms, positions, rows, bytes and booleans are summed; the sum of a boolean is the
+    number of partitions for which it is true.  Of ages and durations (``_seconds``) the largest is shown, of times
+    (``_timestamp_seconds``) the earliest: an alarm needs the worst partition.
 """
 
 from __future__ import annotations

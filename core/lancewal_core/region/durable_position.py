@@ -18,10 +18,12 @@ def durable_position(opened: OpenedTable, region: Region) -> Position | None:
 
 
 def durable_positions(opened: OpenedTable, regions: Collection[Region]) -> dict[Region, Position | None]:
-    """Position behind the last durable record of each; None where nothing was ever claimed and the start is the first record
-    that Kafka has.  While an owner is at work it may be higher by the time it is looked at.
+    """Return the position after the last durable record of each region.
 
-    ``ObjectMissing`` where a segment is lost, behind which more may be durable.
+    None means that nothing was ever claimed, and that the start is the first record that Kafka has.  While an owner is
+    at work, the position may be higher by the time the caller uses it.
+
+    Raise ``ObjectMissing`` if a segment is lost, after which more may be durable.
     """
     indexes = opened.indexes.read(regions)
     return {region: _durable(opened, region, indexes.get(region)) for region in regions}

@@ -1,20 +1,21 @@
-"""End what regions' owners have OPEN, whether these are dead, frozen or at work.
+"""Ending the OPEN generations of regions, whether their owners are dead, frozen or at work.
 
 Guarantees
- 1. ``end_generations`` says where generations end once their logs have ended: nothing more becomes durable in them.  Each
-    region has an answer of its own.
+ 1. ``end_generations`` says where generations end once their logs have ended: nothing more becomes durable in them.
+    Each region has an answer of its own.
  2. After ``end_region`` nothing becomes durable in the region before somebody claims it again.
- 3. Where a segment is lost from the midst of the log, ``ObjectMissing`` names it and nothing is changed: a fence in its
-    place would end the log for regions that are still written behind it.
+ 3. If a segment inside the log is lost, ``ObjectMissing`` names it and nothing is changed.  A fence in its place would
+    end the log for regions that are still written after it.
 
 Steps of ``end_generations``, for each log, logs side by side
  1. Walk the log once, from the lowest segment in which a generation begins, and fence it.
- 2. Of each region, the entries from where its generation begins.  An end that lies before that is no end of it: what was
-    asked for may have been trimmed, or the fence be of one who had read an index long ago.
- 3. Where something of the log is damaged or lost, and where step 2 finds no end, region by region: another's damage is not
-    theirs.  What the others' generations tell of the log still counts.
+ 2. Take for each region the entries from where its generation begins.  An end of the log before that is not the
+    generation's end.  The walk may have asked for segments that were trimmed, or met the fence of a process with an old
+    index.
+ 3. Where something of the log is damaged or lost, and where step 2 finds no end, go region by region: another's damage
+    is not theirs.  What the others' generations tell of the log still counts.
 
-Steps of ``end_region``, again where the owner has sealed meanwhile, or another has claimed the region
+Steps of ``end_region``, repeated if the owner has sealed meanwhile, or another has claimed the region
  1. Read the newest index.  Nothing is OPEN: done.
  2. Fence the log.
  3. Compare-and-swap: SEALED where the log ends, and no other generation opened, as when an owner hands over.
@@ -37,7 +38,7 @@ from lancewal_core.wal.walk import Walk
 
 
 def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, region: Region) -> None:
-    """Steps 1 to 3."""
+    """End the OPEN generation of a region, by steps 1 to 3."""
     while True:
         # Step 1
         index = opened.indexes.read([region]).get(region)

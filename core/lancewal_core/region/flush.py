@@ -45,12 +45,13 @@ from lancewal_core.rows.fold import fold
 from lancewal_core.wal.entry import Entry
 
 Answer = FlushedGeneration | LancewalError | None
-"""Result of a generation's flush, or why it is not known or not done, or None: somebody else was faster."""
+"""Result of a generation's flush, or an error, or None if somebody else was faster.  After an error the outcome may be
+unknown."""
 ALONE_ROWS = 50_000
-"""A generation from this size on has a flush of its own: whatever else waits, a merge adopts its data file as it is
+"""Rows from which on a generation has a flush of its own.  Whatever else waits, a merge adopts its data file unchanged
 (``MergeLimits.adopt_rows``)."""
 ALONE_BYTES = 8 << 20
-"""Bytes from which on a generation is flushed alone: a merge that must read it needs some times its size."""
+"""Bytes from which on a generation is flushed alone.  A merge that must read it needs a multiple of its size in memory."""
 TOGETHER_BYTES = 64 << 20
 """Bytes that generations which are flushed together hold at most: as much as one of them by the default of
 ``ingest.seal_bytes``.  A larger one goes alone."""
@@ -63,16 +64,17 @@ def flush_generation(
     content: Content,
     new_id: Callable[[], str],
 ) -> FlushedGeneration | None:
-    """Steps 2 and 3 with what a SEALED generation comes to; None if somebody else flushed it first.
+    """Do steps 2 and 3 with the content of a SEALED generation; None if somebody else flushed it first.
 
-    Also None where an index that was rebuilt says otherwise of this generation: the fold is then of other entries.
+    Also None if a rebuilt index has another record of this generation: then the fold is of other entries.
     """
     (found,) = flush_generations(opened, [Flushable(region, record, content)], new_id)
     return or_raised(found)
 
 
 def flush_generations(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> list[Answer]:
-    """``flush_generation`` of different regions, in their order: an error is the answer of its region alone."""
+    """Do ``flush_generation`` for different regions, and return the answers in their order.  An error is the answer of
+    its region alone."""
     answers = _write(opened, flushable, new_id)
     answers |= _mark(opened, _to_mark(flushable, answers), new_id)
     return [answers[one.region] for one in flushable]
@@ -80,15 +82,15 @@ def flush_generations(opened: OpenedTable, flushable: Seq[Flushable], new_id: Ca
 
 @dataclass(frozen=True, slots=True)
 class Flushing:
-    """Flushes that are written, or could not be."""
+    """Flushes that were written, or that failed."""
 
     answers: dict[Region, Answer] = field(default_factory=dict)
-    """Answers of regions of which nothing is swapped."""
+    """Answers of regions that are not swapped."""
     swaps: list[Task[dict[Region, Answer]]] = field(default_factory=list)
-    """Under way, each with the answers of a page."""
+    """Swaps under way, each with the answers of a page."""
 
     def begin(self, opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> None:
-        """Write these, and begin to swap them."""
+        """Write these generations, and begin to swap them."""
         written = _write(opened, flushable, new_id)
         by_page: dict[Page, list[Flushable]] = {}
         for one in flushable:
@@ -101,7 +103,7 @@ class Flushing:
 
 
 def begin_flushes(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> Flushing:
-    """``flush_generations`` that returns once they are written: each page answers by itself."""
+    """Do ``flush_generations``, but return once the flushes are written.  Each page answers by itself."""
     flushing = Flushing()
     flushing.begin(opened, flushable, new_id)
     return flushing
@@ -145,8 +147,8 @@ def _mark(
 def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
     """Return the generations of each flush.
 
-    Generations without records have one of their own.  A merge that leaves one of them out adopts the file of the
-    others nevertheless, and damage of theirs holds up nobody else."""
+    Generations without records have a flush of their own.  So a merge that leaves one of them out still adopts the file
+    of the others, and their damage holds up no others."""
     small = [one for one in flushable if _is_small(one.content)]
     with_records = [one for one in small if one.record.next != one.record.first]
     without = [one for one in small if one.record.next == one.record.first]
@@ -180,10 +182,11 @@ def _flushing(opened: OpenedTable, record: GenerationRecord, key: str, new_id: C
 def flush_from_logs(
     opened: OpenedTable, regions: Collection[Region], new_id: Callable[[], str]
 ) -> dict[Region, Answer]:
-    """Flush the oldest SEALED generation of each region from its log; None if there is none or another was faster.  An
-    error is the answer of its region alone: ``Corrupt`` names what is damaged or lost of the log.
+    """Flush the oldest SEALED generation of each region from its log.
 
-    The indexes are read once, and so is a log, for as many of its regions as ``TOGETHER_BYTES`` have room for.
+    The answer is None if there is no such generation, or if another process was faster.  An error is the answer of its
+    region alone; ``Corrupt`` names what is damaged or lost of the log.  The indexes are read once.  A log is read once
+    for as many of its regions as ``TOGETHER_BYTES`` have room for.
     """
     answers: dict[Region, Answer] = {}
     for flushable in _from_logs(opened, regions, answers):
@@ -193,7 +196,7 @@ def flush_from_logs(
 
 
 def begin_flushes_from_logs(opened: OpenedTable, regions: Collection[Region], new_id: Callable[[], str]) -> Flushing:
-    """``flush_from_logs`` that returns once they are written: each page answers by itself."""
+    """Do ``flush_from_logs``, but return once the flushes are written.  Each page answers by itself."""
     flushing = Flushing()
     for flushable in _from_logs(opened, regions, flushing.answers):
         flushing.begin(opened, flushable, new_id)
@@ -205,7 +208,7 @@ def _from_logs(
 ) -> Iterator[list[Flushable]]:
     """Yield the contents of the oldest SEALED generations, as much at a time as is read together.
 
-    ``answers`` gets those of the regions that have none, or whose log cannot be read."""
+    ``answers`` gets the answers of regions that have no such generation, or whose log cannot be read."""
     by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
     for region, index in opened.indexes.read_each(regions).items():
         generations = index.generations if isinstance(index, RegionState) else ()
@@ -250,15 +253,16 @@ def _content(opened: OpenedTable, entries: Seq[Entry]) -> Content:
 def rebuild_flush(
     opened: OpenedTable, region: Region, record: GenerationRecord, new_id: Callable[[], str]
 ) -> FlushedGeneration | None:
-    """Make the flush of a FLUSHED generation anew from its log, because its files are missing; None if somebody else
-    rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
+    """Rebuild the flush of a FLUSHED generation from its log, because its files are missing.
+
+    Return None if somebody else rebuilt or merged it first.  ``Corrupt`` names what is damaged or lost of the log.
     """
     content = _kept_content(opened, region, record)
     return None if content is None else replace_flush(opened, region, record, content, new_id)
 
 
 def _kept_content(opened: OpenedTable, region: Region, record: GenerationRecord) -> Content | None:
-    """None where somebody else was faster."""
+    """Return the content of a generation from its log; None if somebody else was faster."""
     try:
         entries = kept_entries(opened, region, record)
     except PlanStale:
@@ -273,7 +277,7 @@ def replace_flush(
     content: Content,
     new_id: Callable[[], str],
 ) -> FlushedGeneration | None:
-    """Another flush of a FLUSHED generation; None if somebody else replaced or merged it first."""
+    """Replace the flush of a FLUSHED generation; None if somebody else replaced or merged it first."""
     old = record.flush
     if old is None:
         raise ValueError(f"generation {record.generation} of {region.name} has no flush to rebuild")

@@ -1,15 +1,16 @@
-"""Flushes: flushed MemTables, those of one flush in data files of the table and up to three small objects.
+"""Files of flushes.  A flush has data files of the table and up to three small objects, for one or more flushed
+MemTables.
 
 * Rows: Lance data files in the table's own data folder, referred to by no version until a merge adopts them.
-* ``deletes.arrow``: primary keys in state Gone; ``patches.arrow``: Partial rows (an Arrow IPC stream for each generation that
-  has some, one behind the other).
-* ``manifest.json`` (``flushes.manifest``): names all of these, and what each generation has of them, with sizes and crc32c; of
-  the data files, which only Lance reads, it has the sum of each generation's keys (``key_checksum``): another key would hide
-  another row.
+* ``deletes.arrow``: primary keys in state Gone; ``patches.arrow``: Partial rows (an Arrow IPC stream for each
+  generation that has some, one after the other).
+* ``manifest.json`` (``flushes.manifest``): names all of these, and the share of each generation, with sizes and crc32c.
+  Only Lance reads the data files, so for these the manifest has the checksum of each generation's keys
+  (``key_checksum``): another key would hide another row.
 
-Each attempt writes into a folder of its own, so attempts never meet; the compare-and-swap to FLUSHED keeps one.
-A reader gets what was folded, or ``ObjectMissing`` / ``ObjectCorrupt`` naming the object.  Not covered: a value of a data file
-beside the key that was changed so that it still decodes.
+Each attempt writes into a folder of its own, so attempts never meet; the compare-and-swap to FLUSHED keeps one.  A
+reader gets what was folded, or ``ObjectMissing`` / ``ObjectCorrupt`` naming the object.  One kind of damage is not
+found: a value outside the key in a data file, changed so that it still decodes.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Flushable:
-    """A generation that has ended, and what it comes to."""
+    """A generation that has ended, and its content."""
 
     region: Region
     record: GenerationRecord
@@ -71,7 +72,7 @@ class Flushable:
 
 
 def write_flush(opened: OpenedTable, flushable: Sequence[Flushable], name: str) -> Flush:
-    """Write what generations come to, in two rounds: the manifest behind all else.  ``name``: a new one for each attempt."""
+    """Write the content of generations in two rounds, the manifest last.  ``name`` must be new for each attempt."""
     for one in flushable:
         if one.record.next is None:
             raise ValueError(f"generation {one.record.generation} of {one.region.name} is still OPEN")
@@ -121,7 +122,7 @@ def _part(one: Flushable, deletes: Stretch | None, patches: Stretch | None) -> F
 
 
 def read_flushes(store: ObjectStore, tasks: Tasks, keys: Collection[str]) -> dict[str, Flush | Corrupt]:
-    """By their keys the manifests, each read once, side by side; what is wrong with one is its answer alone."""
+    """Read manifests side by side, each once; return them by their keys.  A fault of one manifest is its answer alone."""
 
     def read(key: str) -> Flush | Corrupt:
         try:
@@ -138,10 +139,10 @@ def read_each(
     generations: Sequence[tuple[Region, GenerationRecord]],
     read: Callable[[Sequence[FlushedGeneration]], Sequence[T | Corrupt]],
 ) -> list[T | Corrupt | None]:
-    """Return what ``read`` gives of the flush of each generation; None of one that names none.
+    """Return the result of ``read`` for the flush of each generation; None for a generation that names no flush.
 
-    Manifests are read in one round and contents in another, what generations share once: ``read`` is given parts of
-    one flush in its order.  What is wrong with one of them is its answer alone.
+    Manifests are read in one round and contents in another.  A flush that generations share is read once: ``read`` gets
+    the parts of one flush in its order.  A fault of one generation is that generation's answer alone.
     """
     flushes = read_flushes(opened.store, opened.tasks, {r.flush for _, r in generations if r.flush is not None})
     answers: dict[tuple[Region, Generation], T | Corrupt] = {}
@@ -179,7 +180,7 @@ def _scanned(table: Table, run: Sequence[FlushedGeneration], columns: Sequence[s
 
 
 def _own_rows(flushed: FlushedGeneration, read: pa.Table, schema: RowSchema) -> pa.Table:
-    """``read``, if that is what the part's rows were when it was written."""
+    """Return ``read`` if it is what was written for the part; else raise ``ObjectCorrupt``."""
     for field in read.schema:
         if not field.nullable and read.column(field.name).null_count:
             raise ObjectCorrupt(
@@ -223,9 +224,9 @@ def read_folded(store: ObjectStore, table: Table, flushed: FlushedGeneration, sc
 def read_parts(
     store: ObjectStore, table: Table, parts: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema
 ) -> list[Folded | Corrupt]:
-    """The content of parts of one flush in its order (``by_flush``), of their rows these columns; each object is read once.
+    """Return the content of parts of one flush in its order (``by_flush``), with these columns of their rows.
 
-    What is wrong with one of them is its answer alone, as far as that can be told.
+    Each object is read once.  A fault of one part is that part's answer alone, as far as the fault can be told apart.
     """
     gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
@@ -239,7 +240,7 @@ def read_gone_of(store: ObjectStore, parts: Sequence[FlushedGeneration], schema:
 
 
 def check_sides(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[Corrupt | None]:
-    """Return what is wrong with the deletes and patches of parts of one flush in its order; each object is read once."""
+    """Return the faults of the deletes and patches of parts of one flush, in its order; each object is read once."""
     gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
     found = [first if isinstance(first, Corrupt) else other for first, other in zip(gone, partials, strict=True)]
@@ -280,7 +281,7 @@ def _rows_of_run(
 def _sides(
     store: ObjectStore, parts: Sequence[FlushedGeneration], sides: Sequence[SideFile | None], schema: pa.Schema
 ) -> list[pa.Table | Corrupt]:
-    """Return what each part has of one side file."""
+    """Return the rows of each part in one side file."""
     named = [side for side in sides if side is not None]
     if not named:
         return [schema.empty_table()] * len(parts)
@@ -330,9 +331,9 @@ def _decoded_side(data: bytes | None, file: SideFile, schema: pa.Schema) -> pa.T
 
 
 def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
-    """Rows of a stream of a side file; ``ObjectCorrupt`` unless they are what ``file`` and ``schema`` say.
+    """Return the rows of one stream of a side file; ``ObjectCorrupt`` unless they are as ``file`` and ``schema`` say.
 
-    Its memory is bounded as that of ``side_rows``.
+    Memory is bounded as in ``side_rows``.
     """
     try:
         read = side_rows(data, file.rows)
@@ -366,6 +367,6 @@ def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
 
 
 def _put(store: ObjectStore, key: str, data: bytes) -> None:
-    """Without a verdict the attempt is given up; another one writes into another folder."""
+    """Put an object of a flush.  Without a verdict the attempt is given up; the next one writes into another folder."""
     if isinstance(put_new(store, key, data), Lost):
         raise ObjectCorrupt(f"{key} is taken, though its folder was made for one attempt", object=key)

@@ -25,13 +25,14 @@ from lancewal_core.wal.walk import walk, walk_trailers
 
 E = TypeVar("E", bound=Described)
 _SEGMENTS_AT_ONCE = 32
-"""Most that are read before it is looked how much they keep,"""
+"""Most segments that are read before their memory is measured."""
 _SEGMENTS_FIRST = 2
-"""and how many at first: of a log that was caught up with each may keep half of what there is room for."""
+"""Segments that are read first.  Each segment of a log that was caught up may keep half of the memory that there is
+room for."""
 
 
 class InLog(Protocol):
-    """Place of a generation: its record, or what a plan keeps of that."""
+    """Place of a generation in a log: its record, or the part of it that a plan keeps."""
 
     @property
     def generation(self) -> Generation: ...
@@ -100,10 +101,11 @@ def _is_of(record: InLog, entry: Described) -> bool:
 
 
 def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) -> list[Entry]:
-    """``entries_of`` a generation that its index must keep as it is until somebody has done what the caller is about to do.
+    """Return ``entries_of`` a generation that stays in its index until somebody has done what the caller is about to
+    do.
 
-    ``PlanStale`` when that has happened: somebody flushed, rebuilt or merged it first.  ``Corrupt`` names what of its log is
-    damaged or lost.
+    ``PlanStale`` means that this has happened: somebody flushed, rebuilt or merged the generation first.  ``Corrupt``
+    names what is damaged or lost of its log.
     """
     try:
         return entries_of(opened, region, record)
@@ -122,10 +124,10 @@ def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) 
 def entries_together(
     opened: OpenedTable, log: LogId, records: Mapping[Region, GenerationRecord], bytes_max: int
 ) -> dict[Region, list[Entry] | None]:
-    """Return the entries of as many of these generations of one log as ``bytes_max`` has room for, and of the first in
-    any case.
+    """Return the entries of as many of these generations of one log as ``bytes_max`` has room for, at least of the
+    first.
 
-    None of one that they could not be read of beside others: it is for the caller to read that alone
+    The answer is None for a generation that could not be read together with others.  The caller must read it alone
     (``kept_entries``)."""
     found: dict[Region, list[Entry]] = {region: [] for region in records}
     at = 0

@@ -59,13 +59,16 @@ class History:
 
 
 class KnownPages:
-    """Pages that were read before, by what a listing says of them: for who looks at all of them again and again.
+    """Pages that were read before, identified by their lines in a listing.  For callers that look at all of them again
+    and again.
 
-    What is put at a key anew, after a restore, has another time.  Used by the threads of one reader at a time.
+    An object that is put at the same key after a restore has another time.  The threads of one reader at a time use
+    this.
     """
 
     def __init__(self, records_max: int = 100_000) -> None:
-        """``records_max``: generations held, some 500 bytes each.  What is held stays, and no more is taken."""
+        """``records_max`` is the number of generations to hold, some 500 bytes each.  When it is reached, no more pages
+        are taken."""
         self._records_max = records_max
         self._held: dict[tuple[str, int, int], tuple[GenerationRecord, ...]] = {}
         self._records = 0
@@ -81,7 +84,7 @@ class KnownPages:
                 self._records += len(page)
 
     def keep_only(self, listed: Iterable[ObjectInfo]) -> None:
-        """Forget those that are not there any more."""
+        """Forget the pages that are not listed any more."""
         there = {_identity(info) for info in listed}
         with self._lock:
             self._held = {key: page for key, page in self._held.items() if key in there}
@@ -174,7 +177,8 @@ class _Pages:
 
 
 def _history(opened: OpenedTable, index: RegionState | None, in_force: InForce, pages: _Pages) -> History | None:
-    """From an index that was just read, and the pages listed after it; both are read again where they do not go together."""
+    """Return the history from an index just read, and pages listed after it.  If they do not fit together, both are
+    read again."""
     gap, region, known = "", pages.region, pages.known
     listed: Iterable[ObjectInfo] | None = pages.listed
     for attempt in range(_READS):
@@ -229,8 +233,9 @@ def pages_of(
 def generations_behind(
     opened: OpenedTable, region: Region, index: RegionState | None, merged: Generation, end: Position | None = None
 ) -> list[GenerationRecord]:
-    """See the module docstring.  ``index``: the region's, just read; ``end``: the position behind the generation ``merged``,
-    where records alone count; None: every generation does."""
+    """Return the generations above ``merged`` (module docstring).  ``index`` is the region's, just read.
+
+    ``end`` is the position after the generation ``merged``, if only records count; with None every generation counts."""
     # Step 1
     if index is None:
         raise PlanStale(f"region {region.name}: the store shows no index of it", region=region.name)

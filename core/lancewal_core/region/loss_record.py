@@ -34,7 +34,7 @@ def _key_of_a_segment(text: str) -> str:
 
 
 class LossRecord(BaseModel):
-    """Offsets of [first, next), and who accepted it when."""
+    """Lost offsets [first, next), and who accepted the loss when."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,20 +45,21 @@ class LossRecord(BaseModel):
     accepted_by: Word
     """Owner id of the command."""
     kind: Literal["offsets", "tombstones", "replaced"] = "offsets"
-    """``offsets``: all of them are in no table.  ``tombstones``: deletes among them may be.  ``replaced``: Kafka ended at
-    ``first`` while [first, next) was durable; what it gets there anew is never read."""
+    """Kind of the loss.  ``offsets``: none of the records is in a table.  ``tombstones``: deletes among them may be
+    lost.  ``replaced``: Kafka ended at ``first`` while [first, next) was durable; records that Kafka gets there later
+    are never read."""
 
     segment: Annotated[str, AfterValidator(_key_of_a_segment)] | None = None
-    """Key of the lost WAL segment in which they had been durable.  Reads from before may have seen what it held."""
+    """Key of the lost WAL segment in which the offsets had been durable.  Earlier reads may have seen its rows."""
 
     def same(self, other: LossRecord) -> bool:
-        """Whether it is of the same loss, whoever accepted it when."""
+        """Return whether both records are of the same loss, whoever accepted it when."""
         mine, theirs = ((one.kind, one.first, one.next, one.segment) for one in (self, other))
         return mine == theirs
 
 
 def write_loss(store: ObjectStore, region: Region, loss: LossRecord, making: Making | None) -> None:
-    """Put the record; one of the same loss that is there already, of an earlier try, stays."""
+    """Put the record.  A record of the same loss that an earlier try has put stays."""
     for number in count(1):
         key = paths.loss_record(region, Position(loss.first), making, number)
         outcome = put_new(store, key, encode_loss(loss), "run the command again")
@@ -67,7 +68,7 @@ def write_loss(store: ObjectStore, region: Region, loss: LossRecord, making: Mak
 
 
 def read_losses(store: ObjectStore, region: Region, making: Making | None) -> tuple[LossRecord, ...]:
-    """All accepted losses of a region, in order: by where they begin, the longest first."""
+    """Return all accepted losses of a region, in order of their beginnings, longer ones first."""
     found = []
     for info in store.list(paths.losses_prefix(region, making)):
         data = store.get(info.key) if paths.parse_loss_record(info.key) is not None else None
@@ -77,7 +78,8 @@ def read_losses(store: ObjectStore, region: Region, making: Making | None) -> tu
 
 
 def replaced_below(losses: Sequence[LossRecord]) -> Position:
-    """Below it Kafka may have other records than those that were read; 0 where that is not so."""
+    """Return the position below which Kafka may have other records than those that were read; 0 if there is no such
+    position."""
     return Position(max((loss.next for loss in losses if loss.kind == "replaced"), default=0))
 
 

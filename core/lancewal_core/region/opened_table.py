@@ -29,7 +29,7 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True, slots=True)
 class OpenedTable:
-    """Made by ``lancewal_core.open``, or by a test on twins.  A context extends it by what its part needs besides."""
+    """An open table, made by ``lancewal_core.open``, or by a test on twins.  The context of each part extends it."""
 
     store: ObjectStore
     table: Table
@@ -42,7 +42,7 @@ class OpenedTable:
 
     @staticmethod
     def over(store: ObjectStore, table: Table, contract: Contract, tasks: Tasks, clock: Clock) -> OpenedTable:
-        """With indexes and watermarks that remember nothing yet."""
+        """Return an open table with indexes and watermarks that remember nothing yet."""
         indexes = RegionIndexes(store, clock, contract.regions_per_page, contract.making, tasks)
         watermarks, contracts = Watermarks(store, table, contract.making), WrittenContracts(store)
         return OpenedTable(store, table, indexes, watermarks, tasks, clock, contract, contracts)
@@ -66,7 +66,8 @@ class OpenedTable:
         return self.contracts.of(self.contract, version)
 
     def columns_of(self, flushed: FlushedGeneration) -> RowSchema:
-        """The columns that a flush was written with, to read it by; ``rows_of_flush`` takes what was read."""
+        """Return the columns that a flush was written with, for reading it.  ``rows_of_flush`` takes the rows that were
+        read."""
         return self.contracts.rows(self.contract, flushed.contract_version)
 
     def rows_as_wanted(self, rows: Rows, version: int, where: Callable[[], str]) -> Rows:
@@ -78,7 +79,7 @@ class OpenedTable:
         return self.rows_as_wanted(entry.rows, entry.contract_version, lambda: entry_name(entry))
 
     def rows_of_flush(self, flushed: FlushedGeneration, content: Folded) -> Folded:
-        """Return what was read of a flush, as the table's contract has it."""
+        """Return the rows that were read of a flush, with the columns of the table's contract."""
         return self.rows_as_wanted(content, flushed.contract_version, lambda: flushed.key)
 
     def read_indexes(self) -> dict[Region, RegionState]:

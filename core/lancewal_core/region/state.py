@@ -91,19 +91,20 @@ class GenerationRecord:
     merged_version: TableVersion | None
     """The table version that merged it, once MERGED."""
     merged_at_ms: int | None
-    """When it was marked MERGED, in milliseconds since 1970, by the clock of the process that did; as the two below."""
+    """Time of the mark MERGED, in milliseconds since 1970, by the clock of the process that set it.  The two below are
+    alike."""
     sealed_at_ms: int | None = None
-    """When it became SEALED; ``None`` while OPEN, and where a repair made the record anew."""
+    """Time of the mark SEALED; ``None`` while OPEN, and if a repair made the record again."""
     flushed_at_ms: int | None = None
-    """When it first became FLUSHED; ``None`` before, and where a repair made the record anew."""
+    """Time of the first mark FLUSHED; ``None`` before, and if a repair made the record again."""
     record_times: RecordTimes | None = None
-    """Times of the rows of its entries; ``None`` while OPEN, where it has no rows, and where a repair could not know them."""
+    """Times of the rows of its entries; ``None`` while OPEN, without rows, and if a repair could not know them."""
 
     @property
     def record_time_max_ms(self) -> int | None:
-        """Highest record time of its rows, ``NO_ROW_MS`` without any; None where that is not known.
+        """Highest record time of its rows, ``NO_ROW_MS`` without any; None if it is not known.
 
-        Who seals a generation writes both, the time of sealing and the times of its rows, if it has some.
+        A process that seals a generation writes both the time of sealing and, if there are rows, their times.
         """
         if self.record_times is not None:
             return self.record_times.max_ms
@@ -115,7 +116,8 @@ class GenerationRecord:
             raise ObjectCorrupt(f"generation {self.generation} ({self.state.name}): {problem}")
 
     def _problems(self) -> Iterator[str]:
-        """Texts are made of what does not hold only: states of a thousand regions have this asked of each generation."""
+        """Yield the faults of the record.  Texts are made for faults alone, since this runs for each generation of a
+        thousand regions."""
         reached = self.state.value
         sealed, flushed, merged = reached >= _SEALED, reached >= _FLUSHED, reached >= _MERGED
         end = self.first if self.next is None else self.next
@@ -167,14 +169,14 @@ class RegionState:
     generations: tuple[GenerationRecord, ...]
     """Ascending, contiguous generation numbers."""
     trimmed_generation: Generation
-    """Generations up to this one may have lost their WAL entries and flushes; 0: none."""
+    """Newest generation that may have lost its WAL entries and flush, as all before it; 0: none."""
     trimmed: Position
     """Position of that boundary."""
     write_id: str
     """Unique for each attempted write: tells a lost reply from a lost race."""
     trimmed_record_time_max_ms: int | None = None
-    """Highest record time of all rows that are trimmed, ``NO_ROW_MS`` where these generations have none; None where it is
-    not known, or nothing is trimmed."""
+    """Highest record time of all trimmed rows, ``NO_ROW_MS`` if these generations have none.  None if it is not known,
+    or nothing is trimmed."""
 
     @property
     def newest(self) -> GenerationRecord | None:
@@ -227,22 +229,22 @@ class HistoryPage:
 
 
 _Encoded: TypeAlias = Mapping[int, tuple["_Message.MemWal", GenerationRecord]]
-"""By number generations as they stand in a message, and what that says."""
+"""Generations by number: each as it is in a message, and as its record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """An earlier version of a region's index: its bytes, which were found sound, and what they say.
+    """An earlier version of a region's index: its bytes, which were found sound, and the decoded index.
 
-    Most generations of a long index are the same from version to version.  Who has it need not take these apart, check
-    them or put them together once more: what comes out is the same as without.
+    Most generations of a long index are the same in every version.  With this, they need not be decoded, checked or
+    encoded again; the result is the same as without.
     """
 
     data: bytes
     index: RegionState
 
     def encoded(self, region: Region) -> _Encoded:
-        """By number each generation; none if it is of another region."""
+        """Return each generation by number; none if the index is of another region."""
         if region != self.index.region:
             return {}
         messages = _Message.FromString(self.data[:-_CHECKSUM_SIZE]).mem_wal_list

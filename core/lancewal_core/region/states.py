@@ -1,12 +1,15 @@
-"""Reading and swapping the indexes of regions, which lie in pages (``pages``): many at a call, each with an answer of its own.
+"""Reading and swapping the indexes of regions, which lie in pages (``pages``).  One call takes many regions, and each
+has an answer of its own.
 
 Guarantees
  1. Regions of a page are read with one look for its newest version, and swapped in one, however many they are.
- 2. Each is decided by itself, on the very version that the swap follows.  What is wrong with its decision or its record is its
-    answer alone, what is wrong with a page that of its regions: all others are read, or swapped, all the same.
- 3. A change that landed is recognised by its record's write id, also where its reply was lost and others have swapped other
-    regions since.
- 4. No call returns an older version than a call that ended before it began, in whatever thread: ``StoreInconsistent`` instead.
+ 2. Each region is decided by itself, on the very version that the swap follows.  A fault of its decision or its record
+    is its answer alone.  A fault of a page is the answer of the page's regions.  All others are read, or swapped,
+    nevertheless.
+ 3. A change that landed is recognised by its record's write id, also if its reply was lost and others have swapped
+    other regions since.
+ 4. No call returns an older version than a call that ended before it began, in whatever thread: ``StoreInconsistent``
+    instead.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ OPENED_BELOW = PAGE_BYTES_MAX // 3
 Generations of a larger page must become FLUSHED and MERGED first.  Until they leave the page, these changes make it
 longer, by about as much as it was."""
 _BEYOND_GROWN = 2
-"""Numbers asked beyond those that a page has grown by: the absent one that ends them, and one for a page that grows faster."""
+"""Numbers asked beyond those by which a page has grown: the absent one that ends them, and one for a page that grows
+faster."""
 _AHEAD_MAX = 8
 
 
@@ -55,10 +59,10 @@ def page_family(page: Page) -> Family:
 
 
 def index_in(page: StatePage, region: Region, where: str, before: Before | None = None) -> RegionState | None:
-    """The region's index as the page has it; None where nobody has claimed it.
+    """Return the region's index in the page; None if nobody has claimed it.
 
-    ``where`` is the page's object key; ``before``: what it was in an earlier version.  ``ObjectCorrupt`` where its record is
-    damaged or lost, or ``FormatUnknown``.
+    ``where`` is the page's object key.  ``before`` is the index in an earlier version.  Raise ``ObjectCorrupt`` if the
+    record is damaged or lost, or ``FormatUnknown``.
     """
     record = page.records.get(region.partition)
     if record is None:
@@ -82,43 +86,45 @@ def index_in(page: StatePage, region: Region, where: str, before: Before | None 
 
 
 def record_of(index: RegionState, clock: Clock, before: Before | None = None) -> PageRecord:
-    """The index as a page has it, changed now; ``before`` as of ``index_in``."""
+    """Return the index as a record of a page, changed now; ``before`` as in ``index_in``."""
     return PageRecord(pack_record(encode_index(index, before)), clock.now_ms())
 
 
 Decide = Callable[[RegionState | None], RegionState | None]
-"""From the newest index of a region, or None for one that nobody has claimed, to the next one; None where it stays."""
+"""Function from the newest index of a region (None: nobody has claimed it) to the next one; it returns None for no
+change."""
 
 
 class Swap(NamedTuple):
-    """``ours``: ``found`` is what was decided.  Else it was declined, and ``found`` is what it was declined against."""
+    """Outcome of a swap.  With ``ours``, ``found`` is what was decided.  Otherwise it was declined, against ``found``."""
 
     ours: bool
     found: RegionState | None
 
 
 class Sound(NamedTuple):
-    """States of several regions that could be read, and what could not."""
+    """States of several regions that could be read, and the faults of the others."""
 
     indexes: dict[Region, RegionState]
-    """States of those that somebody has claimed."""
+    """States of the regions that somebody has claimed."""
     damaged: dict[Region, Corrupt]
-    """Regions whose record, or its page, is not what was written, so that nothing is known of them."""
+    """Faults of regions whose record or page is damaged, so that nothing is known of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PageRead:
-    """A page as its newest version was, and the indexes that were looked for in it."""
+    """The newest version of a page, and the indexes that were looked for in it."""
 
     known: KnownPage
     content: StatePage
     where: str
     indexes: dict[Region, RegionState]
-    """Decoded so far."""
+    """Indexes decoded so far."""
     before: dict[Region, Before] = field(default_factory=dict)
-    """States, of regions that are not decoded yet, that were read last."""
+    """States read last of regions that are not decoded yet in this version."""
     damaged: set[Region] = field(default_factory=set)
-    """Met so far.  Somebody may put the very object back as it was: it is read again, which else is never done."""
+    """Damaged regions met so far.  Somebody may put the very object back as it was, so the page is read again while
+    there are some."""
 
     @property
     def known_whole(self) -> KnownPage | None:
@@ -138,16 +144,16 @@ class _PageRead:
         return self.indexes[region]
 
     def as_read(self, region: Region) -> Before | None:
-        """Return what ``index`` has found; None where that is nothing."""
+        """Return the bytes and the index that ``index`` has found; None if it found none."""
         index, record = self.indexes.get(region), self.content.records.get(region.partition)
         return None if index is None or record is None else Before(unpack_record(record.data), index)
 
 
 class RegionIndexes:
-    """Indexes by region; remembers the last version read of each page as the place to look on from.
+    """Indexes by region.  The last version read of each page is remembered, and the next look begins there.
 
-    ``read_each`` and ``swap_each`` answer each region by itself; ``read`` and ``swap`` raise the first error among these
-    answers, when all are through.
+    ``read_each`` and ``swap_each`` answer each region by itself; ``read`` and ``swap`` raise the first error among
+    these answers, when all are through.
     """
 
     def __init__(
@@ -159,9 +165,10 @@ class RegionIndexes:
         tasks: Tasks | None = None,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
-        """``regions_per_page`` and ``making``: the contract's.
+        """``regions_per_page`` and ``making`` are the contract's.
 
-        ``tasks`` go to several pages at the same time; None: one after the other.  ``new_id``: for write ids of pages.
+        ``tasks`` ask several pages at the same time; with None one after the other.  ``new_id`` makes write ids of
+        pages.
         """
         self._store = store
         self._clock = clock
@@ -171,14 +178,14 @@ class RegionIndexes:
         self._new_id = new_id
         self._known: dict[Page, _PageRead] = {}
         self._grown: dict[Page, int] = {}
-        """By how many versions, between reads of late."""
+        """Number of versions by which a page grew between the last reads."""
         self._lock = Lock()
-        """Lock of what is known; held for no call outside."""
+        """Lock of the fields above.  It is never held during a call outside."""
 
     def read(self, regions: Collection[Region], *, again: bool = False) -> dict[Region, RegionState]:
-        """The newest index of each, but for regions that nobody has claimed yet; in their order.
+        """Return the newest index of each region, in their order, without regions that nobody has claimed yet.
 
-        ``again``: they were read a moment ago, so that most likely nothing is new, and not more than that is asked.
+        ``again``: they were read a moment ago.  Most likely nothing is new, so only the next number is asked for.
         """
         found = {region: or_raised(answer) for region, answer in self.read_each(regions, again=again).items()}
         return {region: index for region, index in found.items() if index is not None}
@@ -186,7 +193,8 @@ class RegionIndexes:
     def read_each(
         self, regions: Collection[Region], *, again: bool = False
     ) -> dict[Region, RegionState | LancewalError | None]:
-        """The newest index of each, None where nobody has claimed it yet; in their order.  ``again`` as in ``read``."""
+        """Return the newest index of each region, in their order; None if nobody has claimed it yet.  ``again`` as in
+        ``read``."""
         pages = self._by_page(regions)
         read = self._of_each(
             lambda page: _each(pages[page], partial(self._read_in, page, pages[page], again)), list(pages)
@@ -224,7 +232,7 @@ class RegionIndexes:
         return {region: answers[region] for region in decisions}
 
     def changed_at_ms(self, region: Region) -> int | None:
-        """When the index of the region last read was written, by the clock of its writer; None for one that was not read."""
+        """Return when the region's index read last was written, by the clock of its writer; None if none was read."""
         with self._lock:
             read = self._known.get(Page.of(region, self._per_page, self._making))
         record = None if read is None else read.content.records.get(region.partition)
@@ -315,7 +323,7 @@ class RegionIndexes:
 
 
 class _Swaps:
-    """Decisions of one call on one page, and what becomes of them."""
+    """Decisions of one call on one page, and their outcomes."""
 
     def __init__(self, decisions: Mapping[Region, Decide]) -> None:
         self._decisions = decisions
@@ -323,11 +331,11 @@ class _Swaps:
         """Write ids that may lie in the store."""
         self._answers: dict[Region, Swap] = {}
         self._decided: dict[Region, tuple[RegionState, PageRecord]] = {}
-        """States that the page which is put now says anew."""
+        """Changed states in the page that is being put."""
         self._errors: dict[Region, LancewalError] = {}
 
     def decide(self, read: _PageRead | None, content: StatePage, clock: Clock) -> StatePage | None:
-        """The next page, still without its write id; None where nothing changes."""
+        """Return the next page, still without its write id; None if nothing changes."""
         self._answers, self._decided, self._errors = {}, {}, {}
         opening: list[Region] = []
         for region, decide in self._decisions.items():
@@ -360,7 +368,7 @@ class _Swaps:
         return content.with_records({region.partition: record for region, (_, record) in self._decided.items()})
 
     def landed(self) -> None:
-        """The page that was decided last is the newest."""
+        """Note that the page decided last is the newest."""
         self._answers |= {region: Swap(True, index) for region, (index, _) in self._decided.items()}
 
     def result(self) -> dict[Region, Swap | LancewalError]:
@@ -374,7 +382,7 @@ def _index(read: _PageRead | None, region: Region) -> RegionState | None:
 def _each(
     regions: Collection[Region], answers: Callable[[], dict[Region, T | LancewalError]]
 ) -> dict[Region, T | LancewalError]:
-    """``answers``; where the page itself fails, that is the answer of each."""
+    """Return ``answers()``; an error of the page itself is the answer of each region."""
     try:
         return answers()
     except LancewalError as error:

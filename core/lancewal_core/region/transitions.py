@@ -1,7 +1,8 @@
 """How a region index may change: pure functions from an index to the next one, or None when the change does not apply.
 
-Each is what a compare-and-swap decides on the newest index it finds, so all conditions are checked here, again, at every
-try.  None means "not (any more) yours to do" or "already done"; the caller reads the index to tell which.
+A compare-and-swap calls such a function on the newest index that it finds.  So the function checks all conditions
+again, at every try.  None means "not (any more) yours to do" or "already done"; the caller reads the index to tell
+which.
 
 ====================  ===========================================================================================
 change                condition
@@ -32,7 +33,7 @@ from lancewal_core.rows.record_times import RecordTimes
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the OPEN generation of another log (or of a dropped state) ended: found by ending and walking its log."""
+    """The end of an OPEN generation of another log (or of a dropped state), found by ending and walking its log."""
 
     generation: Generation
     log: LogId
@@ -41,12 +42,12 @@ class Ended:
     record_times: RecordTimes | None
     """Times of its entries' rows."""
     at_ms: int
-    """When that was found out, by the clock of the process that ended it: it writes the state SEALED."""
+    """Time when the end was found, by the clock of the process that ended it, which writes the state SEALED."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Claimant of a region, and from which segment on its log may hold it."""
+    """Claimant of a region, and the first segment of its log that may hold the region's entries."""
 
     owner: OwnerId
     log: LogId
@@ -120,7 +121,7 @@ def retire(index: RegionState, ended: Ended, write_id: str) -> RegionState | Non
 
 
 def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) -> GenerationRecord | None:
-    """The OPEN generation as SEALED; None where it is not the one that was ended."""
+    """Return the OPEN generation as SEALED; None if it is not the one that was ended."""
     if (ended.generation, ended.log) != (newest.generation, newest.log):
         return None
     if ended.next < newest.first:
@@ -155,10 +156,10 @@ def seal(
     now_ms: int,
     hand_over: bool,
 ) -> RegionState | None:
-    """SEAL our OPEN generation at ``next_``; unless ``hand_over``, open the following one behind it.
+    """SEAL our OPEN generation at ``next_``; unless ``hand_over``, open the following one after it.
 
     ``claimant.first_sequence`` is the next segment not yet sent: it ends the sealed generation and begins the next.
-    ``record_times``: of the rows of its entries.
+    ``record_times`` are those of its entries' rows.
     """
     if not is_ours(index, generation, claimant.owner, claimant.log):
         return None
@@ -256,7 +257,7 @@ def trim(
 
 
 def _trimmed_time(index: RegionState, boundary: Generation, known: Mapping[Generation, GenerationRecord]) -> int | None:
-    """The highest record time of what was trimmed and of what is trimmed now; None where one of them is not known."""
+    """Return the highest record time of what was trimmed before and is trimmed now; None if one of them is not known."""
     before = index.trimmed_record_time_max_ms if index.trimmed_generation else NO_ROW_MS
     going = [known.get(Generation(number)) for number in range(index.trimmed_generation + 1, boundary + 1)]
     times = [before, *(None if record is None else record.record_time_max_ms for record in going)]
@@ -265,7 +266,7 @@ def _trimmed_time(index: RegionState, boundary: Generation, known: Mapping[Gener
 
 
 def paged(index: RegionState, page: Seq[GenerationRecord], write_id: str) -> RegionState | None:
-    """Drop generations up to the page's last, all MERGED, which stand in it exactly as they are."""
+    """Drop generations up to the page's last.  All must be MERGED, and in the page exactly as they are."""
     last = page[-1].generation
     kept = tuple(r for r in index.generations if r.generation > last)
     gone = [r for r in index.generations if r.generation <= last]
@@ -277,10 +278,11 @@ def paged(index: RegionState, page: Seq[GenerationRecord], write_id: str) -> Reg
 def revived(
     index: RegionState, watermark: Generation, paged: Seq[GenerationRecord], write_id: str
 ) -> RegionState | None:
-    """MERGED -> FLUSHED for every generation above ``watermark``: the table was restored to a version without them.
+    """Change MERGED to FLUSHED for every generation above ``watermark``: the table was restored to a version without
+    them.
 
-    ``paged`` are MERGED generations that left the index; those of them that are needed come back.  None where nothing is
-    to be done.  ``StoreInconsistent`` where generations above the watermark are trimmed, or are in neither.
+    ``paged`` are MERGED generations that left the index; those that are needed come back.  Return None if there is
+    nothing to do.  Raise ``StoreInconsistent`` if generations above the watermark are trimmed, or are in neither.
     """
     kept = {r.generation: r for r in (*paged, *index.generations) if r.generation > watermark}
     kept |= {r.generation: r for r in index.generations}

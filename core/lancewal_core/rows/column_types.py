@@ -37,7 +37,7 @@ VECTOR_ITEMS = (pa.float32(), pa.float64(), pa.uint8())
 _WORD = r"[A-Za-z_][A-Za-z0-9_/+\-]*"
 _TOKEN = re.compile(rf"\s*({_WORD}|[0-9]+|[<>\[\](),:])")
 _DEPTH_MAX = 64
-"""Types inside types: far above what a value may have, far below what ends Python's stack."""
+"""Deepest nesting of types: far above what a value may have, far below what ends Python's stack."""
 _LIST_SIZE_MAX = 2**31 - 1
 _SHOWN = 200
 _UNITS = ("s", "ms", "us", "ns")
@@ -92,7 +92,7 @@ _ELSEWHERE = {
     "struct<a: int64>": "record row object",
     "fixed_size_list<float32>[384]": "vector embedding",
 }
-"""Names of other systems, in lower case, and what comes nearest here."""
+"""Type names of other systems, in lower case, and the nearest type here."""
 _NEAREST = {name: type_ for type_, names in _ELSEWHERE.items() for name in names.split()}
 
 

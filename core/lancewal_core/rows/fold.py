@@ -199,7 +199,7 @@ def _codes_of(column: pa.ChunkedArray) -> Indices:
 
 
 def _numbered(values: Indices) -> Indices:
-    """Equal numbers get equal codes from 0 up.  By sorting, which is faster than a hash table of so many."""
+    """Return codes from 0 up, equal for equal numbers.  Sorting is faster here than a large hash table."""
     order = np.argsort(values)
     ascending = values[order]
     codes = np.empty(len(values), np.int64)
@@ -255,7 +255,8 @@ def _fold_table(operations: pa.Table, schema: RowSchema) -> Folded:
 
 
 def _combined(table: pa.Table) -> pa.Table:
-    """In one chunk, but for columns of more than 2 GiB of text, binaries or lists: Arrow's offsets have 32 bits."""
+    """Return a table in one chunk, but for columns of more than 2 GiB of text, binaries or lists: Arrow's offsets have
+    32 bits."""
     return table.combine_chunks()
 
 
@@ -269,7 +270,7 @@ def _rows_at(table: pa.Table, places: Indices) -> pa.Table:
 
 
 def _differ(keys: pa.Table) -> bool:
-    """Whether all keys are known to differ, as is told at little cost of those that are one number."""
+    """Return whether all keys are known to differ.  This is cheap to tell only for keys of one number."""
     column = keys.column(0)
     if keys.num_columns > 1 or not integer_like(column.type) or column.null_count:
         return False
@@ -338,7 +339,7 @@ def _nullable_indices(places: Indices) -> pa.Array:
 
 
 def _single(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array; ``combine_chunks`` of a chunked array without chunks included."""
+    """Return a column as one array; also an empty one for a chunked array without chunks."""
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
@@ -347,7 +348,7 @@ def _choosable(type_: pa.DataType) -> bool:
 
 
 def _choose(from_new: npt.NDArray[np.bool_], old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
-    """Per row ``new`` where ``from_new``, else ``old``; for nested types, which ``pc.choose`` does not take."""
+    """Return for each row ``new`` if ``from_new``, else ``old``.  For nested types, which ``pc.choose`` does not take."""
     both = pa.concat_arrays([_single(old), _single(new)])
     count = len(from_new)
     return both.take(pa.array(np.where(from_new, np.arange(count) + count, np.arange(count))))

@@ -31,7 +31,8 @@ Places = npt.NDArray[np.int64]
 class KeySet:
     """A set of primary keys, each at a place 0..n-1.  ``keys`` has one column per key column, rows distinct.
 
-    It pickles as its keys alone: what is made of them is as large again, and made faster than it is sent.
+    It pickles as its keys alone.  The structures built from the keys are as large again, and built faster than they are
+    sent.
     """
 
     def __init__(self, keys: pa.Table) -> None:
@@ -41,7 +42,7 @@ class KeySet:
 
     @cached_property
     def _matching(self) -> _Pivot | _Kernels:
-        """Made when rows are first matched: many a set never meets one."""
+        """Structures for matching, built when rows are first matched: many a set never meets one."""
         columns = [column.combine_chunks() for column in self._keys.columns]
         return _Pivot.of(columns) or _Kernels(columns)
 
@@ -83,7 +84,7 @@ class KeySet:
 
 
 def distinct(keys: pa.Table, schema: RowSchema) -> pa.Table:
-    """Each key of these rows once, in the columns of the primary key."""
+    """Return each key of these rows once, in the columns of the primary key."""
     names = list(schema.primary_key)
     if not keys.num_rows:
         return schema.key.empty_table()
@@ -110,7 +111,7 @@ class _Pivot:
 
     @staticmethod
     def of(columns: Sequence[pa.Array]) -> _Pivot | None:
-        """With the first column that can be a pivot, if there is one."""
+        """Return a pivot of the first column that can be one; None if there is none."""
         for at, column in enumerate(columns):
             if integer_like(column.type):
                 values = integers(column)
@@ -184,7 +185,7 @@ def integer_like(type_: pa.DataType) -> bool:
 
 
 def integers(column: Column) -> Places:
-    """An integer-like column as int64; of uint64 the same bits."""
+    """Return an integer-like column as int64.  A uint64 column keeps its bits."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
     elif pa.types.is_date32(column.type):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lancewal_core.rows.region_key import RegionKeyCodec
 
 NO_PARTITION = -1
-"""Stands where a row has no key: unlike every partition, so such a row never lies where it should."""
+"""Partition of a row without a key.  It equals no partition, so such a row never lies where it should."""
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
@@ -36,7 +36,7 @@ _STRIDE = 32
 _ROWS = 8192
 """Rows hashed at once.  More would need temporaries so large that each is new memory from the system."""
 _FEW_ROWS = 64
-"""With fewer rows left than this, hashing one after the other is cheaper than numpy's calls."""
+"""Rows left below which hashing one after the other is cheaper than numpy's calls."""
 _TAIL_MASK = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 
@@ -135,9 +135,10 @@ def _hashes(view: ByteView) -> npt.NDArray[np.uint32]:
 def _hashes_longest_first(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint32]:
-    """Hash of ``data[starts[i]:starts[i] + lengths[i]]``; ``lengths`` do not ascend: rows that go on are a prefix.
+    """Return the hash of ``data[starts[i]:starts[i] + lengths[i]]``; ``lengths`` do not ascend: rows that go on are a
+    prefix.
 
-    ``data`` goes on for ``_STRIDE`` bytes behind the last value.
+    ``data`` goes on for ``_STRIDE`` bytes after the last value.
     """
     state = lengths.astype(np.uint32) ^ np.uint32(_SEED)
     m = np.uint32(_M)
@@ -174,6 +175,6 @@ def _hashes_longest_first(
 
 
 def _rows_longer_than(limits: Sequence[int], lengths: npt.NDArray[np.int64]) -> list[int]:
-    """For each limit, how many rows, from the first, have more bytes."""
+    """Return for each limit how many rows, counted from the first, have more bytes."""
     counts: list[int] = (len(lengths) - np.searchsorted(lengths[::-1], limits, side="right")).tolist()
     return counts

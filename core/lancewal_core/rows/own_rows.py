@@ -1,4 +1,4 @@
-"""Rows in arrays of their own: such that keep no others in memory, and such that Lance can write."""
+"""Rows in arrays of their own, which keep no other rows in memory, and which Lance can write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 
 def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """A copy: a slice keeps the whole batch that it is one of for as long as it is kept."""
+    """Return a copy of the rows.  A slice would keep the whole batch in memory for as long as it is kept."""
     return pa.concat_batches([rows, rows.slice(0, 0)])  # of one batch alone it is none
 
 
@@ -26,7 +26,7 @@ def whole_arrays(rows: pa.Table) -> pa.Table | pa.RecordBatchReader:
 
 
 def whole_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """``whole_arrays``, batch by batch."""
+    """Yield ``whole_arrays`` batch by batch."""
     for batch in rows.to_batches():
         columns = [_whole(column) for column in batch.columns]
         yield pa.RecordBatch.from_arrays(columns, schema=rows.schema)

@@ -1,7 +1,7 @@
 """Rows with other columns than they were written with.
 
-``rows_as`` is the one gate between rows and the contract that they are used under.  Whoever folds or composes rows takes them
-from it:
+``rows_as`` is the one gate between rows and the contract that they are used under.  Code that folds or composes rows
+takes them from it:
 
 ===========================================  ======================================  =======================================
 who folds                                    what                                    who says what it was written with
@@ -18,18 +18,18 @@ who folds                                    what                               
 ``with_waiting``)                                                                    which the object was read
 ===========================================  ======================================  =======================================
 
-Flushes are read with the columns that they were written with (``OpenedTable.columns_of``), and pass the gate then: other
-columns are no damage.  An object of conflicts names no contract: no release has changed columns yet.  The first that does must
-add the version to ``ConflictsRef``, and take version 1 where it is missing.
+Flushes are read with the columns that they were written with (``OpenedTable.columns_of``).  They pass the gate after
+that, since other columns are no damage.  An object of conflicts names no contract: no release has changed columns yet.
+The first release that does must add the version to ``ConflictsRef``, and take version 1 where it is missing.
 
 Promises:
 
- 1. Rows written under columns and keys equal to those wanted pass as they are: the same object, at the cost of a comparison.
-    A change of the contract that leaves the columns alone is such a case.
+ 1. Rows written under columns and keys equal to those wanted pass as they are: the same object, at the cost of a
+    comparison.  A change of the contract that leaves the columns alone is such a case.
  2. Other rows are refused by name, never read as something else.
  3. Nobody seals a generation because of the gate: entries of several contracts may lie in one generation.
 
-``project_rows`` takes some columns of WAL batches and Partial rows, behind the gate.  The bitmaps of patches are in the
+``project_rows`` takes some columns of WAL batches and Partial rows, after the gate.  The bitmaps of patches are in the
 contract's column order, so they are rewritten for the columns taken.
 """
 

@@ -1,4 +1,4 @@
-"""Between which times records lie: Kafka's timestamps of rows, in milliseconds since 1970, UTC.
+"""The lowest and highest time of records: Kafka's timestamps of rows, in milliseconds since 1970, UTC.
 
 Records that are no rows (rejected, ignored) do not count.  Times need not ascend with offsets.
 """
@@ -24,7 +24,7 @@ class RecordTimes(NamedTuple):
 
     @staticmethod
     def of(batches: Iterable[pa.RecordBatch]) -> RecordTimes | None:
-        """Return the times of the rows of WAL batches; None where there are none."""
+        """Return the times of the rows of WAL batches; None if there are no rows."""
         columns = [batch.column(TIMESTAMP).cast(pa.int64()) for batch in batches if batch.num_rows]
         if not columns:
             return None
@@ -33,7 +33,7 @@ class RecordTimes(NamedTuple):
 
     @staticmethod
     def joined(parts: Iterable[RecordTimes | None]) -> RecordTimes | None:
-        """Return the times of all parts together; None where no part has rows."""
+        """Return the times of all parts together; None if no part has rows."""
         known = [part for part in parts if part is not None]
         if not known:
             return None
@@ -41,7 +41,8 @@ class RecordTimes(NamedTuple):
 
 
 def times_of_parts(rows: pa.RecordBatch, counts: Sequence[int]) -> list[RecordTimes | None]:
-    """Return the times of ``counts`` rows each of one WAL batch, one behind the other; None where a part has no rows."""
+    """Return the times of consecutive parts of one WAL batch, which have ``counts`` rows each; None for a part without
+    rows."""
     if not rows.num_rows:
         return [None] * len(counts)
     times = rows.column(TIMESTAMP).cast(pa.int64()).to_numpy()

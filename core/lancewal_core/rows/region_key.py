@@ -92,7 +92,8 @@ class RegionKeyCodec:
     """Encodes and decodes the region keys of one table."""
 
     def __init__(self, fields: pa.Schema) -> None:
-        """``fields``: the region key's columns in order.  ``InvalidSchema`` for none, or for a type not allowed."""
+        """``fields`` are the region key's columns in order.  ``InvalidSchema`` if there are none, or for a type that is
+        not allowed."""
         self._columns = tuple(_Column.of(field) for field in fields)
         if not self._columns:
             raise InvalidSchema("table.region_key is empty: name the columns that producers key by")
@@ -113,7 +114,7 @@ class RegionKeyCodec:
         return encode_region_key(*values)
 
     def decode(self, key: bytes) -> tuple[object, ...] | None:
-        """The values whose encoding is ``key``; None if there are none, so for every form but the canonical one."""
+        """Return the values whose encoding is ``key``; None for bytes in any other form than the canonical one."""
         try:
             if len(self._columns) == 1:
                 values: tuple[object, ...] = (_parse_alone(key, self._columns[0].kind),)

@@ -30,14 +30,15 @@ class RowRange(NamedTuple):
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """Rows of the range, as a slice, if they are not all."""
+        """Rows of the range: the batch itself if they are all of it, else a slice."""
         if self.row_count == self.batch.num_rows:
             return self.batch
         return self.batch.slice(self.begin, self.row_count)
 
 
 def slices(ranges: Iterable[RowRange]) -> list[pa.RecordBatch]:
-    """Their rows, in their order, with one slice for those that lie one behind the other; none of what is empty."""
+    """Return the rows of all ranges in their order.  Ranges that follow each other share one slice; empty ones have
+    none."""
     runs: list[RowRange] = []
     for one in ranges:
         if not one.row_count:
@@ -50,7 +51,8 @@ def slices(ranges: Iterable[RowRange]) -> list[pa.RecordBatch]:
 
 
 def joined(ranges: Iterable[RowRange], schema: pa.Schema) -> pa.RecordBatch:
-    """Their rows in their order; a copy, unless all lie one behind the other."""
+    """Return the rows of all ranges in their order as one batch.  It is a copy, unless the ranges follow each other in
+    one batch."""
     found = slices(ranges)
     if len(found) == 1:
         return found[0]

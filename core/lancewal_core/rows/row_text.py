@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def row_texts(rows: pa.Table) -> list[str]:
-    """One text a row."""
+    """Return one text for each row."""
     columns = [[_text(value) for value in column] for column in rows.columns]
     return [repr(row) for row in zip(*columns, strict=True)]
 

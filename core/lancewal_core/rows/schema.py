@@ -31,7 +31,7 @@ OP = "_op"
 PRESENT = "_present"
 
 COLUMNS_MAX = 4096
-"""Far above what a record can carry sensibly; what takes time for each column takes no more of it."""
+"""Most columns: far more than a record can sensibly carry.  It bounds work that takes time for each column."""
 
 Signature = tuple[tuple[str, pa.DataType], ...]
 """Names and types of columns, in their order."""

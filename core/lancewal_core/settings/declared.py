@@ -1,5 +1,4 @@
-"""Declarations of the settings about a table's rows: columns, keys, expiry; and what is wrong with them whatever Kafka
-says."""
+"""The settings' declarations of a table's rows (columns, keys, expiry), and faults in them that do not depend on Kafka."""
 
 from __future__ import annotations
 

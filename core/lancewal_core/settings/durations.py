@@ -10,6 +10,6 @@ EXPECTED = "expected a whole number and ms, s, m, h or d, such as 10m"
 
 
 def duration_s(text: str) -> float | None:
-    """Seconds; None where the text is no duration.  A number without a unit is none."""
+    """Return the seconds of a duration; None for a text that is not a duration, such as a number without a unit."""
     match = _TEXT.fullmatch(text.strip())
     return None if match is None else int(match[1]) * _SECONDS[match[2]]

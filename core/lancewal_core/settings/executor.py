@@ -15,9 +15,10 @@ from lancewal_core.process import failpoints
 
 
 def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """``storage.options`` of the settings that the environment names; empty where it names none.
+    """Return ``storage.options`` of the settings that the environment names; empty if it names none.
 
-    What is not said there (``AWS_ACCESS_KEY_ID``, a role, ...) Lance and the WAL reader look up by themselves.
+    Options that are not set there (``AWS_ACCESS_KEY_ID``, a role, ...) are found by Lance and the WAL reader
+    themselves.
     """
     # What the section was called once is no silent nothing: ``load_settings`` names it.
     ours = ("LANCEWAL_STORAGE__", "LANCEWAL_STORE__")
@@ -30,10 +31,11 @@ def storage_options(environ: Mapping[str, str]) -> dict[str, str]:
 
 @functools.cache
 def start_worker() -> None:
-    """In the first task of a process.  Where events go is read; failpoints act in processes with a ``main`` only.
+    """Set up a worker in the first task of a process.  It reads where events go; failpoints act in processes with a
+    ``main`` only.
 
-    PySpark collects garbage behind every task, and looks through all that is loaded each time: 0.05 s with pyarrow and Lance
-    (Spark 4.3).  What is there by now stays, so it is not looked through again.
+    PySpark collects garbage after every task, and each time looks through all that is loaded: 0.05 s with pyarrow and
+    Lance (Spark 4.3).  Objects that exist by now stay, so they are taken out of that search.
     """
     gc.collect()
     gc.freeze()

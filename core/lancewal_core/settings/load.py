@@ -67,7 +67,7 @@ class Settings(BaseSettings):
 
     @property
     def looked_for(self) -> str:
-        """File that was looked for, where none was named: for messages."""
+        """Settings file that was looked for when none was named; for messages."""
         return "The settings file is empty" if self._file_named else _NO_FILE
 
     _file_named: bool = PrivateAttr(False)
@@ -139,7 +139,7 @@ def variable(key: str) -> str:
 
 
 def setting_keys() -> list[str]:
-    """All keys, as ``section.key`` or ``section.group.key``, in the tree's order."""
+    """Return all keys, as ``section.key`` or ``section.group.key``, in the tree's order."""
     return [".".join(path) for path in key_paths(Settings)]
 
 
@@ -166,7 +166,7 @@ def _merge(under: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
-    """One spelling of option names, so that a variable overrides the file's option."""
+    """Return one spelling of option names, so that a variable overrides the file's option."""
     spell: dict[tuple[str, str], Callable[[str], str]] = {
         ("storage", "options"): lambda name: name.lower(),
         ("kafka", "options"): lambda name: name.lower().replace("_", "."),
@@ -183,7 +183,7 @@ def _canonical(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _problem(line: Any, sources: list[Source]) -> SettingProblem:
-    """One of pydantic's errors, with the place that the value came from."""
+    """Return an error of pydantic, with the place that its value came from."""
     path = tuple(str(part).encode("utf-8", "backslashreplace").decode() for part in line["loc"])
     # Behind the key come names of union members and the like, which mean nothing to a reader.
     column = path[:2] == ("table", "columns") and line["type"] == "value_error"

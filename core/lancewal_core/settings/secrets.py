@@ -1,7 +1,7 @@
-"""Choice of the settings that are shown, and how the others are: as ``***``.
+"""Choice of the settings that are shown; the others appear as ``***``.
 
-Only the options passed through to others hold secrets.  An option is shown where its name is known to hold none: one
-that is misspelt, or that a library gains later, is masked.
+Only the options passed through to others hold secrets.  An option is shown if its name is known to hold none.  An
+option that is misspelt, or that a library gains later, is masked.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def may_hold_secrets(path: tuple[str, ...]) -> bool:
 
 
 def masked(value: Any, path: tuple[str, ...]) -> Any:
-    """JSON values with every secret text replaced; ``path`` is where ``value`` stands in the settings."""
+    """Return JSON values with every secret text replaced; ``path`` is the place of ``value`` in the settings."""
     match value:
         case dict():
             return {name: masked(inner, (*path, name)) for name, inner in value.items()}

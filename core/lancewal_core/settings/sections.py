@@ -52,7 +52,7 @@ def _option_text(value: object) -> object:
 
 
 def _list_of_names(value: object) -> object:
-    """``a, b`` for ``[a, b]``: what one writes in a variable."""
+    """Accept ``a, b`` for ``[a, b]``, the usual form in a variable."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
 
@@ -82,7 +82,7 @@ def _hosts(value: str) -> str:
 
 
 def _host(value: str) -> str:
-    """Without the brackets that an IPv6 address has before a port."""
+    """Return the host without the brackets that an IPv6 address has before a port."""
     _hosts(value)
     host = value[1:-1] if value.startswith("[") and value.endswith("]") else value
     if ":" in host:

@@ -29,7 +29,7 @@ _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_
 
 @dataclass(frozen=True, slots=True)
 class SettingProblem:
-    """One thing wrong: the file and line or variable, the key (both may be empty), and what was expected."""
+    """One fault: the file and line or variable, the key (both may be empty), and what was expected."""
 
     where: str
     key: str
@@ -38,7 +38,7 @@ class SettingProblem:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``places`` maps key paths to where they stand."""
+    """Values of one source.  ``places`` maps key paths to the places where they were set."""
 
     values: Mapping[str, Any]
     places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
@@ -92,7 +92,7 @@ def closest(name: str, known: Collection[str]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Times stay texts: what a time means is for the setting to say."""
+    """YAML loader that keeps times as texts: each setting decides what a time means."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -189,7 +189,7 @@ class _Variables(EnvSettingsSource):
 
 
 def read_environment(settings: type[BaseSettings], beside: Collection[str], environ: Mapping[str, str]) -> Source:
-    """Values of the ``LANCEWAL_*`` variables; those in ``beside`` (without prefix) are no settings."""
+    """Return the values of the ``LANCEWAL_*`` variables.  Variables in ``beside`` (without prefix) are no settings."""
     named = {name: value for name, value in environ.items() if name.upper().startswith(PREFIX)}
     return _variables(settings, beside, named, {name: f"variable {name}" for name in named})
 

@@ -1,8 +1,8 @@
 """The newest status of a service, which ``/status`` answers as JSON.
 
 Guarantees
- 1. A request reads no store and asks no broker.  The service's loop calls ``show`` at most every ``LOOKED_AT_S`` while there
-    are requests, else every ``IDLE_S``, however many requests there are.
+ 1. A request reads no store and asks no broker.  The service's loop calls ``show`` at most every ``LOOKED_AT_S`` while
+    there are requests, otherwise every ``IDLE_S``, however many requests there are.
  2. Each status is encoded once.
 """
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 
 class PathStep(StrEnum):
-    """The way of a record, in its order."""
+    """Steps of a record from Kafka to a reader, in order."""
 
     KAFKA = "kafka"
     CONSUMED = "consumed"
@@ -36,7 +36,7 @@ class Urgency(StrEnum):
 
 
 class SeenFrom(StrEnum):
-    """From where a cause can be told."""
+    """Observer that can tell a cause."""
 
     OUTSIDE = "stored state and brokers"
     BROKERS = "brokers"
@@ -180,4 +180,4 @@ MOVING = Cause("moving", PathStep.CONSUMED, SeenFrom.OUTSIDE, "Records come, and
 UNKNOWN = Cause("unknown", PathStep.READ, SeenFrom.OUTSIDE, "The facts that are known from here do not tell.")
 
 CAUSES: tuple[Cause, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Cause))
-"""In the order of the way."""
+"""All causes, in the order of a record's steps."""

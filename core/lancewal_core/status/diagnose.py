@@ -51,7 +51,7 @@ def diagnose(table: TableFacts, partition: PartitionFacts) -> Diagnosis:
 
 
 def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: bool = True) -> Diagnosis:
-    """Diagnose the whole table, or some partitions and what concerns all of them."""
+    """Diagnose the whole table, or some partitions and faults that concern all of them."""
     if table.kafka is not None:
         return _said(causes.KAFKA_NOT_ASKED, Urgency.PROBLEM, table.kafka)
     silent = bool(partitions) and all(found.kind == causes.NOTHING_PRODUCED.kind for found in partitions)
@@ -72,7 +72,7 @@ def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: 
 
 
 def first(found: Iterable[Diagnosis]) -> Diagnosis | None:
-    """Guarantee 2."""
+    """Return the most urgent diagnosis, by guarantee 2; None if there is none."""
     return min(found, key=lambda one: (_STATES.index(one.state), _STEPS.index(one.step)), default=None)
 
 
@@ -106,7 +106,7 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 
 def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    """Kafka has nothing for this table, and never had since it was made."""
+    """Diagnose a partition in which Kafka has nothing for this table, and never had since the table was made."""
     if it.kafka is None or it.claimed is None or (it.claimed and it.durable != it.begun):
         return None
     low, high = it.kafka.low, it.kafka.high
@@ -148,7 +148,7 @@ def _waits_long(it: PartitionFacts) -> bool:
 
 
 def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    """Records wait, and nobody takes them."""
+    """Diagnose records that wait in Kafka, and that nobody takes."""
     if it.refused is not None:
         return _said(causes.CANNOT_OPEN, Urgency.PROBLEM, it.refused)
     if not _waits_in_kafka(it) or it.kafka is None or it.stopped is not None or _not_stored(table, it) is not None:
@@ -371,7 +371,7 @@ _RULES: tuple[Rule, ...] = (
 
 
 def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
-    """Nothing stands."""
+    """Return the diagnosis of a partition in which no step is stalled."""
     if _waits_in_kafka(it):
         return _found(causes.MOVING, Urgency.MOVING, "records come, and nothing stands")
     if it.merged is None and it.durable is None:
@@ -403,7 +403,7 @@ def _found(cause: Cause, state: Urgency, message: str, do: str = "") -> Diagnosi
 
 
 def _said(cause: Cause, state: Urgency, failure: Failure) -> Diagnosis:
-    """By the text of an error, which says where and what to do."""
+    """Return a diagnosis with the text of an error, which says where and what to do."""
     return Diagnosis(cause.step, failure.kind, state, failure.text, "")
 
 

@@ -1,7 +1,7 @@
-"""Facts seen of a table and of its partitions, from wherever one looks.
+"""Facts seen of a table and of its partitions, by any observer.
 
-``None`` is always "not known from here", never "nothing": a rule that needs what is not known says nothing.  Times are
-milliseconds since 1970, positions are Kafka's: the next offset, a boundary.
+``None`` always means "not known from here", never "nothing": a rule that needs an unknown fact says nothing.  Times are
+milliseconds since 1970.  Positions are Kafka's: the next offset, a boundary.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 STANDS_S = 60.0
-"""Longer than a service at work leaves undone what it could do."""
+"""Seconds without progress after which a step counts as stalled.  A working service leaves no work undone for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,27 +18,27 @@ class KafkaSpan:
     """The offsets that Kafka has of a partition."""
 
     low: int
-    """The first offset that it still has."""
+    """The first offset that Kafka still has."""
     end: int
-    """The position behind the last committed record."""
+    """The position after the last committed record."""
     high: int
-    """The position behind the last record of all: above ``end`` while a transaction is open."""
+    """The position after the last record of all: above ``end`` while a transaction is open."""
     recent: int
-    """The first record that is not older than ``STANDS_S``; ``high`` if there is none."""
+    """The offset of the first record that is not older than ``STANDS_S``; ``high`` if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejections:
-    """Records that became no rows, among those that one could see of the newest."""
+    """Rejected records among the newest records that could be seen."""
 
     records: int = 0
     """Number of records that were rejected."""
     rows: int = 0
-    """Records among the same ones that did become rows."""
+    """Number of the same records that did become rows."""
     kind: str = ""
     """The commonest reason."""
     offset: int = -1
-    """One record that was rejected for it; -1 where none was."""
+    """Offset of one record that was rejected for this reason; -1 if none was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class WaitingGeneration:
 
     generation: int
     since_ms: int | None = None
-    """Since when it could go on; None: not known."""
+    """Time since which the generation could go on; None: not known."""
     rows: int = 0
     nbytes: int = 0
     due_ms: int | None = None
@@ -56,7 +56,7 @@ class WaitingGeneration:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Failure that somebody met: ``kind`` of the error, and its text, which says where and what to do."""
+    """A failure that was met: ``kind`` of the error, and its text, which says where and what to do."""
 
     kind: str
     text: str
@@ -70,7 +70,7 @@ class PartitionFacts:
     partition: int
     kafka: KafkaSpan | None = None
     start: int | None = None
-    """Position where the contract begins; None: with the first offset that Kafka has."""
+    """Position where the contract begins; None: at the first offset that Kafka has."""
     claimed: bool | None = None
     """Whether an ingest has ever opened it."""
     begun: int | None = None
@@ -86,14 +86,14 @@ class PartitionFacts:
     read: int | None = None
     """Position of the version that a reader opens."""
     changed_ms: int | None = None
-    """When its newest entry, or its index, was written."""
+    """Time at which the newest entry, or the index, was written."""
     owner_wrote_ms: int | None = None
-    """When its owner's log took its newest segment, of whichever partition."""
+    """Time of the newest segment in the owner's log, for any partition."""
     rejections: Rejections = Rejections()
     misrouted_to: int | None = None
     """Partition that the record at the durable position belongs in, if that is another; a mere sign without the next."""
     misrouted_why: str = ""
-    """Whether that record's key or its partition is wrong, as a sentence; empty where its row could not be told."""
+    """Whether that record's key or its partition is wrong, as a sentence; empty if its row could not be read."""
     open: WaitingGeneration | None = None
     """The OPEN generation, if it has entries."""
     sealed: WaitingGeneration | None = None
@@ -128,9 +128,9 @@ class TableFacts:
     read_version: int | None = None
     """The one that a reader was seen to have open."""
     merged_ms: int | None = None
-    """When a merge landed last."""
+    """Time of the last merge."""
     merge_after_s: float = 60.0
-    """How long the flusher may leave what is flushed, by the settings that this process has."""
+    """Seconds that the flusher may leave flushed rows unmerged, by the settings of this process."""
     throttled: bool = False
     """Ingest's memory is full."""
     not_stored: Failure | None = None

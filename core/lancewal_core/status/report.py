@@ -118,11 +118,11 @@ class TableStatus:
     last_merge_ms: int | None
     """Time of the last merge, in milliseconds since 1970."""
     diagnosis: Diagnosis
-    """The most urgent of ``partitions``, or what concerns the whole table."""
+    """The most urgent diagnosis of ``partitions``, or one that concerns the whole table."""
     partitions: tuple[PartitionStatus, ...]
-    """All of the contract, or those that were named; of a service, those that it knows."""
+    """All partitions of the contract, or those that were named; in a service's report, those that it knows."""
     problems: tuple[str, ...]
-    """Everything that wants a person; the exit code is 1 if there is one."""
+    """Every fault that needs a person; the exit code is 1 if there is one."""
     unknown: tuple[str, ...] = ()
     """Facts that cannot be known from where the report was made, and who knows them."""
     not_looked_at: tuple[str, ...] = ()
@@ -146,12 +146,13 @@ class Figures:
 
 
 def partitions_of(table: TableFacts, figures: Iterable[Figures]) -> tuple[PartitionStatus, ...]:
-    """Each with its diagnosis."""
+    """Return the status of each partition, with its diagnosis."""
     return tuple(_partition(table, found) for found in figures)
 
 
 def problems_of(table: TableFacts, partitions: Sequence[PartitionStatus]) -> list[str]:
-    """A text for each partition that wants a person; advice that several have stands in the first one's alone."""
+    """Return a text for each partition that needs a person.  Advice that several partitions share is in the first one's
+    text alone."""
     said: set[str] = set()
     problems = []
     for found in partitions:
@@ -165,7 +166,8 @@ def problems_of(table: TableFacts, partitions: Sequence[PartitionStatus]) -> lis
 
 
 def table_diagnosis(table: TableFacts, partitions: Sequence[PartitionStatus], *, all_of_them: bool = True) -> Diagnosis:
-    """``all_of_them``: whether these are the table's partitions, as far as one knows them."""
+    """Return the diagnosis of the table.  ``all_of_them``: these are all partitions of the table, as far as they are
+    known."""
     return overall(table, [found.diagnosis for found in partitions], all_of_them=all_of_them)
 
 

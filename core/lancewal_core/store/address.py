@@ -1,11 +1,11 @@
-"""Addresses of tables: what may stand in one.
+"""Addresses of tables: which ones are allowed.
 
 Guarantees:
 
-1. An address with user information (``s3://KEY:SECRET@bucket/t``) is refused wherever it comes from, and no part of it is in
-   the message: addresses stand in logs, errors, plans of Spark and metrics.
-2. A table is at one place: an address that Lance or the store takes for another folder than lancewal does, or that names
-   none, is refused before anything is written.
+1. An address with user information (``s3://KEY:SECRET@bucket/t``) is refused wherever it comes from.  No part of it is
+   in the message, since addresses appear in logs, errors, plans of Spark and metrics.
+2. A table is at one place.  Lance or the store may take an address for another folder than lancewal does, or for none.
+   Such an address is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ def split_address(uri: str) -> SplitResult:
 
 
 def table_address(uri: str) -> SplitResult:
-    """The parts of a table's address: a local path, ``file:///`` or ``s3://bucket/prefix``; ``InvalidSettings`` else."""
+    """Return the parts of a table's address: a local path, ``file:///`` or ``s3://bucket/prefix``.  ``InvalidSettings``
+    for others."""
     return _checked(uri, _wrong_of_files, _wrong_of_table)
 
 
 def files_address(uri: str) -> SplitResult:
-    """The parts of the address of files to load, which Lance never sees: Spark writes folders named ``at=10%3A00``."""
+    """Return the parts of the address of files to load.  Lance never sees it: Spark writes folders named
+    ``at=10%3A00``."""
     return _checked(uri, _wrong_of_files)
 
 
@@ -81,7 +83,8 @@ def _wrong_of_files(uri: str, parts: SplitResult) -> str:
 
 
 def _wrong_of_table(uri: str, parts: SplitResult) -> str:
-    """Return what Lance refuses with other words, or takes for another folder than lancewal does."""
+    """Return why Lance would refuse the address in its own words, or take it for another folder than lancewal does;
+    else empty."""
     if found := _NO_CHARACTER.search(uri):
         return f"the character {found[0]!a} cannot stand in the address of a table"
     if parts.scheme and uri.endswith(" "):

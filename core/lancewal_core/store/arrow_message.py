@@ -67,9 +67,10 @@ def declared_batch(message: pa.Buffer) -> DeclaredBatch:
 
 
 def declared_in_file(read: Callable[[int, int], bytes], size: int) -> Iterator[tuple[int, DeclaredBatch]]:
-    """The bytes of each batch's body in an Arrow file of ``size`` bytes, and what the batch declares; dictionaries too.
+    """Yield for each batch in an Arrow file of ``size`` bytes the bytes of its body, and the sizes that it declares;
+    dictionaries too.
 
-    ``read(start, end)`` gives bytes of the file; of the bodies, 8 bytes a buffer are read.
+    ``read(start, end)`` gives bytes of the file.  Of the bodies, 8 bytes of each buffer are read.
     """
     end = read(max(size - 10, 0), size)
     if len(end) < 10 or end[4:] != _FILE_MAGIC:
@@ -99,7 +100,8 @@ class _Heads:
 
 
 def stream_of_file(file: pa.Buffer) -> pa.Buffer:
-    """The IPC stream inside an Arrow file, without the footer: that leads to batches by places, which nobody has checked."""
+    """Return the IPC stream inside an Arrow file, without the footer.  The footer leads to batches by places, which
+    nobody has checked."""
     start = file.to_pybytes().find(_CONTINUATION)
     footer_length: int = struct.unpack("<i", file.slice(max(file.size - 10, 0), 4).to_pybytes().ljust(4, b"\0"))[0]
     end = file.size - 10 - footer_length
@@ -109,7 +111,9 @@ def stream_of_file(file: pa.Buffer) -> pa.Buffer:
 
 
 def declared_stream(stream: pa.Buffer) -> DeclaredBatch:
-    """The sum of what the record batches of an IPC stream declare: a schema, nothing but record batches, the end mark."""
+    """Return the sum of the sizes that the record batches of an IPC stream declare.
+
+    The stream must have a schema, nothing but record batches, and the end mark."""
     at = message_length(stream.slice(0, min(8, stream.size)).to_pybytes())
     rows = raw_bytes = 0
     while at + len(END_OF_STREAM) < stream.size:
@@ -185,7 +189,7 @@ class _Table:
         self._slots_end = self._slots_at + struct.unpack_from("<H", data, self._slots_at)[0]
 
     def _field(self, slot: int) -> int | None:
-        """Return where the field's value lies; ``None`` when it has its default."""
+        """Return the place of the field's value; ``None`` if the field has its default."""
         entry = self._slots_at + 4 + 2 * slot
         if entry + 2 > self._slots_end:
             return None

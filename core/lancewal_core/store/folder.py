@@ -54,7 +54,7 @@ class FolderStore:
             return None if file is None else _read(file, start, min(end, os.fstat(file).st_size))
 
     def size(self, key: str) -> int | None:
-        """Bytes of an object; None if there is no such object."""
+        """Return the size of an object in bytes; None if there is no such object."""
         with self._asked("look at", key), opened_object(self._folder, key) as file:
             return None if file is None else os.fstat(file).st_size
 
@@ -96,7 +96,7 @@ class FolderStore:
                 os.unlink(name, dir_fd=parent)
 
     def _listed(self, folder: str, after: str, folders: MutableSequence[str]) -> Iterator[ObjectInfo]:
-        """List what lies in ``folder`` itself; adds to ``folders`` those in it."""
+        """Return the objects in ``folder`` itself, and add the folders in it to ``folders``."""
         parts = _parts(folder) if folder else []
         with opened_folder(self._folder, parts) as opened, os.scandir(opened) as entries:
             for entry in entries:
@@ -144,7 +144,7 @@ def opened_folder(root: Path, folders: Sequence[str], *, make: bool = False) -> 
 
 @contextmanager
 def opened_object(root: Path, key: str) -> Iterator[int | None]:
-    """Descriptor of the object with this key below ``root``; None if there is none."""
+    """Open the object with this key below ``root``; yield its descriptor, or None if there is none."""
     *folders, name = _parts(key)
     try:
         with opened_folder(root, folders) as parent:

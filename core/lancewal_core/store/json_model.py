@@ -1,4 +1,4 @@
-"""Stored JSON that is one pydantic model: read by the rules of ``json_object``, or an error of ours says what is wrong."""
+"""Stored JSON that is one pydantic model, read by the rules of ``json_object``.  An error of ours says what is wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Version1 = Annotated[Literal[1], BeforeValidator(_integer)]
 
 
 def decode_model(model: type[M], data: bytes, where: str, what: str, newest_format: int) -> M:
-    """The model in ``data``, the object ``where``, which should be a ``what``.
+    """Return the model in ``data``, the content of the object ``where``.  ``what`` is its name in messages.
 
     Raise ``FormatUnknown`` for a future ``format``, ``ObjectCorrupt`` for anything else that is not such a model.
     """

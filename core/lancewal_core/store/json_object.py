@@ -1,11 +1,13 @@
-"""A JSON object as it was stored, read strictly: each member has its type and its range, or ``JsonFault`` says which not.
+"""A stored JSON object, read strictly.  Each member has its type and its range, or ``JsonFault`` names the one that has
+not.
 
-1. The text holds one object, as bytes in UTF-8; no name stands twice in an object, no number is ``NaN`` or ``Infinity``, and
-   nesting that Python's parser cannot follow is a fault like any other.
+1. The text holds one object, as bytes in UTF-8.  No name is twice in an object, and no number is ``NaN`` or
+   ``Infinity``.  Nesting that Python's parser cannot follow is a fault like any other.
 2. An integer is written as one: ``1.0``, ``true`` and ``"1"`` are not 1.
 3. A message names the member and what was expected; of the content it holds no more than some characters.
 
-The caller adds the name of the object and makes the fault an error of ours.  ``json_model`` reads models by the same rules.
+The caller adds the name of the object and makes the fault an error of ours.  ``json_model`` reads models by the same
+rules.
 """
 
 from __future__ import annotations
@@ -50,12 +52,12 @@ class JsonObject:
         return JsonObject(found, self._path(name))
 
     def inners(self) -> Iterator[tuple[str, JsonObject]]:
-        """All members, each of which is an object."""
+        """Return all members, each of which must be an object."""
         for name in self.members:
             yield name, self.inner(name)
 
     def optional(self, name: str) -> JsonObject | None:
-        """None for null; the member has to be there."""
+        """Return an inner object, or None for null; the member must be there."""
         return None if self._member(name) is None else self.inner(name)
 
     def values(self, name: str) -> list[object]:
@@ -86,7 +88,7 @@ class JsonObject:
         raise self._wrong(name, f"an integer from {low} to {high}")
 
     def whole_or_null(self, name: str) -> int | None:
-        """Take a whole number, as ``whole`` does, or None for null; the member has to be there."""
+        """Return an integer, as ``whole`` does, or None for null; the member must be there."""
         return None if self._member(name) is None else self.whole(name)
 
     def wholes(self, name: str, low: int = 0, high: int = WHOLE_MAX) -> list[int]:

@@ -1,7 +1,8 @@
-"""The kinds of objects below ``_lancewal/``: one entry for each, which is all that is said of a kind by its key.
+"""The kinds of objects below ``_lancewal/``: one entry for each, with everything that a key says of its kind.
 
-Readers and writers take from here how large an object may be (``object_limits``), garbage collection what it may delete and
-how it counts.  A key that no entry parses is no object of lancewal's.  ``cli.stored_object`` shows the object of each kind.
+Readers and writers take from here how large an object may be (``object_limits``), garbage collection what it may delete
+and how it counts.  A key that no entry parses is no object of lancewal's.  ``cli.stored_object`` shows the object of
+each kind.
 
 The limits are far above what lancewal writes by any setting.
 """
@@ -28,13 +29,13 @@ BUNDLE_BYTES_MAX = 64 * _MIB
 BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
 """Bytes of a bundle, unpacked."""
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
-"""Rows of a side file of a flush, unpacked: twice what ``ingest.seal_bytes`` allows."""
+"""Unpacked bytes of the rows of a flush's side file: twice what ``ingest.seal_bytes`` allows."""
 CONFLICTS_BYTES_MAX = 512 * _MIB
 """Keys in conflict: a million that wait with short rows through two partitions take 47 MiB (measured)."""
 CONFLICTS_ROWS_BYTES_MAX = 1024 * _MIB
 """Keys in conflict, unpacked: a million take 167 MiB."""
 SMALL_BYTES_MAX = _MIB
-"""Bytes for what a person or one process has to say."""
+"""Most bytes of an object that one person or one process writes about itself."""
 HISTORY_BYTES_MAX = 64 * _MIB
 PAGE_BYTES_MAX = 128 * _MIB
 """Bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but the newest of each
@@ -52,20 +53,20 @@ class Collected(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """One kind."""
+    """One kind of objects."""
 
     name: str
     """Name of one object, as ``lancewal inspect`` says."""
     counted_as: str
     """Name of many, as ``lancewal gc`` says."""
     parse: Callable[[str], object | None]
-    """Reads what a key says; None for every other key."""
+    """Function that reads a key of this kind; None for every other key."""
     bytes_max: int
     unpacked_bytes_max: int | None
-    """Bytes that an object may unpack to; None: nothing in it is compressed."""
+    """Most bytes that an object may unpack to; None: nothing in it is compressed."""
     collected: Collected
     outgrown: str = "nothing was written"
-    """Text for one that would have to be larger: what is so then, and what a person does."""
+    """Text for an object that would have to be larger: the consequence, and what a person does."""
 
     def region(self, key: str) -> Region | None:
         """The region that the object belongs to, where it belongs to one."""
@@ -158,14 +159,14 @@ KINDS: tuple[ObjectKind, ...] = (
         "probe", "probes", paths.parse_probe, SMALL_BYTES_MAX, None, Collected.NEVER_BUT_SHOWN,
     ),
 )  # fmt: skip
-"""In the order in which ``lancewal gc`` counts them.  No key is of two kinds."""
+"""All kinds, in the order in which ``lancewal gc`` counts them.  No key is of two kinds."""
 
 
 @lru_cache(maxsize=256)
 def kind_of(key: str) -> ObjectKind | None:
-    """The kind of the object with this key; None where no object of lancewal has such a key.
+    """Return the kind of the object with this key; None if no object of lancewal has such a key.
 
-    Every request asks, mostly for a key that was asked for a moment ago: an answer is kept."""
+    Every request asks this, mostly for a key that was asked for a moment ago, so answers are kept."""
     if not key.startswith(paths.ROOT):
         return None
     return next((kind for kind in KINDS if kind.parse(key) is not None), None)

@@ -12,7 +12,8 @@ from lancewal_core.errors import ObjectCorrupt, ObjectTooLarge
 from lancewal_core.store.object_kinds import kind_of
 
 OTHER_BYTES_MAX = 64 << 20
-"""Anything else, such as Lance's deletion files: 2 bytes for each of the rows hidden in a fragment, or less."""
+"""Most bytes of any other object, such as Lance's deletion files: 2 bytes for each of the rows hidden in a fragment, or
+less."""
 
 
 def bytes_max(key: str) -> int:
@@ -22,7 +23,7 @@ def bytes_max(key: str) -> int:
 
 
 def check_size(key: str, size: int) -> None:
-    """``ObjectCorrupt`` for an object that lancewal has not written: it is larger than any of its kind."""
+    """Raise ``ObjectCorrupt`` for an object larger than any of its kind, which lancewal has not written."""
     limit = bytes_max(key)
     if size > limit:
         raise ObjectCorrupt(
@@ -32,14 +33,14 @@ def check_size(key: str, size: int) -> None:
 
 
 def check_written(key: str, size: int) -> None:
-    """``ObjectTooLarge`` for an object that nobody would read."""
+    """Raise ``ObjectTooLarge`` for an object that no reader would take."""
     limit = bytes_max(key)
     if size > limit:
         raise too_large(key, f"{size} bytes, more than the {limit}")
 
 
 def check_unpacked(key: str, size: int) -> None:
-    """``ObjectTooLarge`` for an object that unpacks to ``size`` bytes, which nobody would unpack."""
+    """Raise ``ObjectTooLarge`` for an object that unpacks to ``size`` bytes, which no reader would unpack."""
     kind = kind_of(key)
     limit = None if kind is None else kind.unpacked_bytes_max
     if limit is not None and size > limit:
@@ -47,7 +48,7 @@ def check_unpacked(key: str, size: int) -> None:
 
 
 def too_large(key: str, size: str) -> ObjectTooLarge:
-    """``size``: what it would have, and what is allowed."""
+    """Return the error for an object that would be too large.  ``size`` says its size, and what is allowed."""
     kind = kind_of(key)
     what, outgrown = ("object", "nothing was written") if kind is None else (kind.name, kind.outgrown)
     return ObjectTooLarge(

@@ -27,7 +27,7 @@ from lancewal_core.errors import ObjectCorrupt, StoreUnavailable
 from lancewal_core.store.refusal import refusal
 
 ANSWER_OBJECTS = 1000
-"""Objects that one answer of an S3 listing names: a longer listing is several requests, one behind the other."""
+"""Objects that one answer of an S3 listing names.  A longer listing is several requests, one after the other."""
 _SHOWN = 300
 
 
@@ -62,7 +62,7 @@ class ObjectInfo:
     size: int
     modified_ms: int
     etag: str | None = field(default=None, compare=False)
-    """Another object at that key has another one, where the store gives any."""
+    """Entity tag, if the store gives any.  Another object at that key has another tag."""
 
 
 class ObjectStore(Protocol):
@@ -71,7 +71,7 @@ class ObjectStore(Protocol):
     def get(self, key: str) -> bytes | None: ...
 
     def get_range(self, key: str, start: int, end: int) -> bytes | None:
-        """Bytes [start, end) of an object, cut at its end; None if there is no such object."""
+        """Return the bytes [start, end) of an object, cut at its end; None if there is no such object."""
 
     def put_if_absent(self, key: str, data: bytes) -> PutOutcome: ...
 
@@ -95,7 +95,7 @@ class Done:
     """The object holds our bytes."""
 
     etag: str | None = field(default=None, compare=False)
-    """None too where that was told by reading back."""
+    """Entity tag of the object.  None also if the outcome was known by reading back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Not known yet.  Putting the same bytes at the same key again is right."""
+    """No verdict yet.  Putting the same bytes at the same key again is right."""
 
     cause: str
 
@@ -118,8 +118,8 @@ PutOnce = Done | Lost | Unknown
 def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
     """Put ``data`` at ``key`` unless something is there; tell a lost reply from a lost race by reading back.
 
-    ``data`` must differ from what any other process would put there (it carries a writer or a write id).  Or equal
-    content must mean the same thing.
+    ``data`` must differ from the bytes that any other process would put there (it carries a writer or a write id).  Or
+    equal content must mean the same thing.
     """
     cause = "the store reports a conflict and shows no object"
     try:
@@ -145,7 +145,7 @@ def put_once(store: ObjectStore, key: str, data: bytes) -> PutOnce:
 
 
 def put_new(store: ObjectStore, key: str, data: bytes, note: str = "") -> Done | Lost:
-    """``put_once``, and ``StoreUnavailable`` where there is no verdict; ``note``: what it says besides."""
+    """Do ``put_once``, and raise ``StoreUnavailable`` if there is no verdict; ``note`` is added to its message."""
     outcome = put_once(store, key, data)
     if isinstance(outcome, Unknown):
         raise no_verdict(key, outcome.cause, note)
@@ -153,16 +153,16 @@ def put_new(store: ObjectStore, key: str, data: bytes, note: str = "") -> Done |
 
 
 def put_own(store: ObjectStore, key: str, data: bytes, note: str = "") -> None:
-    """``put_new`` at a key that is this try's alone: where another's object lies there, the next try has another key."""
+    """Do ``put_new`` at a key that only this try uses.  If another's object lies there, the next try has another key."""
     if isinstance(put_new(store, key, data, note), Lost):
         raise no_verdict(key, "another object lies there", note)
 
 
 def no_key(key: str) -> ObjectCorrupt:
-    """Guarantee 4."""
+    """Return the error of guarantee 4."""
     return ObjectCorrupt(f"{key[:_SHOWN]!r} cannot be the key of an object", object=key)
 
 
 def no_verdict(key: str, cause: str, note: str = "") -> StoreUnavailable:
-    """Why a writer stops: putting the same again is right."""
+    """Return the error by which a writer stops.  Putting the same bytes again is right."""
     return refusal(cause)(f"no verdict on writing {key}: {cause}{note and f'; {note}'}", object=key)

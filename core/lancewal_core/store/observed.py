@@ -1,4 +1,4 @@
-"""An object store whose requests are counted and timed (``request_metrics``); all else is as the store within does it."""
+"""An object store that counts and times its requests (``request_metrics``).  The store inside does all else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ObservedStore:
         return self._asked("list", prefix, lambda: self._store.list(prefix, limit, after), said, _done)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """One request to the store within; counted by its first object."""
+        """Delete by one request to the store inside, counted by its first object."""
         if keys:
             said = object_of(keys[0])
             self._asked("delete", keys[0], lambda: self._store.delete(keys), lambda _: said, _done)

@@ -48,9 +48,9 @@ _NO_ANSWER = (GenericError, PermissionDeniedError, UnauthenticatedError, JoinErr
 _NO_KEY = (ValueError, TypeError)
 """A key that the store's parser of paths refuses."""
 _NO_BUCKET = "<Code>NoSuchBucket</Code>"
-"""S3's code for it, which comes as 404 like that for an object."""
+"""S3's code for a missing bucket.  It comes as 404, like the one for a missing object."""
 _OUT_OF_RANGE = re.compile(r"range was invalid|\b416\b", re.IGNORECASE)
-"""How a folder, and S3, refuse a range that begins behind an object's end."""
+"""Words with which a folder, and S3, refuse a range that begins after an object's end."""
 # WAL puts repeat by themselves (same bytes, same key), so the client gives up early and reports.
 _RETRY: Any = {
     "max_retries": 2,
@@ -70,7 +70,7 @@ class ObstoreStore:
     """An object store rooted at a folder."""
 
     def __init__(self, store: Any, name: str, once: Callable[[], Any] | None = None) -> None:
-        """``once`` makes the same with a client that repeats no request, once it is needed; None: none does."""
+        """``once`` makes a client that repeats no request, when it is first needed.  With None, ``store`` repeats none."""
         self._client = store
         self._name = name
         self._make_once = once or (lambda: store)
@@ -113,7 +113,7 @@ class ObstoreStore:
             raise self._unavailable("read", key, error) from error
 
     def size(self, key: str) -> int | None:
-        """Bytes of an object; None if there is no such object."""
+        """Return the size of an object in bytes; None if there is no such object."""
         try:
             return int(obstore.head(self._store, key)["size"])
         except (NotFoundError, FileNotFoundError) as error:
@@ -184,7 +184,7 @@ class ObstoreStore:
         )
 
     def _told(self, error: BaseException) -> str:
-        """Return what the store or its client says, and what a person sets."""
+        """Return the message of the store or its client, and what a person sets."""
         return f"{first_line(error)}{what_to_set(str(error))}"
 
 
@@ -193,7 +193,7 @@ TableStore: TypeAlias = ObstoreStore | FolderStore
 
 
 def local_folder(uri: str) -> Path | None:
-    """The folder that ``uri`` names; None where it names no local one."""
+    """Return the folder that ``uri`` names; None if it does not name a local one."""
     parts = split_address(uri)
     return Path(parts.path if parts.scheme == "file" else uri).absolute() if parts.scheme in ("", "file") else None
 

@@ -1,8 +1,8 @@
-"""Whether a store refused, in its client's own words, and what a person sets then.
+"""Whether a store refused access, by its client's own words, and what a person sets then.
 
-Pure: a text in, a kind of error and an advice out.  The words are those of S3's error codes, of the client (obstore, Lance:
-the same one inside) and of the operating system.  None of them is a promise, so a text that is not known may pass, and gets no
-advice.
+Pure: from a text to a kind of error and an advice.  The words are those of S3's error codes, of the client (obstore and
+Lance have the same one inside) and of the operating system.  None of them is a promise.  So an unknown text counts as a
+fault that may pass, and gets no advice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _REFUSED = re.compile(
 )
 """The last line is a local folder's: EPERM, EACCES, EROFS."""
 _IN_THE_WAY = re.compile(r"not a directory|no such file|file exists", re.IGNORECASE)
-"""Something else lies where the folder of a new table belongs."""
+"""Words that say that something else lies where the folder of a new table belongs."""
 _CREDENTIALS = "storage.options aws_access_key_id and aws_secret_access_key (or the machine's own credentials)"
 _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), advice)
@@ -72,7 +72,7 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 def refusal(text: str) -> type[StoreUnavailable]:
-    """The error for a store that did not do what it was asked, by its own words."""
+    """Return the class of error for a store that did not do what it was asked, by its own words."""
     return StoreRefused if _REFUSED.search(text) else StoreUnavailable
 
 
@@ -83,5 +83,5 @@ def refusal_of_puts(text: str) -> type[LancewalError]:
 
 
 def what_to_set(text: str) -> str:
-    """A part of a sentence, behind a semicolon; empty for a text that says nothing of the kind."""
+    """Return advice as a part of a sentence, after a semicolon; empty for a text that is not known."""
     return next((f"; {advice}" for pattern, advice in _ADVICE if pattern.search(text)), "")

@@ -15,13 +15,14 @@ OBJECTS = (*(kind.name.replace(" ", "-") for kind in KINDS), OTHER)
 
 
 def object_of(key: str) -> str:
-    """Return what label ``object`` says of an object with this key."""
+    """Return the label ``object`` for an object with this key."""
     kind = kind_of(key)
     return OTHER if kind is None else kind.name.replace(" ", "-")
 
 
 class StoreMetricTable(MetricTable, prefix="lancewal_store"):
-    """``operation`` is what was asked, ``object`` which kind of object it was about: of a listing the first that it shows."""
+    """Metrics of requests.  ``operation`` is the kind of request, ``object`` the kind of its object; for a listing the
+    first one that it shows."""
 
     requests = counter(
         "Requests of lancewal itself to the object store, Lance's own not among them. Outcomes: done, failed, absent (nothing "

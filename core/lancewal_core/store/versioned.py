@@ -4,16 +4,16 @@ Version n + 1 is made by put-if-absent; whoever stores it has swapped n for n + 
 version, so a store that lists in key order shows the newest first.
 
 Guarantees
- 1. ``newest_version`` returns a version that was the newest at some moment during the call, as far as a listing (a hint)
-    or the caller's ``known`` leads to it: from there it probes version + 1 by GET until that is absent.  Versions are
-    deleted in ascending order, never version 1 and never the newest 100, so probing from any version but 1 finds it,
-    and from version 1 too where version 2 exists.  Version 1 alone counts only if a listing shows it, where it can
-    (``first_is_listed``): a listing that is empty, or names a version that is gone, is asked again, and then is
-    ``StoreInconsistent``.
+ 1. ``newest_version`` returns a version that was the newest at some moment during the call, as far as a listing (a
+    hint) or the caller's ``known`` leads to it.  From there it probes version + 1 by GET until that is absent.
+    Versions are deleted in ascending order, never version 1 and never the newest 100.  So probing from any version but
+    1 finds the newest, and from version 1 too if version 2 exists.  Version 1 alone counts only if a listing shows it,
+    where it can (``first_is_listed``).  A listing that is empty, or names a version that is gone, is asked again; after
+    that it is ``StoreInconsistent``.
  2. ``swap`` applies ``decide`` to the newest version and stores the result as the next one, or returns what it found
-    when ``decide`` declines.  A lost race decides again; a lost reply is recognised because every encoded value differs
-    (it carries a write id).  A version that the caller knows is taken for the newest, and nobody is asked: the put behind
-    it tells.  That ``decide`` declines, or raises, counts only of one that was looked for.
+    when ``decide`` declines.  A lost race decides again.  A lost reply is recognised because every encoded value
+    differs (it carries a write id).  A version that the caller knows is taken for the newest without a request: the put
+    after it tells.  That ``decide`` declines, or raises, counts only for a version that was looked for.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Version:
 def newest_version(
     store: ObjectStore, family: Family, known: Version | None = None, tasks: Tasks | None = None
 ) -> Version | None:
-    """The newest version (guarantee 1), or None if there is none.  ``known`` is one that the caller read before.
+    """Return the newest version (guarantee 1), or None if there is none.  ``known`` is one that the caller read before.
 
-    ``tasks``: what a listing shows is read beside the number behind it; a round less.
+    With ``tasks``, the version that a listing shows and the next number are read at the same time: one round less.
     """
     if known is not None and known.version != FIRST_VERSION:
         return _probe(store, family, known)
@@ -100,17 +100,17 @@ def newest_version(
 def _with_next(
     store: ObjectStore, family: Family, version: int, tasks: Tasks | None
 ) -> tuple[bytes | None, bytes | None]:
-    """A version, and beside it, where there are ``tasks``, the one behind it."""
+    """Return a version and, if there are ``tasks``, the next one, read at the same time."""
     if tasks is None:
         return store.get(family.key(version)), None
     return together(tasks, lambda: store.get(family.key(version)), lambda: store.get(family.key(version + 1)))
 
 
 def newest_behind(store: ObjectStore, family: Family, known: Version | None) -> Version | None:
-    """Return the newest version of a family of which none is ever deleted, by who has read ``known``, or that there is
-    none.
+    """Return the newest version of a family of which none is ever deleted; None if there is none.
 
-    Asked again and again, this is one GET as long as it stays so."""
+    ``known`` is the version that the caller has read, or None if there was none.  Asked again and again, this is one
+    GET as long as nothing new comes."""
     if known is None:
         first = store.get(family.key(FIRST_VERSION))
         if first is None:
@@ -126,8 +126,8 @@ def _probe(store: ObjectStore, family: Family, newest: Version) -> Version:
 
 
 def decided_if(decide: Callable[[K], V | None], known: K) -> V | None:
-    """Return what is decided on a version that may be outdated; None also where that raises: it is decided again on the
-    newest."""
+    """Return the decision on a version that may be outdated.  None also if ``decide`` raises: then it decides again on
+    the newest."""
     try:
         return decide(known)
     except Exception:
@@ -180,7 +180,7 @@ def swap(
 
 
 def put_until_told(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> Done | Lost:
-    """``put_once`` of what ``encode`` gives at each try, until one has a verdict; ``StoreUnavailable`` if none got any."""
+    """Put what ``encode`` gives at each try, until a put has a verdict; ``StoreUnavailable`` if none got any."""
     cause, began = "", clock.monotonic()
     for attempt in range(_UNKNOWN_TRIES):
         if clock.monotonic() - began > _UNKNOWN_S:

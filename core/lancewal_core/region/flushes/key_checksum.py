@@ -1,7 +1,8 @@
-"""A checksum of the key columns of some rows: of their values and their order, not of the batches or files that hold them.
+"""A checksum of the key columns of some rows: of their values and their order, not of the batches or files that hold
+them.
 
-Lance's data files have none, and a key that reads as another one would hide another row than its own when it is merged.  So
-who writes a flush notes this sum, and whoever reads its keys compares.
+Lance's data files have no checksum.  A key that reads as another one would hide another row than its own in a merge.
+So the writer of a flush notes this sum, and every reader of its keys compares it.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from lancewal_core.rows.byte_view import byte_view
 
 
 def key_sum(keys: pa.Table) -> int:
-    """Return a crc32c, column by column.
+    """Return a crc32c over the columns, one after the other.
 
-    First the number of nulls (there should be none), then the values as they lie in memory; those of texts and
-    binaries after their lengths."""
+    For each column it covers the number of nulls (there should be none), then the values as they lie in memory.  For
+    texts and binaries the lengths come before the values."""
     total = 0
     for column in keys.columns:
         for piece in _pieces(column):

@@ -46,7 +46,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class FlushPart:
-    """One generation, as the manifest has it."""
+    """One generation, as in the manifest."""
 
     region: Region
     generation: Generation
@@ -78,7 +78,7 @@ class SideFile:
 
 @dataclass(frozen=True, slots=True)
 class FlushedGeneration:
-    """One part of a flush, as the manifest says it: a flushed MemTable."""
+    """One part of a flush, as in the manifest: a flushed MemTable."""
 
     key: str
     """Key of the manifest."""
@@ -86,11 +86,11 @@ class FlushedGeneration:
     fragments: tuple[str, ...]
     """Data files of the whole flush."""
     parts: int
-    """How many the flush has."""
+    """Number of parts of the flush."""
     rows_from: int
-    """How many rows of the data files come before its own."""
+    """Number of rows in the data files before those of this part."""
     rows_bytes: int
-    """Bytes of the data files; of shared ones about what its rows take."""
+    """Bytes of the data files; for shared files approximately the share of this part."""
     deletes: SideFile | None
     patches: SideFile | None
     part: FlushPart
@@ -192,7 +192,7 @@ class Flush:
         return {(found.region, found.generation): found for found in self.generations}
 
     def generation_of(self, region: Region, generation: Generation) -> FlushedGeneration:
-        """Return one part; ``ObjectCorrupt`` where there is none."""
+        """Return the part of one generation; ``ObjectCorrupt`` if the flush has no such part."""
         found = self._by_generation.get((region, generation))
         if found is not None:
             return found

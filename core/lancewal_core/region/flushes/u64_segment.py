@@ -1,6 +1,7 @@
 """``U64Segment``: ascending positions in a wire form that Lance reads.
 
-A range is written as a range, anything else as a sorted array of the narrowest width.  Nothing is written as the empty range.
+A range is written as a range, any other positions as a sorted array of the narrowest width.  No positions are written
+as the empty range.
 """
 
 from __future__ import annotations

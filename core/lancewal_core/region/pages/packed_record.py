@@ -1,15 +1,16 @@
 """The bytes of a record in a page: a region's index, packed.
 
-Generations of a region say nearly the same of themselves, so packed they take a sixth, and a swap writes its whole page.
-Each record is packed by itself: who swaps another region's copies it as it is.
+Generations of a region have nearly the same fields, so packed they take a sixth.  A swap writes its whole page.  Each
+record is packed by itself, so that a swap of another region copies it unchanged.
 
 Promises:
 
 1. ``unpack_record(pack_record(data)) == data``.
 2. Any changed, missing or added byte is found, before anything is unpacked.
-3. What is unpacked has the size that ``unpacked_bytes`` says, which its readers bound (``state_page``).
+3. An unpacked record has the size that ``unpacked_bytes`` says, which its readers bound (``state_page``).
 
-Layout: crc32c of all that follows, how many bytes the index has (4 bytes each, little endian), the index as one frame of zstd.
+Layout: crc32c of all that follows, size of the index in bytes (4 bytes each, little endian), the index as one frame of
+zstd.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _HEAD = struct.Struct("<II")
 
 
 class RecordBroken(ValueError):
-    """A record is not what ``pack_record`` has made; the text says what is wrong with it."""
+    """A record was not made by ``pack_record``, or is damaged; the text says what is wrong with it."""
 
 
 def pack_record(data: bytes) -> bytes:

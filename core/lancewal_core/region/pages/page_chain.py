@@ -50,9 +50,9 @@ V = TypeVar("V")
 
 SLOW_S = 60.0
 _STEPS = 3
-"""Versions found before a listing is asked how far it goes."""
+"""Versions found before a listing is asked how far the numbers go."""
 _MORE = 4
-"""Numbers asked at once, once there is something behind what is known."""
+"""Numbers asked at once, after a newer version than the known one was found."""
 _LISTINGS = 4
 """Times that a listing which cannot be right is asked again."""
 _LOST_BEFORE_PAUSE = 3
@@ -61,7 +61,7 @@ _LOST_PAUSE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ClockMoment:
-    """By two clocks: one stands still while a machine sleeps, the other may be set."""
+    """A moment by two clocks: one stands still while a machine sleeps, the other may be set."""
 
     monotonic: float
     wall_ms: int
@@ -71,14 +71,14 @@ class ClockMoment:
         return ClockMoment(clock.monotonic(), clock.now_ms())
 
     def is_long_ago(self, clock: Clock) -> bool:
-        """By the clock that says more."""
+        """Return whether the moment is more than ``SLOW_S`` ago by either clock."""
         now = ClockMoment.now(clock)
         return max(now.monotonic - self.monotonic, (now.wall_ms - self.wall_ms) / 1000) > SLOW_S
 
 
 @dataclass(frozen=True, slots=True)
 class KnownPage:
-    """A version that was the newest, later than ``at``."""
+    """A version that was the newest at some moment after ``at``."""
 
     version: Version
     at: ClockMoment
@@ -86,7 +86,7 @@ class KnownPage:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Numbers that are asked at once, where there are ``tasks``; else in turn, up to the first that is absent."""
+    """Numbers to ask for: all at once if there are ``tasks``, else one by one, up to the first that is absent."""
 
     numbers: int
     tasks: Tasks | None = None
@@ -105,7 +105,7 @@ _ONE = Ahead(1)
 
 @dataclass(frozen=True, slots=True)
 class PageSwapped(Generic[V]):
-    """Our value is this version."""
+    """The swap landed: our value is this version."""
 
     known: KnownPage
     value: V
@@ -121,7 +121,8 @@ class PageDeclined:
 def newest(
     store: ObjectStore, family: Family, clock: Clock, known: KnownPage | None = None, ahead: Ahead = _ONE
 ) -> KnownPage | None:
-    """Guarantee 1.  ``known``: what an earlier call has returned; ``ahead``: how many numbers behind it are asked at once."""
+    """Return the newest version (guarantee 1).  ``known`` is what an earlier call has returned.  ``ahead`` says how
+    many numbers after it are asked at once."""
     if known is not None:
         found = _forward(store, family, clock, known, known.version, ahead)
         if found is not None:
@@ -172,14 +173,14 @@ def swap(
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """Another's object lies there.  Whether that counts, whoever goes on from it asks (guarantee 3)."""
+    """Another object lies at the number.  A caller that continues from it checks whether it counts (guarantee 3)."""
 
     found: bytes
     ours: bytes
 
 
 def _put(store: ObjectStore, key: str, clock: Clock, encode: Callable[[], bytes]) -> bytes | _Race:
-    """Our bytes that lie there, of whichever try."""
+    """Put our bytes, and return them if they lie there, of whichever try; else return the race that was lost."""
     tried: list[bytes] = []
 
     def encoded() -> bytes:
@@ -218,7 +219,8 @@ def _forward(
 
 
 def _newest_listed(store: ObjectStore, family: Family, version: Version) -> Version:
-    """Return what a listing shows behind ``version``; where the base is still there, no number up to it is absent."""
+    """Return the newest version that a listing shows after ``version``.  If the base is still there, no number up to it
+    is absent."""
     listed = max(_listed(store, family), default=FIRST_VERSION)
     data = store.get(family.key(listed)) if listed > version.version else None
     return version if data is None else Version(listed, data)
@@ -229,7 +231,8 @@ def _listed(store: ObjectStore, family: Family) -> list[int]:
 
 
 def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: KnownPage) -> bool:
-    """Whether no number behind it was deleted before now; asked only where it is known since long (b, c)."""
+    """Return whether no number after the known version was deleted before now.  This is asked only of an old one (b,
+    c)."""
     if not known.at.is_long_ago(clock):
         return True
     if known.version.version == FIRST_VERSION:
@@ -258,7 +261,7 @@ def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: boo
 
 
 def _upward(store: ObjectStore, family: Family, clock: Clock, version: int) -> KnownPage | None:
-    """From a version that a listing has shown; None where it is gone."""
+    """Return the newest version from one that a listing has shown; None if that one is gone."""
     while True:
         asked = ClockMoment.now(clock)
         following = store.get(family.key(version + 1))

@@ -48,9 +48,9 @@ class PageRecord:
     """Record of one region in a page."""
 
     data: bytes
-    """A packed region index, not yet looked into; empty: it is lost."""
+    """A packed region index, not unpacked yet.  An empty one is lost."""
     changed_at_ms: int
-    """When it was written, by the clock of its writer."""
+    """Time when the record was written, by the clock of its writer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class StatePage:
     write_id: str
     """Unique for each attempted write: no two objects ever have the same one."""
     records: Mapping[int, PageRecord]
-    """By partition, ascending."""
+    """Records by partition, ascending."""
 
     def with_records(self, records: Mapping[int, PageRecord]) -> StatePage:
-        """The page with these records in the place of theirs."""
+        """Return the page with these records in the place of the old ones."""
         merged = {**self.records, **records}
         return replace(self, records={p: merged[p] for p in sorted(merged)})
 
