@@ -1,4 +1,4 @@
-"""Context of the flusher's protocols: an open table, and what merging needs besides."""
+"""Context of the flusher's protocols: an open table, and what merging needs in addition."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ class FlusherContext(OpenedTable):
 
 
 def check_making(context: FlusherContext) -> None:
-    """``TableReplaced`` if the table was dropped: what lies at its place now may be another table's.
+    """Raise ``TableReplaced`` if the table was dropped: objects at its place may now be another table's.
 
-    What was listed before this look was listed while the table was there, for version 1 of its contract never comes back.
+    Anything listed before this check was listed while the table was there, since version 1 of its contract never
+    comes back.
     """
     key = paths.contract_version(FIRST_VERSION, None)
     data = context.store.get(key)
@@ -71,7 +72,7 @@ def check_contract(context: FlusherContext) -> None:
     """Raise ``ContractMismatch`` if the contract is not the newest.
 
     Regions that only a newer one knows would seem to need nothing, and keys that may come through other regions since
-    would seem to conflict.  Changes that only concern records that are no rows, and who takes them, are ignored."""
+    would seem to conflict.  Changes are ignored that only concern records that are no rows, and who takes them."""
     ours = context.contract
     newer = ours.version + 1
     while (data := context.store.get(key := paths.contract_version(newer, ours.making))) is not None:

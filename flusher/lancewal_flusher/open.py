@@ -88,8 +88,8 @@ def open_on(
 
 
 def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
-    """Return what runs tasks that wait for the store.  At a local folder nothing waits, and more threads than cores are
-    slower."""
+    """Return the threads for tasks that wait for the store.  At a local folder nothing waits, and more threads than
+    cores are slower."""
     return tasks if local_folder(uri) is None else computing
 
 

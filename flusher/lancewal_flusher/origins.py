@@ -55,7 +55,7 @@ class Origins:
         self._context = context
 
     def properties(self, files: Callable[[], Mapping[str, Spans]]) -> dict[str, str]:
-        """Return what a commit says of its new files; ``files`` are asked for only where that is anything."""
+        """Return what a commit says of its new files; ``files`` is called only if the commit says anything."""
         return {}
 
     def only_in_commits(self, pinned: PinnedTable) -> frozenset[int]:
@@ -66,11 +66,11 @@ class Origins:
         """``ContractMismatch`` where it is not known any more which regions count."""
 
     def begin(self, pinned: PinnedTable, files: Files, runs: Sequence[KeyRun]) -> Files:
-        """The files in the order in which ``find`` is to be asked of them; ``runs`` are those that can be read."""
+        """Return the files in the order in which ``find`` must be asked about them; ``runs`` are those that can be read."""
         return files
 
     def find(self, name: str, keys: CodedKeys) -> Regions | None:
-        """Places in ``regions``, or ``NO_REGION``, of a file's rows; None where keys tell their region themselves."""
+        """Return places in ``regions``, or ``NO_REGION``, of a file's rows; None if keys tell their region themselves."""
         return None
 
 

@@ -45,7 +45,7 @@ def command(
 
 
 def _look(settings: Settings, everything: bool) -> CompactionSummary | str:
-    """Return what it would do, or why nothing can be done now."""
+    """Return what the command would do, or why nothing can be done now."""
     from lancewal_flusher.commit.send import Refused
     from lancewal_flusher.open import open_context
     from lancewal_flusher.service.limits import compaction_limits

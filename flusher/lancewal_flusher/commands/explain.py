@@ -15,7 +15,7 @@ from lancewal_flusher.service.limits import compaction_limits, merge_limits
 
 
 def next_merge(settings: Settings) -> tuple[Mapping[str, object], str]:
-    """Look at the table, write nothing.  Returns what was found, and the text of that for people."""
+    """Look at the table without writing anything.  Return what the next merge would do, and that as text for people."""
     flusher = settings.flusher
     with ExitStack() as stack:
         context = open_context(settings, stack, on_threads=True)

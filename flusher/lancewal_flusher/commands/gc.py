@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Delete what is merged and older than the history window, as the flusher does, and report what nothing accounts for.
 
-    Safe beside a running flusher; refused, but for --dry-run, while it is paused.  Needs `table.uri`.
+    Safe beside a running flusher. Refused while the flusher is paused, except for --dry-run. Needs `table.uri`.
 
     Example: lancewal gc --dry-run
     """

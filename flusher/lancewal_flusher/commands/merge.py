@@ -1,4 +1,4 @@
-"""``lancewal merge``: one turn of the flusher to its end, or what the next merge would do."""
+"""``lancewal merge``: run one turn of the flusher to its end, or show what the next merge would do."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def command(
 ) -> None:
     """Flush and merge everything that waits, then stop; compacts nothing and collects no garbage.
 
-    Safe beside a running flusher; refused, but for --dry-run, while it is paused.  --dry-run says what the next merge would
-    do, and what that costs.
+    Safe beside a running flusher. Refused while the flusher is paused, except for --dry-run. --dry-run shows what the
+    next merge would do, and what that costs.
 
     Example: lancewal merge --dry-run -o json
     """

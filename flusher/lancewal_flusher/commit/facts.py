@@ -71,7 +71,8 @@ class MergeFacts:
     fragments_below: int
     files: frozenset[str]
     adopted: Mapping[Region, frozenset[str]]
-    """Files that were adopted of one generation each: what lies in the state may name a flush that was rebuilt since."""
+    """Files that were adopted of one generation each.  They are recorded because the state may name a flush that was
+    rebuilt since."""
     generations: Mapping[Region, tuple[Generation, Generation]]
     rows_adopted: int
     rows_replaced: int

@@ -1,7 +1,7 @@
-"""The commits that are ours besides merges: what each is to Lance, and by which property it is found again.
+"""Our commits other than merges: what each is to Lance, and by which property it is found again.
 
-Follow-ups and parts of loads come with the sentinel, so that merges and they conflict; expiry and compaction with what they
-change alone.  None carries watermarks.
+Follow-ups and parts of loads list the sentinel, so that they conflict with merges.  Expiry and compaction list only
+what they change.  None carries watermarks.
 """
 
 from __future__ import annotations

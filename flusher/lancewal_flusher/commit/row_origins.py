@@ -1,11 +1,12 @@
-"""Through which regions the rows of new data files came, told by the commit that brings them.
+"""The regions through which the rows of new data files came, recorded by the commit that brings the files.
 
-Of a table whose rows do not tell their region (``keys.origin``) every commit of rows from Kafka carries the property
+If a table's rows do not tell their region (``keys.origin``), every commit of rows from Kafka carries the property
 
-* ``lancewal.key_regions``, as JSON: ``regions``, a list of [name, position up to which it is merged], and ``files``, by the
-  name of a data file how many of its physical rows, one span behind the other, came through which of these.
+* ``lancewal.key_regions``, as JSON: ``regions``, a list of [name, position up to which it is merged], and ``files``.
+  The latter says by the name of a data file how many of its physical rows, in consecutive spans, came through which
+  of these.
 
-Compaction, loads and users leave no such word.  What is gone with a cleaned-up version is not known any more.
+Compaction, loads and users leave no such record.  What a cleaned-up version said is no longer known.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from lancewal_flusher.context import FlusherContext
 
 PROPERTY_KEY_REGIONS = "lancewal.key_regions"
 VERSIONS_MAX = 1_000
-"""Transactions that are read, at most, to find what brought a file."""
+"""Most transactions that are read to find the one that brought a file."""
 
 Span = tuple[MergedFrom, int]
 """A region, and how many rows."""
@@ -42,7 +43,8 @@ Spans = Sequence[Span]
 
 
 def region_properties(files: Mapping[str, Spans]) -> dict[str, str]:
-    """Transaction properties that say what the rows of these files are, in their order; none where there are no files."""
+    """Return transaction properties that say through which regions the rows of these files came; none if there are no
+    files."""
     if not files:
         return {}
     regions = list(dict.fromkeys(region for spans in files.values() for region, _ in spans))
@@ -55,7 +57,8 @@ def region_properties(files: Mapping[str, Spans]) -> dict[str, str]:
 
 
 def divided(fragments: Sequence[str], counts: Spans) -> dict[str, Spans]:
-    """The files of new fragments, one each, whose rows are ``counts`` one behind the other."""
+    """Return the files of new fragments, one each, with the spans of their rows; ``counts`` are those of all rows in
+    order."""
     found: dict[str, Spans] = {}
     left = [(region, rows) for region, rows in counts if rows]
     for fragment in fragments:
@@ -142,7 +145,7 @@ def _span(item: object, regions: Sequence[MergedFrom]) -> Span:
 
 
 def expanded(spans: Spans, values: Mapping[MergedFrom, int], rows: int) -> npt.NDArray[np.int32] | None:
-    """A value a row, by its region; None where the spans are not those of so many rows."""
+    """Return a value for each row, by its region; None if the spans do not have this number of rows."""
     if sum(count for _, count in spans) != rows:
         return None
     counts = np.array([count for _, count in spans], np.int64)

@@ -71,8 +71,7 @@ class Refused:
     reason: str
     why: Why = Why.CONFLICT
     perhaps_landed: bool = False
-    """True where its fate went with the version read: what it has brought shows in the newest version, where it has
-    landed."""
+    """True if its fate went with the version read.  If it has landed, the newest version shows what it has brought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,9 @@ class Landed:
 
 
 def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> Landed | Refused:
-    """Commit and learn its fate; the commit's uuid stands in ``uuid_property``.
+    """Commit, and find out whether the commit landed; ``uuid_property`` names the property with the commit's uuid.
 
-    ``CommitUnknown`` when the fate cannot be learned now: the next round learns it from W.
+    ``CommitUnknown``: that cannot be found out now.  The next round learns it from W.
     """
     checkpoint(context, commit.read_version)
     gone = _first_gone(context, commit.read_version)
@@ -124,17 +123,18 @@ def send(context: FlusherContext, commit: TableCommit, uuid_property: str) -> La
 
 
 def checkpoint(context: FlusherContext, version: TableVersion) -> None:
-    """Record what is in force at a version that a commit of ours comes upon.
+    """Record what is in force at a version before a commit of ours follows it.
 
-    Of two such commits in a row, a clean-up may leave the upper one alone, which says nothing of watermarks.
-    ``StoreUnavailable`` while that is not sure to be stored."""
+    After two such commits in a row, a clean-up may leave only the upper one, which says nothing of watermarks.
+    ``StoreUnavailable`` while it is not certain that the record is stored."""
     in_force = context.watermarks.at(version)
     if in_force.version != version:
         context.watermarks.recorded(in_force, version, "checkpoint")
 
 
 def prove(context: FlusherContext, read_version: TableVersion, version: TableVersion, what: str = "merge") -> None:
-    """Guarantee 3: what was in force right below the version landed was so at the version read; else ``MergeUnproven``."""
+    """Check guarantee 3: what was in force right below the version landed was so at the version read; else
+    ``MergeUnproven``."""
     if version == read_version + 1:
         return
     computed = f"table version {version} is a {what} computed at version {read_version}"
@@ -159,7 +159,7 @@ def _first_gone(context: FlusherContext, version: TableVersion) -> TableVersion 
 
 
 def check_nothing_undone(context: FlusherContext, read_version: TableVersion, version: TableVersion) -> None:
-    """Guarantee 4, as far as the three versions that tell it are there."""
+    """Check guarantee 4, as far as the three versions that show it exist."""
     if version == read_version + 1:
         return
     try:
@@ -220,7 +220,7 @@ def with_sentinel(pinned: PinnedTable, updated: Sequence[str], touched: Collecti
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Fragments of which rows were hidden: as they are then, ids of those that have no row left, and ids of all."""
+    """Fragments of which rows were hidden: their new JSON, the ids of those that have no row left, and the ids of all."""
 
     updated: tuple[str, ...] = ()
     removed: tuple[int, ...] = ()

@@ -5,38 +5,39 @@ This module acts; what it acts on is found by ``find``.
 Guarantees
  1. Nothing is deleted that a table version in force, an index or a history page above the trimmed boundary names.
     What cannot be seen whole (an index below the table's watermark, a page missing from a listing, a newer contract)
-    ends the round.  Where the state or a history page of one region is damaged, that region's boundary stays, and nothing of
-    it is deleted, nor what it may share with others without anybody knowing: segments of any log, and old versions of the page
-    that it lies in, which its repair goes by.
+    ends the round.  If the state or a history page of one region is damaged, that region's boundary stays, and
+    nothing of it is deleted.  Nothing is deleted either that it may share with others unnoticed: segments of any log,
+    and old versions of the page that it lies in, which its repair uses.
  2. The boundary moves forward in the index before anything below it is deleted.
- 3. But for step 7, only objects under ``_lancewal/`` are deleted, and of these only such kinds as ``object_kinds`` gives over
-    to garbage collection; adopted data files are the table's.
+ 3. Except in step 7, only objects under ``_lancewal/`` are deleted, and of these only such kinds as ``object_kinds``
+    gives over to garbage collection; adopted data files are the table's.
  4. A running reader has the grace period: a free object is deleted by a later round, at least that long after it was
     first found free, if it still is.  The same rule covers an index change that is still on its way.
  5. A fence outlives its log's segments by seven days, so that a process frozen for hours still meets it.
  6. Any other error while reading ends the round before anything is deleted.
- 7. Of each page of region indexes, and of the key catalog, what remains is version 1 and one run up to the newest: versions
-    go oldest first, each once the one before is gone (``page_chain``).
+ 7. Of each page of region indexes, and of the key catalog, what remains is version 1 and one run up to the newest:
+    versions go oldest first, each once the one before is gone (``page_chain``).
 
 Steps of ``collect_garbage``
- 1. List the candidates: WAL segments and their bundles, objects of flushes, parts of key runs, keys in conflict.  Before
-    the indexes: a generation opened later begins behind every segment listed here, or behind where the one before it begins,
-    in the same log.  Most of what the round before has found needed is passed over.
- 2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of every
-    region; regions come from the contract, never from a listing.  After a restore, or where W is unknown, that is an error:
-    nothing is trimmed.
- 3. Per region: long indexes leave their oldest MERGED generations to a history page; generations whose history window is
-    over, and that W holds, go behind the trimmed boundary.  Each by compare-and-swap.
- 4. What of the candidates is free now?  Segments below the lowest first segment that a kept generation of their log has
-    (all, where none is kept), and bundles that copy no later one; flushes whose generations are trimmed or were flushed
-    otherwise (``flushes``); parts that the newest key catalog does not name; keys in conflict that the commit of no version
-    still there names.
- 5. Find the old versions of pages (the newest is an hour younger, or they are over seven days old; not among the newest
-    hundred, never version 1), the old key catalogs (over an hour, the same), the history pages below the boundary, and
-    parcels of tasks that are older than a day.
- 6. Delete what was free at an earlier round already, grace period ago, and remember the rest; then what step 5 found.
- 7. Once an hour: drop the snapshots whose time is over, then have Lance remove the table's versions that are older than the
-    version window (``table_versions``); neither while a name of a branch or tag cannot be read.
+ 1. List the candidates: WAL segments and their bundles, objects of flushes, parts of key runs, keys in conflict.
+    They are listed before the indexes: a generation opened later begins after every segment listed here, or after
+    where the one before it begins, in the same log.  Most of what the round before has found needed is skipped.
+ 2. Read W of the newest table version and whether the contract is the newest, then the index and the history pages of
+    every region.  Regions come from the contract, never from a listing.  After a restore, or if W is unknown, that is
+    an error: nothing is trimmed.
+ 3. Per region: long indexes leave their oldest MERGED generations to a history page.  Generations whose history
+    window is over, and that W holds, go below the trimmed boundary.  Each by compare-and-swap.
+ 4. Which of the candidates are free now?  Segments below the lowest first segment that a kept generation of their log
+    has (all, if none is kept), and bundles that copy no later one; flushes whose generations are trimmed or were
+    flushed otherwise (``flushes``); parts that the newest key catalog does not name; keys in conflict that the commit
+    of no existing version names.
+ 5. Find the old versions of pages (the newest is an hour younger, or they are over seven days old; not among the
+    newest hundred, never version 1), the old key catalogs (over an hour, the same), the history pages below the
+    boundary, and parcels of tasks that are older than a day.
+ 6. Delete what was free at an earlier round already, a grace period ago, and remember the rest; then what step 5
+    found.
+ 7. Once an hour: drop the snapshots whose time is over, then have Lance remove the table's versions that are older
+    than the version window (``table_versions``); neither while a name of a branch or tag cannot be read.
 
 Rounds of requests, as counted: 5 ("garbage round, nothing to delete").
 """
@@ -85,7 +86,7 @@ class GarbageReport:
     waiting_keys: tuple[str, ...]
     trimmed: Mapping[Region, Generation]
     damaged: Mapping[Region, Corrupt] = field(default_factory=dict)
-    """Regions of which nothing was deleted, since nobody knows what they need."""
+    """Regions of which nothing was deleted, since it is unknown what they need."""
     expired_versions: tuple[TableVersion, ...] = ()
     """Versions of the table that were removed."""
     dropped_snapshots: tuple[str, ...] = ()

@@ -1,15 +1,15 @@
-"""``lancewal gc``: what garbage collection would do, and rounds of it until what is free now is gone.
+"""``lancewal gc``: show what garbage collection would do, or run rounds of it until what is free now is gone.
 
 Steps of ``collect_to_the_end``
  1. List everything below ``_lancewal/``, for sizes and orphans; note each region's trimmed boundary.
- 2. A round (``collect``).  What it finds free waits for the grace period, also where the flusher found it free long ago: each
-    process goes by its own clock.
- 3. ``wait``: sleep for the grace period and go on with 2, until nothing is left of what the first round found free.  What
-    becomes free meanwhile is left to others, so this ends beside a busy ingest too.
+ 2. A round (``collect``).  What it finds free waits for the grace period, even if the flusher found it free long ago:
+    each process goes by its own clock.
+ 3. ``wait``: sleep for the grace period and go on with 2, until nothing is left of what the first round found free.
+    What becomes free meanwhile is left to others, so this ends beside a busy ingest too.
 
 While an operator pauses the flusher no round begins, as in the service.
 
-``look`` takes the first half of a round, on histories as the second half would leave them.
+``look`` does the first half of a round, on histories as the second half would leave them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from lancewal_flusher.upkeep.expiry import count_expired
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """Generations of a region that went behind its trimmed boundary, first to last."""
+    """Generations of a region that went below its trimmed boundary, first to last."""
 
     region: str
     first: int
@@ -66,7 +66,7 @@ class GarbageSummary:
     dropped_snapshots: tuple[str, ...] = ()
     """Whose time is over."""
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """Partitions of which nothing is deleted, and why: what they need is not known."""
+    """Partitions of which nothing is deleted, and why: it is unknown what they need."""
     names_fault: str | None = None
     """Why no version is removed and no snapshot dropped: a name of a branch or tag cannot be read."""
 
@@ -115,7 +115,8 @@ def collect_to_the_end(
     stopping: Callable[[], bool] = lambda: False,
     waits: Callable[[int], None] = lambda _: None,
 ) -> GarbageSummary:
-    """Steps 1 to 3; ``waits`` is told how many objects a pause is for.  ``FlusherPaused``: nothing more was deleted."""
+    """Steps 1 to 3; ``waits`` is called with the number of objects that a pause is for.  ``FlusherPaused``: nothing more
+    was deleted."""
     # Step 1
     control = ControlReader(context.store, context.clock, Service.FLUSHER, context.contract.making)
     _refuse_paused(control)

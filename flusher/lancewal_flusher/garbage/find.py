@@ -42,8 +42,8 @@ PAGES_KEPT_MS = 3600 * 1000
 PAGES_KEPT_AT_REST_MS = FENCE_KEPT_MS
 """Time that a page version is kept where nothing younger comes."""
 CATALOGS_KEPT_MS = 3600 * 1000
-"""Time that older catalogs are kept.  Who goes on from an older one than that looks at a listing first; and a catalog is
-only a hint."""
+"""Time that older catalogs are kept.  A process that goes on from an older one looks at a listing first, and a catalog
+is only a hint."""
 VERSIONS_KEPT = 100
 PARCEL_KEPT_MS = 24 * 3600 * 1000
 """Far longer than any merge takes.  Only a crash leaves a parcel."""
@@ -162,9 +162,10 @@ def find_garbage(
 
 
 def history_page_due(history: History, watermark: Generation) -> tuple[GenerationRecord, ...]:
-    """The oldest MERGED generations of a long index, for a history page; empty where it is short.
+    """Return the oldest MERGED generations of a long index, for a history page; empty if the index is short.
 
-    Only those before the next page: one from before a restore begins among them, and of two the later counts.
+    Only those before the next page are returned.  A page from before a restore may begin among them, and of two the
+    later counts.
     """
     merged = [r for r in history.index.generations if r.state is GenerationState.MERGED and r.generation <= watermark]
     if len(merged) < HISTORY_PAGE_AT:
@@ -174,10 +175,10 @@ def history_page_due(history: History, watermark: Generation) -> tuple[Generatio
 
 
 def shortened(history: History, watermark: Generation, now: int, window_ms: int) -> tuple[History, tuple[bool, bool]]:
-    """Return what step 3 makes of a history that nobody else changes, and whether it is in the first and in the second
-    swap.
+    """Return the history that step 3 would leave if nobody else changed it, and whether it is in the first and in the
+    second swap.
 
-    A history page that it would write is left out: its generations count the same while they stand in the state.
+    A history page that step 3 would write is left out: its generations count the same while they are in the state.
     """
     reached = boundary(history, watermark, now, window_ms)
     trimmed = None if reached is None else trim(history.index, reached, history.index.write_id, history.generations)
@@ -186,7 +187,8 @@ def shortened(history: History, watermark: Generation, now: int, window_ms: int)
 
 
 def boundary(history: History, watermark: Generation, now: int, window_ms: int) -> GenerationRecord | None:
-    """The newest generation whose history window is over, if that lies above the boundary so far; never the newest."""
+    """Return the newest generation whose history window is over, if it lies above the boundary so far; never the newest
+    of all."""
     found: GenerationRecord | None = None
     for record in history.generations[:-1]:
         if record.state is not GenerationState.MERGED or record.generation > watermark:
@@ -275,9 +277,10 @@ def _catalog_is_old(now: int) -> Callable[[int, int], bool]:
 
 
 def _old_versions(context: FlusherContext, family: Family, is_old: Callable[[int, int], bool], kept: int) -> list[str]:
-    """Versions that may go, oldest first; none where the listing leaves one out that is older or between them.
+    """Return the versions that may go, oldest first; none if the listing leaves out a version that is older or between
+    them.
 
-    ``is_old``: of when a version was stored, and when the newest.
+    ``is_old``: takes the times when a version and the newest one were stored.
     """
     found = []
     for info in context.store.list(family.prefix):

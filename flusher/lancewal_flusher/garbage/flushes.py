@@ -48,7 +48,7 @@ class KnownFlushes:
     parts: dict[str, Parts | NoParts] = field(default_factory=dict)
 
     def region_outside(self, key: str, regions: Collection[Region]) -> Region | None:
-        """One that a part of the object's flush is of, and that is none of these."""
+        """Return a region that has a part of the object's flush and is none of these."""
         parsed = paths.parse_flush_file(key)
         parts = None if parsed is None else self.parts.get(paths.flush_file(parsed[0], FlushFile.MANIFEST))
         if parts is None or isinstance(parts, NoParts):

@@ -1,13 +1,15 @@
 """Dropping named snapshots: by name, or because their time is over.
 
 Guarantees
- 1. Only branches that lancewal has made are dropped: a branch of a user's has no note of ours.  By its name also what a
-    ``create`` has left that died before it noted anything, of which Lance knows no branch.
- 2. By itself one goes whose time is over, by the clock of who looks; one that was begun a day ago and never made; and one of
-    several that were to be made together, where another cannot be.  One that was made anew under its name stays, but for what
-    happens between a look and the drop right behind it.
+ 1. Only branches that lancewal has made are dropped: a branch of a user's has no note of ours.  By name also the
+    remains of a ``create`` are dropped that died before it noted anything; Lance knows no branch of them.
+ 2. Without a name, a snapshot goes whose time is over, by the clock of the process that looks.  So does one that was
+    begun a day ago and never made, and one of several that were to be made together, if another cannot be.  A
+    snapshot that was made again under its name stays, except for what happens between a look and the drop right after
+    it.
 
-A read of the snapshot that is under way meets files that are gone: ``SnapshotMissing`` or ``VersionGone``, no wrong row.
+A read of the snapshot that is under way meets files that are gone: ``SnapshotMissing`` or ``VersionGone``, no wrong
+row.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ def overdue(table: Table, now_ms: int) -> Sequence[str]:
 
 
 def drop_overdue(table: Table, now_ms: int) -> tuple[str, ...]:
-    """The names of those that went.  Each is looked at again, right before: to drop those before it takes its time."""
+    """Drop the snapshots whose time is over, and return their names.  Each is looked at again right before its drop,
+    since earlier drops take their time."""
     return tuple(name for name in overdue(table, now_ms) if _drop_if_over(table, name, now_ms))
 
 

@@ -46,9 +46,9 @@ WAITING_MAX_MS = 3 * 24 * 3600 * 1000
 
 @dataclass(slots=True)
 class VersionsSeen:
-    """Memory of one flusher: when it looked last (monotonic seconds), and what Lance has kept of what was due.
+    """Memory of one flusher: when it looked last (monotonic seconds), and which due versions Lance has kept.
 
-    Bounds are here for simulations, in which an hour is long.
+    The bounds are fields for simulations, in which an hour is long.
     """
 
     every_s: float = LOOKED_AFTER_S
@@ -57,7 +57,7 @@ class VersionsSeen:
     held: frozenset[TableVersion] = frozenset()
     """By a tag or a branch."""
     fault: Corrupt | None = None
-    """Why nobody knows what tags and branches need."""
+    """Why it is unknown what tags and branches need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def due(
 def find_due(
     context: FlusherContext, in_force: InForce, kept: SoundHistories, now_ms: int, least: int = WINDOW_MIN_MS
 ) -> VersionsDue:
-    """Return what ``expire_versions`` would remove now.  Reads only."""
+    """Return what ``expire_versions`` would remove now.  Only reads."""
     if context.contract.keyed_by_bytes:
         return VersionsDue((), "the partition of a row is told by the versions")
     stored = context.table.stored_versions()
@@ -128,7 +128,7 @@ def is_time(context: FlusherContext, seen: VersionsSeen) -> bool:
 def expire_versions(
     context: FlusherContext, seen: VersionsSeen, in_force: InForce, kept: SoundHistories, now_ms: int
 ) -> tuple[TableVersion, ...]:
-    """Remove what is due; the versions that went."""
+    """Remove the versions that are due, and return those that went."""
     if seen.fault is not None:
         return ()
     found = find_due(context, in_force, kept, now_ms, seen.window_min_ms)

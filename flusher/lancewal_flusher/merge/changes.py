@@ -40,7 +40,7 @@ class Changes:
     in_place: Mapping[int, PatchesInPlace]
     """By fragment the patches of which only columns were written."""
     as_rows: _Mask
-    """Mask of all patches: those that became new rows."""
+    """Mask of all patches: True for those that became new rows."""
 
     @property
     def rows_in_place(self) -> int:
@@ -119,7 +119,8 @@ def run_tasks(
     found: KeyRows,
     in_place: Mapping[int, PatchesInPlace],
 ) -> list[FragmentResult]:
-    """A task per fragment that may hold one of ``keys``, of which the first ``partial_keys`` are those of patches."""
+    """Run a task for each fragment that may hold one of ``keys``; the first ``partial_keys`` of these are those of
+    patches."""
     columns = tuple(context.contract.rows.table.names) if partial_keys else context.contract.primary_key
     sources = _candidates(pinned, found, len(keys))
     if found.uncovered:

@@ -62,7 +62,7 @@ class FragmentExplanation:
 
 @dataclass(frozen=True, slots=True)
 class MergeExplanation:
-    """The next merge.  Bytes and seconds with the compaction right behind it; ``seconds_merge`` without."""
+    """The next merge.  Bytes and seconds include the compaction right after it; ``seconds_merge`` does not."""
 
     version: int
     generations: Mapping[str, tuple[int, int]]
@@ -80,7 +80,7 @@ class MergeExplanation:
     seconds_merge: float
     seconds: float
     damaged: Mapping[str, str]
-    """Per region that it would leave, what of its flushes is damaged; what is lost is not looked for in the log."""
+    """Damage in the flushes of each region that the merge would leave.  Lost files are not looked for in the log."""
 
 
 def explain(

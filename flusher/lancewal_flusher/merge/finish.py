@@ -2,27 +2,27 @@
 
 Guarantees
  1. After it, no key of the merge shows twice because a user appended it between plan and commit: Kafka's row wins.
- 2. Every adopted data file exists: one that a clean-up took between check and commit is rebuilt from the WAL, for all regions
-    that have rows in it, and the broken fragment is removed.
- 3. ``merges/<version>.finished`` is written only after that, and after the proof that the merge did not land on top of
-    another one, and behind the merge's own record; the step is repeated until then, and repeating is harmless.  Without that
-    record (a put whose reply was lost), and with two commits of others on top, a clean-up that leaves those two alone, which
-    takes none that is unfinished, would leave nobody who knows what is merged.
- 4. It needs no version but the merge's own and the newest: what it must know of the version that the merge was computed
-    from stands in the merge's transaction (``commit.facts``).
+ 2. Every adopted data file exists: one that a clean-up took between check and commit is rebuilt from the WAL, for all
+    regions that have rows in it, and the broken fragment is removed.
+ 3. ``merges/<version>.finished`` is written only after that, after the proof that the merge did not land on top of
+    another one, and after the merge's own record.  The step is repeated until then, and repeating is harmless.
+    Without that record (a put whose reply was lost), and with two commits of others on top, a clean-up that leaves
+    those two alone, which takes none that is unfinished, would leave nobody who knows what is merged.
+ 4. It needs no version but the merge's own and the newest.  What it must know of the version that the merge was
+    computed from is in the merge's transaction (``commit.facts``).
 
 Steps of ``finish_newest``
  1. Which merge set the watermarks in force, and is it finished?
  2. Prove again that no other merge came between the version it read and its own; write its record, if it is missing.
-    Of a merge that this process has just made, both is done, and what 1, 2 and 4 ask is known (``Proven``).
- 3. Pin the newest version; a restore or an overwrite since then stops here.  Right behind a merge of this process its own
-    version will do: what others have done to a fragment since then makes the follow-up conflict, and what they have brought
-    since then is theirs to keep.  If the merge landed above its read version + 1: find the rows with its keys that others
-    added in between (``foreign_rows``).
+    For a merge that this process has just made, both is done, and the answers to 1, 2 and 4 are known (``Proven``).
+ 3. Pin the newest version; a restore or an overwrite since then stops here.  Right after a merge of this process its
+    own version will do: what others have done to a fragment since then makes the follow-up conflict, and what they
+    have brought since then is theirs to keep.  If the merge landed above its read version + 1: find the rows with its
+    keys that others added in between (``foreign_rows``).
  4. Check the files of the fragments that the merge added.
  5. One follow-up commit, if there is anything to do: deletion vectors, rebuilt rows, the sentinel,
     ``lancewal.followup`` = the merge's uuid, no watermarks.  A conflict: again from the newest version.
- 6. Write the record, should it not be sure to be there, then the ``finished`` object.
+ 6. Write the record, if it is not certain to be there, then the ``finished`` object.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _followed_up(table: Table, in_force: InForce, current: PinnedTable) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Rebuilt:
-    """Adopted flushes written anew."""
+    """Adopted flushes whose rows were written again."""
 
     replaced: frozenset[str] = frozenset()
     """All their files."""
@@ -239,9 +239,9 @@ def _commit(
 
 
 def _taken(states: RegionIndexes, facts: MergeFacts) -> list[tuple[Region, GenerationRecord]]:
-    """The generations that the merge took; each has a flush.
+    """Return the generations that the merge took; each has a flush.
 
-    They are in the indexes: what is not finished is not marked MERGED, and only that is ever trimmed.
+    They are in the indexes: an unfinished merge is not marked MERGED, and only MERGED generations are ever trimmed.
     """
     indexes = states.read(list(facts.generations))
     found = []
@@ -261,7 +261,8 @@ def _taken(states: RegionIndexes, facts: MergeFacts) -> list[tuple[Region, Gener
 
 
 def _merged_keys(context: FlusherContext, in_force: InForce, facts: MergeFacts) -> pa.Table:
-    """Keys of which the merge has written what there is: not those of which it has set a region's records aside."""
+    """Return the keys of which the merge has written all records, without those of which it has set a region's records
+    aside."""
     rows = context.contract.rows
     names = list(rows.primary_key)
     keys = [rows.key.empty_table()]
@@ -293,7 +294,7 @@ def _taken_keys(context: FlusherContext, facts: MergeFacts) -> list[tuple[Region
 
 
 def _rebuild(context: FlusherContext, in_force: InForce, facts: MergeFacts, missing: Collection[str]) -> _Rebuilt:
-    """Write the rows of adopted flushes of which a file is missing anew, from their WAL entries."""
+    """Write again, from their WAL entries, the rows of adopted flushes of which a file is missing."""
     tables: list[pa.Table] = []
     spans: list[Span] = []
     replaced: set[str] = set()

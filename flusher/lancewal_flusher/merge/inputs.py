@@ -108,7 +108,7 @@ def _take(
     flushes: Mapping[Region, Sequence[FlushedGeneration]],
     damaged: dict[Region, Corrupt],
 ) -> tuple[Sequence[RegionInput], float] | ObjectMissing:
-    """Return what a merge takes of these, and how long that waits; what is missing of one of them, if anything is."""
+    """Return what a merge takes of these flushes, and how long that has waited; or what is missing of one of them."""
     share = limits.share(len(flushes))
     merges = [choose(region, found, share) for region, found in sorted(flushes.items())]
     region_inputs: list[RegionInput] = []
@@ -212,7 +212,7 @@ def _content(flushed: FlushedGeneration) -> frozenset[str]:
 
 
 def _missing(store: ObjectStore, table: Table, tasks: Tasks, flushes: Sequence[FlushedGeneration]) -> frozenset[str]:
-    """Return what of a flush is not there."""
+    """Return the objects and files of flushes that do not exist."""
     sides = sorted({side.key for s in flushes for side in (s.deletes, s.patches) if side is not None})
     there = tasks.map(lambda key: store.get_range(key, 0, 1) is not None, sides) if sides else []
     lost = {key for key, is_there in zip(sides, there, strict=True) if not is_there}

@@ -92,13 +92,13 @@ class Merged:
     index_faults: tuple[str, ...]
     """Parts of the key index that could not be read."""
     rows_in_place: int = 0
-    """Rows, of those replaced, of which only columns were written."""
+    """Replaced rows of which only columns were written."""
     bytes_adopted: int = 0
     """Bytes of the data files of flushes that became the table's as they are."""
     bytes_written: int = 0
     """Bytes of data files that the merge wrote; deletion vectors are not counted."""
     worn: tuple[int, ...] = ()
-    """Fragments that hide so many rows now that compaction is to write them anew at once (``cost``)."""
+    """Fragments that hide so many rows now that compaction must rewrite them at once (``cost``)."""
     regions_not_known: int = 0
     """Rows with a key of the merge whose region is unknown, hidden rows too; only in tables keyed by bytes."""
     set_aside: int = 0
@@ -108,13 +108,13 @@ class Merged:
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
     """Regions that it has left, and why (``MergeInputs.left``)."""
     proven: Proven | None = None
-    """For ``finish``; None where the version is not at hand, and in reports, which would hold on to it."""
+    """Knowledge for ``finish``; None if the version is not open, and in reports, which would keep it in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class NothingToMerge:
-    """No region but ``left`` has a FLUSHED generation above its watermark, or a merge of them is put off: what was seen at
-    ``version``."""
+    """No region but ``left`` has a FLUSHED generation above its watermark, or a merge of them is put off.  It has what
+    was seen at ``version``."""
 
     version: TableVersion
     in_force: InForce
@@ -298,7 +298,7 @@ def shall_defer(pinned: PinnedTable, found: KeyRows, inputs: MergeInputs, limits
 
 
 def _mark(taken: RegionInput, in_force: InForce) -> Watermark:
-    """The region's watermark behind this merge."""
+    """Return the region's watermark after this merge."""
     last = taken.merge.flushes[-1]
     before = in_force.regions.get(taken.merge.region)
     perhaps = None if before is None or (before.perhaps or 0) <= last.generation else before.perhaps
@@ -313,7 +313,7 @@ def next_fragment_id(fragments: Sequence[Fragment]) -> int:
 def merge_commit(
     pinned: PinnedTable, new: Sequence[str], results: Sequence[FragmentResult], properties: Mapping[str, str]
 ) -> TableCommit:
-    """Return one commit of what the tasks have changed and new fragments; the sentinel is in it whether it changed or not."""
+    """Return one commit of the tasks' changes and new fragments.  The sentinel is in it whether it changed or not."""
     updated = [r.updated for r in results if r.hits and r.updated is not None]
     return TableCommit(
         read_version=pinned.version,

@@ -43,7 +43,7 @@ MET = -2
 def find_strays(
     context: FlusherContext, pinned: PinnedTable, keys: pa.Table, partitions: Partitions, found: KeyRows
 ) -> tuple[Strays, int]:
-    """Steps 1 and 2; and how many rows with these keys are of a region not known, hidden ones too.
+    """Steps 1 and 2; return also how many rows with these keys have an unknown region, hidden ones too.
 
     ``partitions`` are those of ``keys``, ``found`` is what the index says of them.
     """
@@ -130,7 +130,7 @@ def too_many_replaced(
 
 
 def _told(context: FlusherContext, pinned: PinnedTable, fragment_ids: Sequence[int]) -> Mapping[int, tuple[int, Spans]]:
-    """By uncovered fragment the rows of its key file, and what a commit says of them."""
+    """Return by uncovered fragment the rows of its key file, and what a commit says of them."""
     wanted = set(fragment_ids)
     files = {
         name: fragment

@@ -69,7 +69,7 @@ class MergeLimits:
     conflict_keys_max: int = KEYS_MAX
     """Keys of two regions that wait for a person's decision; merges leave regions that would bring more (``set_aside``)."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
-    """Share of its rows, from which on compaction writes a fragment anew (``flusher.compaction_deleted_ratio``)."""
+    """Share of hidden rows from which on compaction rewrites a fragment (``flusher.compaction_deleted_ratio``)."""
 
     def share(self, regions: int) -> MergeLimits:
         """The limits of one of so many regions."""
@@ -109,7 +109,7 @@ def waiting(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
 
 
 def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLimits) -> RegionMerge:
-    """Return what to merge of the flushes that wait: at least one, oldest first."""
+    """Return which of the waiting flushes to merge: at least one, oldest first."""
     if flushes[0].rows >= limits.adopt_rows:
         return RegionMerge(region, (flushes[0],))
     taken = [flushes[0]]
@@ -137,9 +137,10 @@ def memory_bytes(flushes: Sequence[FlushedGeneration]) -> int:
 def within_memory(
     merges: Sequence[RegionMerge], waited_s: Callable[[RegionMerge], float], limits: MergeLimits
 ) -> list[RegionMerge]:
-    """Return those that one merge may hold at a time, longest waiting first, in the order given; one of each region.
+    """Return the merges that may be in memory at a time, chosen by the longest wait, in the order given; one of each
+    region.
 
-    ``InvalidSettings`` where all that is left are such that need more by themselves: they would never be merged.
+    ``InvalidSettings``: each merge that is left needs more than that by itself, so it would never be merged.
     """
     needed = {merge.region: memory_bytes(merge.flushes) for merge in merges}
     fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
@@ -163,7 +164,7 @@ def within_memory(
 
 
 def adoptable(merges: Sequence[RegionMerge]) -> list[list[RegionMerge]]:
-    """Return what may be adopted: those together that take the files of one flush, all of them."""
+    """Return groups of merges that may be adopted: each group takes all parts of the files of one flush."""
     flushes: dict[str, list[RegionMerge]] = {}
     for merge in merges:
         if len(merge.flushes) == 1:
@@ -177,8 +178,9 @@ def is_whole(parts: Sequence[FlushedGeneration]) -> bool:
 
 
 def combined_regions(merges: Sequence[RegionMerge], limits: MergeLimits) -> frozenset[Region]:
-    """Regions of which what is taken is combined, several generations with each other and all with those of other regions.
-    Of what could be adopted these are the smallest, as many as bytes allow."""
+    """Return the regions whose generations are combined, with each other and with those of other regions.
+
+    Of the regions that could be adopted, the smallest are combined, as many as bytes allow."""
     whole = adoptable(merges)
     adopted = {merge.region for taken in whole for merge in taken}
     found = {merge.region for merge in merges if merge.region not in adopted}
@@ -216,5 +218,5 @@ def deletion_bytes(fragments: Sequence[Fragment], hidden: Mapping[int, int]) -> 
 
 
 def shall_wait(vector_bytes: int, data_bytes: int, waited_s: float, limits: MergeLimits) -> bool:
-    """Whether a merge is put off: what comes until then will share the deletion vectors that it has to write."""
+    """Whether to put a merge off: later generations will then share the deletion vectors that it has to write."""
     return vector_bytes > data_bytes and waited_s < limits.defer_s

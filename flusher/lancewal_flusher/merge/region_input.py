@@ -31,13 +31,13 @@ class RegionInput:
     adopted: tuple[str, ...]
     """Fragments taken as they are: those that have rows of the region, and of others, if others share them."""
     rows: pa.Table
-    """Rows to write anew: survivors of combined generations."""
+    """Rows to write as new ones: survivors of combined generations."""
     partials: pa.Table
     keys: pa.Table
-    """All keys it touches, those of ``partials`` first, of deleted rows next."""
+    """All keys that the region's part touches: first those of ``partials``, then those of deleted rows."""
     gone: int
     rewritten: tuple[str, ...] = ()
-    """Fragments written anew in place of those of a flush, of which some rows are set aside (``set_aside``)."""
+    """Fragments written in place of those of a flush, of which some rows are set aside (``set_aside``)."""
 
     @property
     def row_keys(self) -> pa.Table:
@@ -65,7 +65,7 @@ class AdoptedFiles:
 
 
 def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
-    """Return what the merge takes as it is, each file once."""
+    """Return the files that the merge adopts as they are, each once."""
     found: dict[str, list[RegionInput]] = {}
     for taken in region_inputs:
         if taken.adopted:
@@ -79,14 +79,15 @@ def adopted_files(region_inputs: Sequence[RegionInput]) -> list[AdoptedFiles]:
 def read_region_inputs(
     context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]
 ) -> list[RegionInput | Corrupt]:
-    """Read the inputs of each in its order; the error where something is missing or damaged.  ``together``: regions
-    whose rows are written anew."""
+    """Return the input of each merge, in order; the error if something is missing or damaged.  ``together``: regions
+    whose rows are rewritten."""
     read = _shared(context, merges, together)
     return context.tasks.map(partial(_prepared, context, together, read), merges)
 
 
 def to_be_written(context: FlusherContext, adopted: Sequence[RegionInput]) -> list[RegionInput | Corrupt]:
-    """Return the same with their rows, which are written anew: what they took of their files, others may have no more."""
+    """Return the same inputs with their rows, which are rewritten: others may no longer adopt what they took of their
+    files."""
     return read_region_inputs(context, [t.merge for t in adopted], frozenset(t.merge.region for t in adopted))
 
 
@@ -107,7 +108,7 @@ def _name(flushed: FlushedGeneration) -> tuple[str, Region, Generation]:
 
 
 def _shared(context: FlusherContext, merges: Sequence[RegionMerge], together: Collection[Region]) -> _Parts:
-    """Read what is to be merged of flushes with several parts: their objects are read once."""
+    """Read the parts to be merged of flushes with several parts: their objects are read once."""
     flushes = by_flush([s for merge in merges for s in merge.flushes if s.shared])
 
     def read(parts: Sequence[FlushedGeneration]) -> list[_Part]:
@@ -139,7 +140,7 @@ def _prepared(
 
 
 def _content(read: _Parts, flushed: FlushedGeneration) -> Folded | None:
-    """Return what was read of it; None where it has a flush of its own."""
+    """Return what was read of a part; None if it has a flush of its own."""
     found = read.get(_name(flushed))
     content = None if found is None else found.content
     if isinstance(content, Corrupt):

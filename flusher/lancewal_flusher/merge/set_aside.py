@@ -1,24 +1,27 @@
 """Keys that came through two regions leave a merge, and wait for a person's decision; all others are merged.
 
 Guarantees
- 1. What a merge writes of a key in conflict is exactly what the owner's records make of it: operations of any other region,
-    of all regions where there is no owner, go into the next object of ``conflicts`` instead, which the same commit names.
-    None is lost and none counts twice: the watermarks move in that commit too.
- 2. No merge takes a key through two regions, in one commit or one after the other, as far as the region of the row that lives
-    is known and counts (``keys.origin``).
- 3. Where more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have, the merge
-    leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  A decision
-    makes room for a region.  A region whose share of a merge is larger than the whole object stays left (decision 0053).
- 4. Of a table with ``canonical`` nothing is asked: its keys of different regions differ.
+ 1. What a merge writes of a key in conflict is exactly what the owner's records give.  Operations of any other
+    region, of all regions if there is no owner, go into the next object of ``conflicts`` instead, which the same
+    commit names.  None is lost and none counts twice: the watermarks move in that commit too.
+ 2. No merge takes a key through two regions, in one commit or in two, as far as the region of the live row is known
+    and counts (``keys.origin``).
+ 3. If more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have, the
+    merge leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  A
+    decision makes room for a region.  A region whose share of a merge is larger than the whole object stays left
+    (decision 0053).
+ 4. In a table with ``canonical`` keys nothing is asked: its keys of different regions differ.
 
 Steps of ``sort_out``
  1. Keys in force: operations of other regions than the owner are set aside.
- 2. Keys that are in two of the merge's own regions, and keys of which a row lives that another region brought: whoever
-    brought it is the owner, and the others' operations are set aside.  Where there is no such row, all of them.  Nobody
-    asks for the row of a key that has an owner: what a compaction or a clean-up leaves of its regions is less than the object.
- 3. Take these out of the merge.  Files that hold such rows are not adopted, but written anew without them: a new fragment
-    must not carry a deletion file.  Where several regions have rows in such files, the rows of all are written anew, with
-    others, and all is decided anew; so too where something is damaged then, which is left, with its region.
+ 2. Keys that are in two of the merge's own regions, and keys of which a row lives that another region brought: the
+    region that brought the row is the owner, and the others' operations are set aside.  If there is no such row, all
+    operations are.  Nobody asks for the row of a key that has an owner: a compaction or a clean-up leaves less of its
+    regions than the object has.
+ 3. Take these out of the merge.  Files that hold such rows are not adopted, but rewritten without them: a new
+    fragment must not carry a deletion file.  If several regions have rows in such files, the rows of all are
+    rewritten, with others, and all is decided again.  So it is if something is damaged then, which is left, with its
+    region.
  4. Look the rest up.
 """
 
@@ -57,7 +60,7 @@ from lancewal_flusher.merge.plan import MergeLimits
 from lancewal_flusher.merge.region_input import RegionInput, to_be_written
 
 _REWRITE_BYTES = 64 << 20
-"""Rows that are held while files are written anew."""
+"""Bytes of rows in memory while files are rewritten."""
 Mask = npt.NDArray[np.bool_]
 
 
@@ -66,7 +69,7 @@ class SortedOut:
     """Inputs that a merge goes on with."""
 
     inputs: MergeInputs
-    """Without what is set aside."""
+    """The inputs without what is set aside."""
     keys: pa.Table
     """Keys of the regions that are left (``MergeInputs.keys``)."""
     lookup: KeyRows
@@ -229,7 +232,7 @@ def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimit
 
 
 def _held_back(context: FlusherContext, found: _Decision, many: RegionConflict) -> MergeInputs:
-    """Return what is left without the region of which most keys would be set aside.  ``ObjectMissing``."""
+    """Return the inputs without the region of which most keys would be set aside.  ``ObjectMissing``."""
     counts = [int(mask.sum()) for mask in found.masks]
     taken = found.inputs.region_inputs[counts.index(max(counts))]
     inputs = _without(found.inputs, {taken.merge.region: many})
@@ -299,7 +302,7 @@ def _without_adopting(context: FlusherContext, inputs: MergeInputs, flushes: Col
 
 
 def _split(table: Table, contract: Contract, taken: RegionInput, mask: Mask) -> tuple[RegionInput, Folded]:
-    """Step 3 for one region: what is left of it, and what is set aside."""
+    """Step 3 for one region: return what is left of it, and what is set aside."""
     rows = contract.rows
     patched, gone = taken.partials.num_rows, taken.gone
     sides = Folded(taken.rows, taken.keys.slice(patched, gone), taken.partials)

@@ -1,18 +1,18 @@
 """A person's decision about keys in conflict: which region's records stand.
 
 Guarantees
- 1. One commit, whole or not: what waits of the chosen region is applied over the rows of the table, as a merge would (where it
-    is the owner, they stay as they are); what waits of the others is dropped; from then on the region is the owner.  Later
-    records through others are conflicts again.
- 2. It is a merge without generations: the watermarks in force, a uuid, the sentinel.  Beside a flusher one of the two lands,
-    and the other plans again; whoever comes next finishes it.
+ 1. One commit, whole or not.  Waiting records of the chosen region are applied over the rows of the table, as a merge
+    would (if the region is the owner, they stay as they are).  Waiting records of the others are dropped.  From then
+    on the region is the owner.  Later records through others are conflicts again.
+ 2. The commit is a merge without generations: the watermarks in force, a uuid, the sentinel.  Beside a flusher one of
+    the two lands, and the other plans again; the process that comes next finishes it.
  3. Keys that were not asked for, or of which the region has no say, stay as they are.
- 4. Where the person says which object they have ``seen``: of the keys asked for the same waits, and the same region owns
-    them, as it says; else nothing is changed.
+ 4. If the person says which object they have ``seen``, the keys asked for must wait as that object says, with the
+    same owner; else nothing is changed.
 
 Steps of ``settle``
  1. Finish the newest merge, until the newest is finished.  Pin V, W(V), the object in force.
- 2. Which keys?  Of each something of the region waits, or the region is the owner.  Is it what was seen?
+ 2. Which keys?  For each, something of the region waits, or the region is the owner.  Is it what was seen?
  3. Look up their rows, write deletion vectors, complete patches, write rows.
  4. Write the next object, and ONE commit from V that names it.  Conflict: again from 1.
  5. Finish it.
@@ -48,7 +48,7 @@ from lancewal_flusher.merge.set_aside import put_conflicts
 
 _TRIES = 10
 Choice = Callable[[Conflicts], pa.Table]
-"""The keys that are asked for, of those in conflict."""
+"""The keys in conflict that are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class SettlePlan:
     applied: int
     """Number of the keys of which something of the region waits: their rows change."""
     dropped: Mapping[Region, int]
-    """By region of how many keys what waits is dropped."""
+    """Number of keys, by region, whose waiting records are dropped."""
 
     def lines(self) -> list[str]:
         """For people."""
@@ -83,10 +83,10 @@ class SettlePlan:
 
 
 def plan_settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
-    """Steps 1 and 2; changes nothing but that a merge under way is finished.
+    """Steps 1 and 2; changes nothing, except that a merge under way is finished.
 
-    ``seen``: the object's name (``ConflictsRef.merge``).  ``InvalidInput`` where the region has no say, or where something
-    else waits than was seen.  An owner takes less room than what waited of its key, so any number may be decided.
+    ``seen``: the object's name (``ConflictsRef.merge``).  ``InvalidInput``: the region has no say, or something else
+    waits than was seen.  An owner takes less room than what waited of its key, so any number may be decided.
     """
     # Step 1
     check_contract(context)
@@ -136,7 +136,7 @@ def _check_seen(store: ObjectStore, rows: RowSchema, held: Conflicts, chosen: Ke
 
 
 def settle(context: FlusherContext, region: Region, choice: Choice, seen: str | None = None) -> SettlePlan:
-    """Steps 1 to 5; what was decided."""
+    """Steps 1 to 5; return what was decided."""
     reason = ""
     for _ in range(_TRIES):
         plan = plan_settle(context, region, choice, seen)

@@ -32,7 +32,8 @@ class Backlog:
     """Time when the oldest waiting generation of each region was flushed, else sealed.  The region's state has it, so it
     survives a restart."""
     merged_ms: Mapping[Region, int] = field(default_factory=dict)
-    """When the newest that is merged was sealed: what was durable then is in the table.  Unknown once its record has gone."""
+    """When the newest merged generation of each region was sealed: what was durable then is in the table.  Unknown once
+    its record has gone."""
     fell: Mapping[Region, Position] = field(default_factory=dict)
     """Partitions where the merged position is less than it was, which must never be."""
     indexes: Mapping[Region, RegionState] = field(default_factory=dict)
@@ -40,12 +41,12 @@ class Backlog:
 
 @dataclass(slots=True)
 class MergedPositions:
-    """Says whether what the table has of a partition has become less, which no merge does: the alarm that must never ring.
+    """Checks whether the merged position of a partition has ever fallen.  No merge does this: the alarm must never ring.
 
-    It is told at every look what is in force.
+    Every look passes in what is in force.
 
-    A person's decision after a restore may take positions back, and is no violation.  It is known by what lies between two
-    looks: a version that restores, watermarks that no merge has set, or a lower bound of them.
+    A person's decision after a restore may take positions back, and is no violation.  Such a decision shows between two
+    looks: a version restores, no merge has set the watermarks, or only a lower bound of them is known.
     """
 
     _version: int = 0
@@ -62,7 +63,7 @@ class MergedPositions:
         return fell
 
     def _restored(self, table: Table, since: int) -> bool:
-        """Also where what one of the versions did cannot be told."""
+        """Whether a version restores, or what one of the versions did is unknown."""
         made = [table.transaction(version) for version in range(since + 1, self._version + 1)]
         return not all(isinstance(info, TransactionInfo) and info.operation != "Restore" for info in made)
 
@@ -76,7 +77,7 @@ class BacklogReader:
         self._flushes: dict[str, Flush] = {}
 
     def after(self, report: RoundReport) -> Backlog:
-        """The backlog behind a round; reads the newest state only where the round has not seen that nothing is left."""
+        """Return the backlog after a round.  The newest state is read only if the round has not seen that nothing is left."""
         if report.left is None:
             return self.now()
         left = report.left
@@ -114,7 +115,7 @@ class BacklogReader:
         )
 
     def _read(self, named: Collection[str]) -> Mapping[str, Flush | Corrupt]:
-        """Read those that are not known yet; others than these are forgotten."""
+        """Read the flushes that are not known yet; forget all others."""
         known = {key: self._flushes[key] for key in named if key in self._flushes}
         read = read_flushes(self._context.store, self._context.tasks, [key for key in named if key not in known])
         self._flushes = known | {key: flush for key, flush in read.items() if isinstance(flush, Flush)}

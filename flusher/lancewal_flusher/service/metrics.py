@@ -222,11 +222,11 @@ class FlusherMetrics(ServiceMetrics):
             self.events.operation_failed(operation=act, kind=error.kind, error=str(error), retry_s=again_s, **place)
 
     def watch(self, beside: Callable[[], Sequence[tuple[str, float]]]) -> None:
-        """Whenever it is looked: what is under way beside the merges, and for how many seconds."""
+        """Set the function that says, when metrics are read, which work runs beside the merges and for how many seconds."""
         self._shown.gc_running_seconds.set_function(lambda: dict(beside()).get("gc", 0.0))
 
     def stands(self, turn: str, seconds: float) -> None:
-        """Take that what is done beside the merges takes long."""
+        """Note that work beside the merges takes long."""
         if self._to_be_logged(("stands", turn)):
             self.events.turn_stands(operation=turn, duration_s=seconds)
 

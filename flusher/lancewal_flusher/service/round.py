@@ -70,14 +70,14 @@ class RoundReport:
     their keys are in conflict."""
 
     def raise_held(self) -> None:
-        """Raise what the first of ``held`` waits for, if there is one."""
+        """Raise the error of the first region in ``held``, if there is one."""
         for _, error in sorted(self.held.items()):
             raise error
 
 
 @dataclass(slots=True)
 class RoundState:
-    """Memory of a flusher from one round to the next; what it forgets costs time, never rows."""
+    """Memory of a flusher from one round to the next; forgetting it costs time, never rows."""
 
     sealed: FirstSeen = field(default_factory=FirstSeen)
     waiting: FirstSeen = field(default_factory=FirstSeen)
@@ -93,7 +93,8 @@ def run_round(
     stopping: Callable[[], bool] = lambda: False,
     enough: Callable[[], bool] = lambda: False,
 ) -> RoundReport:
-    """See the module docstring.  ``sealed_grace_s``: how long an ingester may take to flush what it sealed."""
+    """Run a round as the module docstring says.  ``sealed_grace_s``: how long an ingester may take to flush what it
+    sealed."""
     # Step 1
     first = look(context)
     settled = finish_newest(context, first)
@@ -157,10 +158,10 @@ def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> SettledMer
 
 
 def mark(context: FlusherContext, indexes: Mapping[Region, RegionState], in_force: InForce) -> None:
-    """Compare-and-swap to MERGED what the table has merged; ``in_force`` of a finished merge.
+    """Mark MERGED, by compare-and-swap, what the table has merged; ``in_force`` of a finished merge.
 
-    ``indexes`` say where to look: each is decided on the newest.  One that is damaged by now holds up no other; the next look
-    names it.
+    ``indexes`` say where to look: each region is decided on its newest index.  An index that is damaged by now holds
+    up no other; the next look names it.
     """
     due = [
         region

@@ -77,7 +77,7 @@ def run_flusher(settings: Settings) -> None:
 
 
 def serve(settings: Settings, stopping: Callable[[], bool], began: Callable[[int], None] = lambda _: None) -> None:
-    """Steps 1 to 3; ``began`` is told the port of the HTTP side."""
+    """Steps 1 to 3; ``began`` is called with the port of the HTTP side."""
     settings.need("table.uri")
     with ExitStack() as stack:
         # Step 1

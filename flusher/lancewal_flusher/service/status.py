@@ -1,7 +1,7 @@
-"""Facts of the flusher about where records stand: from the states that its rounds read anyway.
+"""Facts of the flusher about how far records have come: from the states that its rounds read anyway.
 
-Asks nobody: a status is put together from the last round, so a view of the page costs the store nothing.  What waits
-is as old as stored state says, else since this process knew of it.
+Nobody is asked: a status is put together from the last round, so a view of the page costs the store nothing.  The age
+of waiting rows comes from stored state, else from when this process knew of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNKNOWN = (
 
 
 class FlusherStatus:
-    """Told of rounds; takes a status of what it was told."""
+    """Takes reports of rounds, and makes a status of them."""
 
     def __init__(self, contract: Contract, uri: str, group: str, merge_after_s: float, clock: Clock) -> None:
         self._contract = contract
@@ -63,7 +63,7 @@ class FlusherStatus:
             self._merges.appendleft(MergeDone(now_ms, merge.version, len(merge.generations), generations, rows))
 
     def looked(self, backlog: Backlog) -> None:
-        """Take what waits, with or without a round."""
+        """Take the backlog, with or without a round."""
         now_ms = self._clock.now_ms()
         waiting = {(region, r.generation, r.state) for region, records in backlog.waiting.items() for r in records}
         self._first_seen = {key: self._first_seen.get(key, now_ms) for key in waiting}

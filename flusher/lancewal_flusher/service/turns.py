@@ -1,15 +1,16 @@
-"""Turns: what a service does again and again, each when it is due: one at a time, but for what is done beside the others.
+"""Turns: work that a service repeats, each when it is due.  One turn runs at a time, except those beside the others.
 
-1. A turn says of what it did in how many seconds the next one is due; 0 is at once.
-2. A turn that fails with a fault that may pass, or meets damage, is tried again after ``retry_s``, twice as long each time,
-   at most after ``retry_max_s``.  What a person must decide or change is raised.
-3. A *pass* is the first turn, and behind it each other one that is due.  So whatever is due without end, the first has its
-   turn before any other has its next.  Where the first fails, the others wait for a pass in which it does not.
-4. Damage that a turn meets is a *problem* until a turn of the same kind ends well: one that fails otherwise, or that was
-   refused, says nothing of it.
-5. A turn that has ``tasks`` is done beside the others: begun in one pass, and taken note of in the first one that finds it
-   ended.  Until then no other of its kind begins; the next one is due by when it began, since its end may be seen late.
-   It is not ended from here: ``beside`` says how long it has been under way, for whoever names what hangs.
+1. A turn returns in how many seconds the next one is due, by what it did; 0 is at once.
+2. A turn that fails with a fault that may pass, or meets damage, is tried again after ``retry_s``, twice as long each
+   time, at most after ``retry_max_s``.  What a person must decide or change is raised.
+3. A *pass* is the first turn, and after it each other one that is due.  However many are always due, the first has
+   its turn before any other has its next.  If the first fails, the others wait for a pass in which it does not.
+4. Damage that a turn meets is a *problem* until a turn of the same kind ends well.  A turn that fails otherwise, or
+   that was refused, says nothing of it.
+5. A turn that has ``tasks`` runs beside the others: it begins in one pass, and its result is taken in the first pass
+   that finds it ended.  Until then no other of its kind begins.  The next one is due by when it began, since its end
+   may be seen late.  Nothing here ends it: ``beside`` says how long it has been under way, so that a hanging turn can
+   be named.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _LOOK_S = 1.0
 
 Result = TypeVar("Result")
 Failed = Callable[[str, Retry | Refresh | Corrupt, float], None]
-"""Is told the turn's name, what it met, and after how many seconds it is tried again."""
+"""Callback with the turn's name, its error, and the seconds after which it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,9 @@ class Turn(Generic[Result]):
     retry_s: float
     retry_max_s: float = RETRY_MAX_S
     problems_of: Callable[[Result], Sequence[Problem] | None] = no_problems
-    """Problems of a turn that did not fail; None: it says nothing, what an earlier one met stands."""
+    """Return the problems of a turn that did not fail.  None: the turn says nothing, and problems of an earlier one stay."""
     faults_are_problems: bool = False
-    """Also those that may pass."""
+    """Whether faults that may pass are problems too."""
     problems: Sequence[Problem] = ()
     tasks: Tasks | None = None
     """Tasks of a turn that is done beside the others."""
@@ -83,14 +84,14 @@ class Turn(Generic[Result]):
 
     @property
     def under_way_s(self) -> float | None:
-        """For how long one that has not ended is done beside the others; None where there is none."""
+        """Seconds that a turn beside the others has been under way; None if there is none."""
         task = self._beside
         if task is None or task.done():
             return None
         return self.clock.monotonic() - self._begun_at
 
     def wait_for(self, seconds: float) -> bool:
-        """Whether none is under way, so many seconds later at most."""
+        """Wait at most this many seconds; return whether none is under way."""
         if self._beside is not None and not self._beside.done():
             self._beside.wait(seconds)
         return self._beside is None or self._beside.done()
@@ -101,8 +102,8 @@ class Turn(Generic[Result]):
             self.due_at = min(self.due_at, self.clock.monotonic())
 
     def take(self) -> Result | TurnFailed | None:
-        """Do it, and note when the next one is due.  One that is done beside the others is begun, which gives None, or what it
-        has come to is taken note of."""
+        """Run the turn, and note when the next one is due.  A turn beside the others is begun, which returns None; or,
+        if it has ended, its result is taken."""
         try:
             if self._beside is not None:
                 task, self._beside = self._beside, None
@@ -130,7 +131,7 @@ class Turn(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """One scheduler for all turns of a service; ``failed`` is told of each that fails."""
+    """One scheduler for all turns of a service; ``failed`` is called for each turn that fails."""
 
     first: Turn[Any]
     others: Sequence[Turn[Any]]
@@ -146,7 +147,7 @@ class Turns:
         return min(turn.wait_s() for turn in (self.first, *self.others))
 
     def end_beside(self, look: Callable[[], object]) -> None:
-        """Wait for what is under way beside, and take note of it; ``look`` is called meanwhile."""
+        """Wait for the turns beside the others, and take their results; ``look`` is called meanwhile."""
         for turn in self.others:
             under_way = turn.under_way
             while not turn.wait_for(_LOOK_S):
@@ -155,8 +156,8 @@ class Turns:
                 self._take(turn)
 
     def beside(self) -> Sequence[tuple[str, float]]:
-        """Return what has not ended beside the others, and how many seconds it has been under way; may be asked from any
-        thread."""
+        """Return the turns beside the others that have not ended, and how many seconds they have been under way; safe
+        from any thread."""
         found = ((turn.name, turn.under_way_s) for turn in self.others)
         return [(name, seconds) for name, seconds in found if seconds is not None]
 

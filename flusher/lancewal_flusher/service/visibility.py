@@ -1,15 +1,15 @@
 """How long it takes until a strong read sees what was produced, measured end to end without rows of its own.
 
-A measurement asks Kafka where the partitions end, and waits until a strong reader's positions have reached these ends.  It
-counts once for each partition that has new records since the measurement before; a quiet one says nothing.
+A measurement asks Kafka where the partitions end, and waits until a strong reader's positions have reached these
+ends.  It counts once for each partition that has new records since the measurement before; a quiet one says nothing.
 
 Guarantees
- 1. Ends are positions, behind the last record that can be read: records that became dead letters, markers and aborted
-    transactions are passed by ingest's positions as well, so none of them is waited for longer than ingest waits before it
-    moves a position without a row (a second).
- 2. A partition that has not reached its end after ``TIMEOUT_S`` is a failure, named by a metric and a log line; until it has,
-    it is a failure of each measurement, which does not wait for it again.  So is a measurement for which Kafka or the store
-    gave no answer.
+ 1. Ends are positions, after the last record that can be read.  Ingest's positions pass records that became dead
+    letters, markers and aborted transactions too.  None of them is therefore waited for longer than ingest waits
+    before it moves a position without a row (a second).
+ 2. A partition that has not reached its end after ``TIMEOUT_S`` is a failure, named by a metric and a log line.
+    Until it has, it is a failure of each measurement, which does not wait for it again.  A measurement for which
+    Kafka or the store gave no answer is a failure too.
  3. It runs in a thread of its own, writes nothing, and holds up no turn and no end of the process.
 """
 
@@ -27,13 +27,13 @@ from lancewal_core.process.clock import Clock
 
 TIMEOUT_S = 60.0
 POLL_S = 0.1
-"""Between two looks: what is measured reads too long by that much, and by what a look takes, at most."""
+"""Seconds between two looks.  A measured time is too long by at most this, and by the time of a look."""
 
 Failure = Literal["timeout", "kafka", "store"]
 
 
 class VisibilityObserver(Protocol):
-    """Told what a measurement finds; called in its thread."""
+    """Called with what a measurement finds, in its thread."""
 
     def visible(self, seconds: float) -> None:
         """A partition's end of then is seen by a strong read after so long."""
@@ -56,7 +56,8 @@ class Positions(Protocol):
 
 @dataclass(slots=True)
 class Visibility:
-    """``ends`` asks Kafka; ``pause`` lets so many seconds pass, or is True at once when the process is told to stop."""
+    """One measurement after the other.  ``ends`` asks Kafka; ``pause`` lets so many seconds pass, or returns True at
+    once when the process is told to stop."""
 
     ends: Callable[[], Mapping[Region, Position]]
     positions: Positions

@@ -57,9 +57,9 @@ _VECTOR_S = 0.0003
 _HIDDEN_ROW_S = 2.0e-8
 """A row in it."""
 _COMPLETED_ROW_S = 2.5e-6
-"""A patched row: its base read, completed, written anew."""
+"""A patched row: its base read, completed, written again."""
 _COLUMN_ROW_S = 5.0e-8
-"""A row of a fragment of which columns are written anew in place: read, overlaid, written."""
+"""A row of a fragment whose columns are rewritten in place: read, overlaid, written."""
 _COLUMN_BYTE_S = 1.0e-8
 """A byte of these columns."""
 _PATCHED_ROW_S = 3.5e-7
@@ -71,7 +71,7 @@ _READ_BYTE_S = 2.2e-9
 _INDEXED_ROW_S = 2.5e-7
 """A row that the key index takes in after compaction."""
 COMMIT_S = 0.02
-"""A commit, with what stands around it."""
+"""A commit, with the work around it."""
 KEY_S = 1.6e-7
 """A key of the merge: read from its flush, looked up in the key index."""
 SCANNED_ROW_S = 5.0e-8
@@ -104,7 +104,7 @@ class FragmentChange:
     patched: int = 0
     """Rows, of ``replaced``, that patches complete."""
     patched_bytes: int | None = None
-    """Bytes that the columns which patches set take in the whole fragment; None: they cannot be written anew alone."""
+    """Bytes of the patched columns in the whole fragment; None: these columns cannot be rewritten alone."""
     rewritable: bool = True
     """Whether compaction may take the fragment."""
     index_row_bytes: float = 0.0
@@ -127,12 +127,12 @@ class Cost:
 
     strategy: Strategy
     bytes_written: int
-    """By the merge, and by the compaction behind it where that belongs to the strategy."""
+    """Bytes written by the merge, and by the compaction after it if that is part of the strategy."""
     bytes_owed: int
     seconds: float
-    """Seconds of the merge alone.  Tasks run side by side; this is what one of them takes."""
+    """Seconds of the merge alone.  Tasks run at the same time; these are the seconds of one."""
     seconds_behind: float = 0.0
-    """Seconds of the compaction right behind it."""
+    """Seconds of the compaction right after it."""
 
     @property
     def weight(self) -> int:
@@ -149,7 +149,7 @@ def vector_bytes(rows: int, hidden: int) -> int:
 
 
 def is_worn(rows: int, hidden: int, deleted_share: float) -> bool:
-    """Whether a fragment hides so many of its rows that compaction writes it anew; one without a row left goes by itself."""
+    """Whether a fragment hides so many of its rows that compaction rewrites it; one without a row left goes by itself."""
     return hidden < rows and hidden / rows >= deleted_share
 
 
@@ -208,7 +208,7 @@ def _with_patches(change: FragmentChange, cost: Cost) -> Cost:
 
 
 def _debt(change: FragmentChange, hidden: int, deleted_share: float) -> float:
-    """Return what the hidden rows owe of the compaction that they bring about."""
+    """Return the share of a later compaction that the hidden rows cause."""
     if not change.rewritable:
         return READ_WEIGHT * hidden * change.row_bytes
     left = (1 - deleted_share) * change.rows

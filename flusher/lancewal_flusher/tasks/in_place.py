@@ -1,16 +1,18 @@
-"""Patches in place: of a fragment with many patched rows, only the columns that patches set are written anew.
+"""Patches in place: in a fragment with many patched rows, only the columns that patches set are rewritten.
 
 Guarantees
- 1. A key is patched in place only if the pinned version has exactly one live row of it, in a fragment that the key index
-    covers; all others are hidden and written as new rows.  So a row that is there twice does not stay so.
- 2. What it writes is one more data file per fragment, which only the merge's commit makes effective: as an update of the
-    fragment, which conflicts with whatever touched it since, exactly as a deletion vector does.
+ 1. A key is patched in place only if the pinned version has exactly one live row of it, in a fragment that the key
+    index covers.  All others are hidden and written as new rows.  A row that is there twice therefore does not stay
+    so.
+ 2. A patch in place writes one more data file per fragment, which only the merge's commit makes effective.  To Lance
+    it is an update of the fragment, which conflicts with whatever touched it since, exactly as a deletion vector
+    does.
  3. Columns that no patch sets are neither read nor written, nor is the key: the key index stays right.
- 4. No column that an index of the pinned version is over, nor one of which it indexes a member, is written in place.  An
-    index that comes before the commit is a conflict of that (``table.protocol``, guarantee 5).
+ 4. No column that an index of the pinned version is over, nor one of which it indexes a member, is written in place.
+    An index that comes before the commit conflicts with it (``table.protocol``, guarantee 5).
 
 Steps of ``choose_in_place``
- 1. Only where no fragment is uncovered: a row of the key might lie there.
+ 1. Only if no fragment is uncovered: a row of the key might lie there.
  2. Fragments with at least ``in_place_rows`` patched rows, by the key index, deleted ones among them.
  3. Which of the rows live, and which keys have just one such row?
  4. Compare the strategies (``cost``) by what the files of the fragment hold, and what the indexes are over.
@@ -160,7 +162,7 @@ def change_of(
 
 
 def _bytes_anew(pinned: PinnedTable, fragment: Fragment, patches: PatchesInPlace) -> int | None:
-    """About what the patched columns of the whole fragment will take; None if they cannot be written."""
+    """Return about how many bytes the patched columns of the whole fragment will take; None if they cannot be written."""
     held = pinned.column_bytes(fragment.fragment_id, patches.columns)
     if held is None:
         return None

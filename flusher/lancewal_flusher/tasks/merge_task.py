@@ -48,8 +48,8 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class FragmentTask:
-    """Rows of the first ``partial_keys`` places, but those of ``in_place``, are returned with ``columns``, to complete
-    patches."""
+    """One fragment's part of a merge.  Rows of the first ``partial_keys`` places, without those of ``in_place``, are
+    returned with ``columns``, to complete patches."""
 
     version: TableVersion
     fragment_id: int
@@ -72,7 +72,7 @@ class FragmentResult:
 
 
 def waits(task: FragmentTask) -> bool:
-    """Whether it waits for the store most of its time: its rows are known, and only its deletion vector is written."""
+    """Whether the task mostly waits for the store: its rows are known, and only its deletion vector is written."""
     return isinstance(task.source, Candidates) and task.in_place is None
 
 

@@ -36,14 +36,14 @@ PART_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Place of packed tasks: task i is bytes ``ends[i]`` to ``ends[i + 1]``, what they share the bytes before."""
+    """Place of packed tasks.  Task i is bytes ``ends[i]`` to ``ends[i + 1]``; the bytes before are what the tasks share."""
 
     name: str
     ends: tuple[int, ...]
     inline: bytes | None
     """The bytes; None: they are in objects of ``PART_BYTES`` under this name."""
     digests: tuple[bytes, ...] = ()
-    """sha256 of what the tasks share, then of each task; of an inline parcel none."""
+    """sha256 of the part that the tasks share, then of each task; empty for an inline parcel."""
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -68,7 +68,7 @@ def send(store: ObjectStore, pool: Tasks, tasks: Sequence[object], name: str) ->
 
 
 def discard(store: ObjectStore, parcel: Parcel) -> None:
-    """Delete what ``send`` has written."""
+    """Delete the objects that ``send`` has written."""
     if parcel.inline is None:
         store.delete([paths.parcel_part(parcel.name, part) for part in range(_parts(parcel))])
 
@@ -87,7 +87,7 @@ class OpenParcel:
         return _Unpickler(self._read(place + 1), self._shared).load()
 
     def _read(self, piece: int) -> bytes:
-        """Read what the tasks share (0), or a task (from 1): as it was packed."""
+        """Read the part that the tasks share (0), or a task (from 1), as it was packed."""
         parcel = self._parcel
         first, end = (parcel.ends[piece - 1] if piece else 0), parcel.ends[piece]
         if parcel.inline is not None:

@@ -11,7 +11,7 @@ from lancewal_core.process.progress import Step, step
 from lancewal_flusher.event_table import FlusherEvents
 
 PROGRESS_S = 5.0
-"""Time between two lines; what takes less has none but its ``merge_landed`` or ``compaction_landed``."""
+"""Seconds between two lines; shorter work has only its ``merge_landed`` or ``compaction_landed``."""
 
 
 class Work(StrEnum):

@@ -26,7 +26,7 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Fragments that a task has written, as JSON; none where no row was left."""
+    """Fragments that a task has written, as JSON; empty if no row was left."""
 
     fragments: tuple[str, ...]
 

@@ -1,17 +1,17 @@
-"""The runner on Spark: executors run the tasks of a merge or a compaction, through DataFrames alone, so classic Spark and
-Spark Connect do.
+"""The runner on Spark: executors run the tasks of a merge or a compaction.  Only DataFrames are used, so classic Spark
+and Spark Connect both do.
 
 Guarantees
  1. The same tasks, and the same results in the same order, as ``ThreadRunner`` gives; the first error in that order is
     raised as the executor raised it.
  2. Losing an executor, trying again and speculation are harmless (``spark_slice``).  A job that Spark gives up is
     ``SparkJobFailed``: the merge or the round is planned again, and what its tasks have written is named by no version.
- 3. No credential and no row stands in a plan, a job description or a log line.
+ 3. No plan, job description or log line has a credential or a row.
 
 Steps of ``run`` and ``rewrite``
  1. Pack the tasks.
  2. One Spark job of one stage: a row for each slice, which an executor turns into a row for each of the slice's tasks.
- 3. Discard the parcel, whatever came of the job.  Where that fails it is garbage.
+ 3. Discard the parcel, whatever came of the job.  If that fails, the parcel is garbage.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class SparkRunner:
         return results
 
     def _outcomes(self, job: Job, description: str) -> dict[int, Outcome]:
-        """By the place of the task; tasks behind an error of their slice are not there."""
+        """Return the outcomes by the place of the task, without tasks after an error of their slice."""
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return run_slices(job, batches)

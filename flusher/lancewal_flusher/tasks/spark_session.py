@@ -97,7 +97,7 @@ def _java_has_died(error: Exception) -> bool:
 
 
 def _exit_code(error: BaseException) -> int | None:
-    """Return the exit code of the process that PySpark has started in vain: it tells nobody, but for its frame."""
+    """Return the exit code of the process that PySpark has started in vain; only PySpark's stack frame has it."""
     trace = error.__traceback__
     while trace is not None:
         process = trace.tb_frame.f_locals.get("proc")

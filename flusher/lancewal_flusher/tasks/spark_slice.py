@@ -57,7 +57,7 @@ class Job:
 
 
 def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of ``ROWS`` for the slices whose numbers stand in the first column."""
+    """Yield rows of ``ROWS`` for the slices whose numbers are in the first column."""
     start_worker()
     for batch in batches:
         for slice_ in batch.column(0).to_pylist():
@@ -70,7 +70,7 @@ def run_slices(job: Job, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Recor
 
 
 def outcome_of(data: bytes) -> Outcome:
-    """Return what a row's ``outcome`` says."""
+    """Return the outcome that a row has."""
     found: Outcome = pickle.loads(data)
     return found
 

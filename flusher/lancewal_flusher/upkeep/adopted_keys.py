@@ -1,9 +1,9 @@
 """Keys of data files that a merge has just adopted: the merge has read them, so the key index need not read them again.
 
 Guarantees
- 1. ``take`` gives the keys of all physical rows of a file, in their order, as the merge has read and checked them; or None.
-    Nobody changes a data file, so they are never out of date.
- 2. Bounded memory: ``BYTES_MAX`` of keys; what is more is read from the files.
+ 1. ``take`` gives the keys of all physical rows of a file, in their order, as the merge has read and checked them; or
+    None.  Nobody changes a data file, so they are never out of date.
+ 2. Bounded memory: ``BYTES_MAX`` of keys; further keys are read from the files.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ BYTES_MAX = 64 << 20
 
 
 class AdoptedKeys:
-    """From a merge to the upkeep of the key index behind it."""
+    """Keys on their way from a merge to the upkeep of the key index after it."""
 
     def __init__(self) -> None:
         self._held: dict[str, pa.Table] = {}
         self._nbytes = 0
 
     def add(self, fragments: Sequence[str], keys: pa.Table) -> None:
-        """``keys``: of the rows of these fragments, one behind the other; each fragment has one file."""
+        """Add the ``keys`` of the rows of these fragments, in order; each fragment has one file."""
         start = 0
         for fragment in fragments:
             (name,), rows = fragment_files(fragment), fragment_rows(fragment)

@@ -55,7 +55,7 @@ def compact_to_the_end(
     refused: Callable[[str], None] = lambda _: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> CompactionSummary:
-    """Steps 1 and 2.  ``PlanRetriesExhausted``: merges keep changing what is being written anew."""
+    """Steps 1 and 2.  ``PlanRetriesExhausted``: merges keep changing the fragments that are being rewritten."""
     before = len(context.table.newest().fragments())
     done: list[Compacted] = []
     sizes, refusals, halved = FileSizes(), 0, 0
@@ -105,8 +105,8 @@ def compact_to_the_end(
 
 
 def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary | Refused:
-    """Return what ``compact_to_the_end`` would do if nobody else did anything; changes nothing.  ``Refused``: nothing,
-    for now."""
+    """Return what ``compact_to_the_end`` would do if nobody else did anything; change nothing.  ``Refused``: nothing can
+    be done now."""
     pinned = may_compact(context)
     if isinstance(pinned, Refused):
         return pinned

@@ -1,28 +1,31 @@
-"""Compaction: fragments of the table are written anew, as fewer ones, without the rows that are hidden in them.
+"""Compaction: fragments of the table are rewritten, as fewer ones, without the rows that are hidden in them.
 
 Guarantees
- 1. No row changes.  The commit conflicts with every commit in between that touched one of these fragments, so what a merge
-    has hidden there never comes back; then the files written are no part of any version.
- 2. It stands in no merge's way but by the fragments that it takes.  The sentinel is one of them only where the caller says
-    so, between two merges of its own process, and only if it is no larger than a round.
- 3. Each of its tasks reads at most ``round_bytes`` and holds far less in memory (``table.lance.rewrite``); they run where
-    those of merges do (``runner``), and what a task writes is named by no version before step 4, however often it runs.
+ 1. No row changes.  The commit conflicts with every commit in between that touched one of these fragments, so rows
+    that a merge has hidden there never come back; then the files written are no part of any version.
+ 2. It hinders merges only by the fragments that it takes.  The sentinel is one of them only if the caller says so,
+    between two merges of its own process, and only if it is no larger than a round.
+ 3. Each of its tasks reads at most ``round_bytes`` and holds far less in memory (``table.lance.rewrite``).  They run
+    where those of merges do (``runner``), and what a task writes is named by no version before step 4, however often
+    it runs.
  4. Fragments of a merge that is not finished are left alone: ``finish`` knows them by their files.
  5. It carries no watermarks, and is found again by its uuid.
- 6. The files that it wrote exist: those that a clean-up took before the commit (`delete_unverified`) are written again from
-    V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.  A process that dies between
-    the commit and this look leaves them lost: the next merge stops with ``ObjectMissing``, and V still has the rows.
+ 6. The files that it wrote exist.  Those that a clean-up took before the commit (`delete_unverified`) are written
+    again from V, which holds their rows as long as no clean-up takes V too; then ``ObjectMissing``.  A process that
+    dies between the commit and this look leaves them lost: the next merge stops with ``ObjectMissing``, and V still
+    has the rows.
  7. Queries by a secondary index find the same rows before and after it; ``indexes`` makes them fast again.
  8. Fragments of which an index may hold old values are left to ``indexes``.
- 9. Of a table keyed by bytes it leaves files alone of which a commit alone knows through which regions their rows came: what
-    it writes of them would be taken for rows of whatever region their keys had before.
+ 9. In a table keyed by bytes, files are left alone if only a commit says through which regions their rows came.  The
+    rows that compaction would write of them would count as rows of whatever region their keys had before.
 
 Steps of ``compact_next``
  1. Pin V, check that it is the contract's table, read W(V); refuse while the merge that set it is not finished.
  2. Choose the fragments (``compaction_plan``).
- 3. Write their live rows anew: a task for each group, and the first error is that of the round.
- 4. ONE commit of all groups, from V, by URI, as Lance's ``Rewrite``.  By an open data set, as Lance's own compaction commits,
-    it would be compared only with versions that still exist, and bring back rows hidden in one that was cleaned up.
+ 3. Rewrite their live rows: a task for each group, and the first error is that of the round.
+ 4. ONE commit of all groups, from V, by URI, as Lance's ``Rewrite``.  By an open data set, as Lance's own compaction
+    commits, it would be compared only with versions that still exist, and bring back rows hidden in one that was
+    cleaned up.
  5. Committed: go on.  Conflict: nothing landed, plan again.  Unknown: look for the uuid in the versions above V.
  6. Files are missing: replace these fragments by what step 3 writes now, as in step 4.
 
@@ -93,7 +96,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class NothingToCompact:
-    """Nothing is worth a round: what was seen at ``version``."""
+    """Nothing is worth a round at ``version``."""
 
     version: TableVersion
 
@@ -103,7 +106,7 @@ CompactionResult = Compacted | Refused | NothingToCompact
 
 @dataclass(slots=True)
 class FileSizes:
-    """Sizes of data files that the table does not know: Lance records none where pages were copied."""
+    """Sizes of data files that the table does not know: Lance records none if pages were copied."""
 
     known: dict[str, int] = field(default_factory=dict)
 
@@ -236,7 +239,7 @@ def _mend(
 
 
 def stored(table: Table, tasks: Tasks, fragments: Sequence[Fragment], sizes: FileSizes) -> list[StoredFragment]:
-    """Fragments by their sizes; asks the store for what the table does not record."""
+    """Return the fragments by their sizes; the store is asked for sizes that the table does not record."""
     unknown = [f for f in fragments if f.nbytes == 0]
     live = {name for f in unknown for name in f.files}
     names = sorted(live - sizes.known.keys())

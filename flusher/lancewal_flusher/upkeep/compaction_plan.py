@@ -153,12 +153,12 @@ class Choice:
         return self.left_alone | {guard.fragment_id}
 
     def next_round(self, limits: CompactionLimits) -> Round | None:
-        """Return what to write anew now, None if nothing is worth it."""
+        """Return what to rewrite now, None if nothing is worth it."""
         return next_round(self.fragments, limits, self.excluded(limits))
 
     def after(self, done: Round, limits: CompactionLimits) -> Choice:
-        """Return what the next round would choose from if nobody else did anything; sizes are those of the rows left,
-        about."""
+        """Return what the next round would choose from if nobody else did anything.  Sizes are about those of the rows
+        left."""
         taken = {f.fragment_id for f in done.fragments}
         sizes = [size for group in done.groups for size in _written(group, limits)]
         first = max(f.fragment_id for f in self.fragments) + 1
@@ -169,7 +169,7 @@ class Choice:
 def next_round(
     fragments: Sequence[StoredFragment], limits: CompactionLimits, excluded: Collection[int]
 ) -> Round | None:
-    """Return what to write anew now, None if nothing is worth it; ``excluded`` ids are left alone."""
+    """Return what to rewrite now, None if nothing is worth it; ``excluded`` ids are left alone."""
     free = [f for f in fragments if f.fragment_id not in excluded]
     for reason, choose in ((Reason.SMALL, _small), (Reason.DELETED, _deleted)):
         groups = tuple(islice(_groups(free, limits, choose), limits.groups_max))
@@ -179,7 +179,8 @@ def next_round(
 
 
 def _written(group: FragmentGroup, limits: CompactionLimits) -> Iterator[tuple[int, int]]:
-    """Rows and bytes of the fragments that it becomes: none where no row is left, several of what is larger than one."""
+    """Yield rows and bytes of the fragments that the group becomes: none if no row is left, several if it is larger than
+    one."""
     rows, nbytes = group.live_rows, sum(f.live_bytes for f in group.fragments)
     most = max(1, min(limits.target_rows, limits.target_bytes * rows // max(nbytes, 1)))
     for first in range(0, rows, most):

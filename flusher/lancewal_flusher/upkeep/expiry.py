@@ -84,9 +84,10 @@ class Known:
 
 @dataclass(slots=True)
 class OldestTimes:
-    """Per fragment, by its data files, a time that no live row lies below, as stored: files never change, rows only go.
+    """A lower bound of the times of live rows, per fragment, by its data files: files never change, rows only go.
 
-    A restore brings rows back: what is known counts while the same deletion file is in force, or one that hides as much.
+    A restore brings rows back.  The bound therefore counts while the same deletion file is in force, or one that
+    hides as much.
     """
 
     known: dict[tuple[str, ...], Known] = field(default_factory=dict)
@@ -107,13 +108,13 @@ class OldestTimes:
         self.known[fragment.files] = Known(time, pinned.version, fragment.fragment_id, hidden)
 
     def forget_others(self, fragments: list[Fragment]) -> None:
-        """Keep what is known of these."""
+        """Keep the bounds of these fragments alone."""
         live = {f.files for f in fragments}
         self.known = {files: value for files, value in self.known.items() if files in live}
 
 
 def _hides_as_much(fragment: Fragment, pinned: PinnedTable, known: Known, at: Callable[[int], PinnedTable]) -> bool:
-    """Whether all rows are hidden that were; False where what was hidden can no longer be read."""
+    """Whether all rows are hidden that were hidden before; False if that can no longer be read."""
     if known.hidden_by is None or known.hidden_by == hidden_by(pinned.fragment_json(fragment.fragment_id)):
         return True
     try:

@@ -46,7 +46,7 @@ def fragments_in_doubt(index: TableIndex, fragments: Sequence[Fragment], field_i
 
 
 def doubted_fragments(pinned: PinnedTable) -> dict[str, frozenset[int]]:
-    """By index the fragments to write anew before it is extended."""
+    """Return, by index, the fragments to rewrite before it is extended."""
     if pinned.stable_row_ids:
         return {}  # rows would keep their ids, and entries of old values with them: 4
     found = {i.name: fragments_in_doubt(i, pinned.fragments(), pinned.field_ids) for i in pinned.indexes()}

@@ -27,13 +27,13 @@ _DEFAULTS = FlusherSettings()
 
 @dataclass(frozen=True, slots=True)
 class IndexLimits:
-    """Rows that queries may have to scan because an index does not cover them; what is reached first."""
+    """Limits of the rows that queries must scan because an index does not cover them; the first limit reached counts."""
 
     unindexed_share: float = _DEFAULTS.index_unindexed_ratio_max
     """Share of the table's rows."""
     unindexed_rows: int = _DEFAULTS.index_unindexed_rows_max
     round_bytes: int = _DEFAULTS.index_round_bytes_max
-    """Bytes of index entries written, and of fragments written anew for an index, in one round."""
+    """Bytes of index entries written, and of fragments rewritten for an index, in one round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,14 +55,14 @@ class FarRows:
 
 @dataclass(frozen=True, slots=True)
 class IndexExtended:
-    """An index covers what it did not, or holds no more what it might have held."""
+    """An index covers rows that it did not cover, or no longer holds entries that were in doubt."""
 
     name: str
     version: TableVersion
     rows: int
     merged_segments: int
     rebuilt: bool = False
-    """True where it was built anew, from all rows."""
+    """True if it was rebuilt from all rows."""
     far: FarRows | None = None
     """Rows that it could not take."""
 
@@ -74,7 +74,7 @@ class IndexRefused:
     name: str
     reason: str
     more: bool = False
-    """Something was done for it, and the next call goes on."""
+    """Whether something was done for it, and the next call goes on."""
     far: FarRows | None = None
     """Rows that it cannot take, and because of which it is not extended yet."""
 
@@ -137,7 +137,7 @@ def extend_indexes(
 
 
 def _rebuilt(context: FlusherContext, name: str, rows: int) -> IndexExtended | IndexRefused:
-    """From all rows, but for those that it cannot take."""
+    """Rebuild the index from all rows, without those that it cannot take."""
     outcome = _indexed(context, partial(context.table.rebuild_index, name))
     far = (
         _far(context.table, context.contract.primary_key, outcome)

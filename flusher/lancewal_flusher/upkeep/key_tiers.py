@@ -119,5 +119,5 @@ def _ascending(
 
 
 def in_use(run: KeyRun, rows_of_files: Mapping[str, int]) -> RunInUse:
-    """Return what of a run is in use; ``rows_of_files``: physical rows of each data file in use."""
+    """Return the part of a run that is in use; ``rows_of_files``: physical rows of each data file in use."""
     return RunInUse(run, tuple(f for f in run.files if rows_of_files.get(f.name) == f.rows))
