@@ -21,16 +21,16 @@ _TABLE_TERMS = (
     "primary_key", "patches", "record_bytes_max", "on_bad_record", "on_misrouted", "history_window_s",
     "version_window_s", "grace_s", "freshness_target_s", "ttl_column", "ttl_s",
 )  # fmt: skip
-"""Settings of ``table`` with a counterpart of the same name and meaning.  ``start`` has none: the contract holds the
-offsets that it stood for when the table was made."""
+"""Settings of ``table`` with a counterpart of the same name and meaning in the contract.  ``start`` has none: the
+contract holds the offsets that it stood for when the table was made."""
 
 
 _Pair = tuple[str, Any, Any]
-"""A setting's key, its value, and what the contract says."""
+"""A setting's key, its value, and the contract's value."""
 
 
 def check_settings(settings: Settings, contract: Contract) -> None:
-    """``ContractMismatch`` for settings that were given and say other than the contract; all of them at once."""
+    """Raise ``ContractMismatch`` for settings that were given and differ from the contract; all of them at once."""
     check_allowed(settings, contract.topic, contract.dead_letters)
     given = settings.table.model_fields_set
     pairs: list[_Pair] = [
@@ -60,7 +60,7 @@ def check_topics(settings: Settings, contract: Contract) -> None:
 
 
 def check_allowed(settings: Settings, topic: str, dead_letters: str) -> None:
-    """``ContractMismatch`` for a topic of a table, or of its dead letters, that ``kafka.topics`` does not name."""
+    """Raise ``ContractMismatch`` for a topic of a table, or of its dead letters, that ``kafka.topics`` does not name."""
     refused = [name for name in (topic, dead_letters) if not settings.kafka.allows(name)]
     if refused:
         raise ContractMismatch(
@@ -102,7 +102,8 @@ def _check_equal(pairs: Collection[_Pair]) -> None:
 
 
 def check_place(uri: str, contract: Contract) -> None:
-    """``TableElsewhere`` unless the contract's table lies at ``uri``.  For whoever writes: a copy may be read as it is."""
+    """Raise ``TableElsewhere`` unless the contract's table lies at ``uri``.  This is for writers: a copy may be read as
+    it is."""
     here = place_of(uri)
     if contract.place is not None and not same_place(contract.place, here):
         raise TableElsewhere(
@@ -112,7 +113,7 @@ def check_place(uri: str, contract: Contract) -> None:
 
 
 def elsewhere_advice(place: str | None) -> str:
-    """Return what to do at a place where the contract is that of the table at ``place``."""
+    """Return advice for a place whose contract is that of the table at ``place``."""
     return (
         f"Was its folder moved here, or copied while neither ingest nor flusher worked on it? Then `lancewal table moved "
         f"--from {place}` makes it a table of its own, with all that it holds. If it is a copy from which only the merged "
@@ -122,7 +123,7 @@ def elsewhere_advice(place: str | None) -> str:
 
 
 def check_table(pinned: PinnedTable, contract: Contract) -> None:
-    """``TableReplaced`` if it is another table, ``ContractMismatch`` if its columns are not the contract's."""
+    """Raise ``TableReplaced`` if it is another table, ``ContractMismatch`` if its columns are not the contract's."""
     uuid = pinned.config.get(TABLE_UUID)
     if uuid != contract.table_uuid:
         raise TableReplaced(
@@ -135,7 +136,7 @@ def check_table(pinned: PinnedTable, contract: Contract) -> None:
 
 
 def check_columns(pinned: PinnedTable, contract: Contract) -> None:
-    """``ContractMismatch`` if the columns are not the contract's."""
+    """Raise ``ContractMismatch`` if the columns are not the contract's."""
     wanted = {c.name: (c.type, c.field_ids) for c in contract.columns}
     ids = pinned.field_ids
     found = {field.name: (_type_text(field.type), ids[field.name]) for field in pinned.schema}
@@ -184,7 +185,7 @@ def check_columns_read(pinned: PinnedTable, contract: Contract, names: Collectio
 
 
 def _pair(name: str, setting: Any, term: Any) -> _Pair:
-    """Pair a term with its setting.  Where the contract does not have the term, settings say so by what is empty."""
+    """Return a setting and its term.  If the contract does not have the term, the setting's empty value stands for it."""
     return f"table.{name}", setting, type(setting)() if term is None else term
 
 

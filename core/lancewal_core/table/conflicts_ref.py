@@ -19,13 +19,13 @@ from lancewal_core.store.object_kinds import CONFLICTS_BYTES_MAX
 
 PROPERTY_CONFLICTS = "lancewal.conflicts"
 PROPERTY_SETTLED = "lancewal.settled"
-"""In the commit by which a person decides about keys in conflict."""
+"""Property of the commit by which a person decides about keys in conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConflictsRef:
-    """``keys``: how many wait for a person's decision.  ``stopped``: regions of which ingest takes no further records until a
-    person has decided."""
+    """Reference to the object of conflicts.  ``keys`` is the number of keys that wait for a person's decision.
+    ``stopped`` are regions of which ingest takes no further records until a person has decided."""
 
     merge: str
     size: int
@@ -43,7 +43,7 @@ class ConflictsRef:
         return {**found, "stopped": [region.name for region in self.stopped]} if self.stopped else found
 
     def why_stopped(self, region: Region) -> RegionConflict | None:
-        """Why ingest takes no further records of the region; None where it does."""
+        """Return why ingest takes no further records of the region; None if it takes them."""
         if region not in self.stopped:
             return None
         return RegionConflict(
@@ -68,7 +68,7 @@ def decode_ref(text: str, where: str) -> ConflictsRef:
 
 
 def parse_ref(content: JsonObject) -> ConflictsRef:
-    """``JsonFault`` unless it names an object that there can be."""
+    """Return the reference; ``JsonFault`` unless it names an object that can exist."""
     merge, sha256 = content.text("merge"), content.text("sha256")
     if not paths.is_conflicts_name(merge):
         raise JsonFault("its 'merge' is not the uuid of a merge")

@@ -1,4 +1,4 @@
-"""The contract: what a table is.  All that decides which rows a WAL entry has stands here.
+"""The contract: what a table is.  It holds everything that decides which rows a WAL entry has.
 
 A contract is an immutable object per version under ``_lancewal/contract/``; it changes only by explicit commands, each
 a new version.  A WAL entry's rows follow from (topic id, partition, first, next, contract version) alone.
@@ -29,13 +29,13 @@ from lancewal_core.store.versioned import FIRST_VERSION, Family, newest_version
 
 FORMAT = 1
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
-"""Terms of records that are no rows: who works by another version than the newest does no harm."""
+"""Terms about records that are no rows.  A process that works by an older version of these does no harm."""
 MISROUTED = "misrouted"
 """Kind of a record that lies in another partition than it belongs in; all other kinds are bad records."""
 UNREADABLE = "unreadable"
-"""Kind of a record that nobody could read, which a person has passed over; it has a dead letter under any policy."""
+"""Kind of a record that nobody could read, and that a person has skipped.  It has a dead letter under any policy."""
 GROUP_TERMS = frozenset({"group_id", "former_group_id"})
-"""Terms of who takes the records."""
+"""Terms that say which consumer group takes the records."""
 BESIDE_ROWS = (
     POLICIES
     | GROUP_TERMS
@@ -50,7 +50,7 @@ BESIDE_ROWS = (
 )
 """Terms that decide neither which rows an entry has nor where it lies."""
 PARTITIONS_MAX = 200_000
-"""Regions are enumerated from the contract; no topic has so many partitions, a damaged contract may say so."""
+"""Most partitions.  Regions are enumerated from the contract.  No topic has so many, but a damaged contract may say so."""
 GROUP_MAX = 32_767
 """Bytes of a group's name in Kafka's protocol."""
 TYPES_LENGTH_MAX = 1 << 20
@@ -90,7 +90,8 @@ class Contract(BaseModel):
     making: Annotated[Making, AfterValidator(_making)] | None = None
     """The table's making, which never changes.  None: the table was made before tables had makings."""
     group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
-    """The consumer group that takes the records, which processes compare with their own; None: of whichever comes first."""
+    """The consumer group that takes the records.  Processes compare it with their own.  None: the first group that
+    comes."""
     former_group_id: Annotated[str, Field(min_length=1, max_length=GROUP_MAX)] | None = None
     """The group from which ``table alter --group`` moved the table."""
     topic: str
@@ -110,14 +111,14 @@ class Contract(BaseModel):
     on_bad_record: Policy = "dead-letter"
     on_misrouted: Policy = "stop"
     dead_letter_topic: str | None = None
-    """None: ``<topic>.dead-letters``."""
+    """Topic of dead letters.  None: ``<topic>.dead-letters``."""
     fold_version: Version1 = 1
     history_window_s: int = Field(default=24 * 3600, ge=0)
     version_window_s: int = Field(default=7 * 24 * 3600, ge=0)
     grace_s: int = Field(default=600, ge=0)
     freshness_target_s: float = Field(default=60.0, gt=0, allow_inf_nan=False)
     ttl_column: str | None = None
-    """Rows expire by the time in this column; None: never."""
+    """Column with the time by which rows expire; None: they never do."""
     ttl_s: int | None = Field(default=None, ge=1, le=_TTL_S_MAX)
     altered_at: Annotated[
         tuple[Annotated[int, Field(ge=-1, le=_INT64_MAX)], ...], Field(max_length=PARTITIONS_MAX)
@@ -133,7 +134,8 @@ class Contract(BaseModel):
 
     @cached_property
     def row_terms(self) -> str:
-        """All terms that decide which rows entries have and where these lie: equal where only others were altered."""
+        """All terms that decide which rows entries have and where these lie, as text.  It is equal if only other terms
+        were altered."""
         return self.model_dump_json(exclude={"version", *BESIDE_ROWS})
 
     @cached_property
@@ -180,7 +182,7 @@ class Contract(BaseModel):
 
     @property
     def ttl(self) -> Ttl | None:
-        """When rows expire; None: never."""
+        """Rule by which rows expire; None: they never do."""
         if self.ttl_column is None or self.ttl_s is None:
             return None
         return Ttl(self.ttl_column, self.ttl_s)
@@ -190,14 +192,14 @@ class Contract(BaseModel):
         return TableUuid(self.table_uuid)
 
     def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
-        """Copy the terms alone: what was derived from the old ones does not hold for others."""
+        """Copy the terms alone.  Values derived from the old terms do not hold for others."""
         copied = super().model_copy(update=dict(update or {}), deep=deep)
         for derived in copied.__dict__.keys() - Contract.model_fields.keys():
             del copied.__dict__[derived]
         return copied
 
     def start_of(self, partition: int) -> Position | None:
-        """The first position of a partition, or None for its low watermark; partitions added later start at 0."""
+        """Return the first position of a partition, or None for its low watermark.  Partitions added later start at 0."""
         if partition >= len(self.start):
             return Position(0)
         start = self.start[partition]
@@ -205,7 +207,7 @@ class Contract(BaseModel):
 
 
 def changed_terms(before: Contract, after: Contract) -> frozenset[str]:
-    """In what two versions differ."""
+    """Return the names of the terms in which two versions differ."""
     terms = Contract.model_fields.keys() - {"version"}
     return frozenset(term for term in terms if getattr(before, term) != getattr(after, term))
 
@@ -275,8 +277,8 @@ def read_contract(store: ObjectStore, table_uri: str, tasks: Tasks | None = None
 def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract | None:
     """Return the newest contract, or None if there is none.
 
-    Version 1 says under which making the others lie.  So no version of a table that was at this place before is taken
-    for one of this table.  No version is ever deleted.
+    Version 1 names the making under which the other versions lie.  So no version of an earlier table at this place is
+    taken for one of this table.  No version is ever deleted.
     """
     key = paths.contract_version(FIRST_VERSION, None)
     data = store.get(key)

@@ -39,11 +39,11 @@ from lancewal_core.store.versioned import Declined, Family, Version, newest_behi
 
 FORMAT = 1
 POLL_S = 5.0
-"""A person waits for it, and each process asks as often: one GET."""
+"""Seconds between two looks.  A person waits for them; each process sends one GET as often."""
 RESUMED: Literal["resumed"] = "resumed"
 
 Until = Annotated[int, Field(ge=0)] | Literal["resumed"]
-"""When a pause ends: milliseconds since 1970 (UTC), or when somebody resumes."""
+"""End of a pause: milliseconds since 1970 (UTC), or ``resumed`` for the moment at which somebody resumes."""
 
 
 class Service(StrEnum):
@@ -54,7 +54,7 @@ class Service(StrEnum):
 
 
 class Control(BaseModel):
-    """One version.  None: not paused."""
+    """One version of the control.  A service with None is not paused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -65,7 +65,7 @@ class Control(BaseModel):
     """Differs in every version: tells a lost reply from a lost race."""
 
     def paused(self, service: Service, now_ms: int) -> Until | None:
-        """When the pause ends that is in force now; None if there is none (any more)."""
+        """Return the end of the pause in force now; None if there is none, or if it is over."""
         until = self.ingest if service is Service.INGEST else self.flusher
         return None if until is None or (until != RESUMED and until <= now_ms) else until
 
@@ -115,12 +115,12 @@ def end_of_pause(clock: Clock, for_s: float | None) -> Until:
 def resume(
     store: ObjectStore, clock: Clock, new_id: Callable[[], str], service: Service, making: Making | None
 ) -> Control:
-    """End the pause of ``service``; writes nothing where none is noted."""
+    """End the pause of ``service``.  Nothing is written if there is no pause."""
     return _change(store, clock, new_id, service, None, making)
 
 
 def read_control(store: ObjectStore, making: Making | None) -> Control:
-    """The newest control; ``RUNNING`` if there is none."""
+    """Return the newest control; ``RUNNING`` if there is none."""
     return _decoded(newest_version(store, _family(making)), making)
 
 
@@ -169,11 +169,11 @@ class ControlReader:
 
     @property
     def paused(self) -> Until | None:
-        """When the pause ends that is in force now, as far as is known."""
+        """End of the pause in force now, as far as is known; None if there is none."""
         return self._control.paused(self._service, self._clock.now_ms())
 
     def read_or_raise(self) -> Until | None:
-        """Look for a newer version, then as ``paused``.  ``Retry`` and ``Refresh`` are the caller's."""
+        """Look for a newer version, then return ``paused``.  ``Retry`` and ``Refresh`` go to the caller."""
         try:
             found = self._newest()
             if found != self._known:
@@ -214,7 +214,7 @@ class ControlWatch:
         return self._reader.problem
 
     def look(self) -> Until | None:
-        """When the pause ends that is in force now; never waits."""
+        """Return the end of the pause in force now, or None.  Never waits."""
         now = self._clock.monotonic()
         if self._asked is not None and self._asked.done():
             self._asked.result()

@@ -1,29 +1,30 @@
 """Draining: how far ingest takes the partitions of the contract while the topic has more of them.
 
-Producers that know the new number send keys elsewhere, and nothing orders a key's records in two partitions.  So what the
-old partitions still hold becomes durable and is merged by the old number first, then ``lancewal table alter`` changes the
-contract.  Both must agree where that ends, whatever is produced meanwhile and whoever was frozen: it is written down here,
-as versioned objects under ``_lancewal/drain/``.
+Producers that know the new number send keys elsewhere, and nothing orders a key's records in two partitions.  So first
+the rest of the old partitions becomes durable and is merged by the old number.  Then ``lancewal table alter`` changes
+the contract.  Ingest and ``alter`` must agree where the old number ends, whatever is produced meanwhile and whoever was
+frozen.  That end is written down here, as versioned objects under ``_lancewal/drain/``.
 
 Guarantees
- 1. Under the old contract nothing becomes durable behind ``to`` of any version that a process has read, but for entries
+ 1. Under the old contract nothing becomes durable after ``to`` of any version that a process has read, but for entries
     without rows over records that Kafka has lost.
- 2. Once it is closed for a contract, no later version of it is written, and no claim that comes later leads to a record:
-    whoever claims a region reads the drain behind that, before it writes (``check_open``).  What ``alter`` finds once it
-    has ended the logs of those who claimed before stays so, whatever Kafka has lost meanwhile and whoever was frozen.
- 3. A partition in ``new`` has at ``to`` a record that belongs there by the topic's number and not by the contract's: by the
-    contract nobody gets past it.
- 4. A drain is of a topic and its number of partitions.  Versions of the contract that differ in other terms (policies are
-    altered, the table is moved) have one drain: it is named by the oldest of them, which each version says alike, since stored
-    contracts do not change.  So it makes no difference whether they are put before the drain, behind it or while it is
-    changed, nor by which of them a process works.
+ 2. Once the drain is closed for a contract, no later version of it is written, and no later claim leads to a record.  A
+    process that claims a region reads the drain after the claim, before it writes (``check_open``).  ``alter`` ends the
+    logs of those who claimed before.  Its findings after that stay true, whatever Kafka has lost meanwhile and whoever
+    was frozen.
+ 3. A partition in ``new`` has at ``to`` a record that belongs there by the topic's number and not by the contract's: by
+    the contract nobody gets past it.
+ 4. A drain is of a topic and its number of partitions.  Versions of the contract that differ in other terms (policies
+    are altered, the table is moved) have one drain.  It is named by the oldest of these versions.  Each version leads
+    to the same oldest one, since stored contracts do not change.  So it makes no difference whether the versions are
+    put before the drain, after it or while it is changed, nor by which of them a process works.
 
 Steps
- 1. ``begin``, when ingest starts and finds more partitions: as far as Kafka's ends, asked for after the number.  Again at
-    each start, since more may have come.
+ 1. ``begin``, when ingest starts and finds more partitions: as far as Kafka's ends, asked for after the number.  Again
+    at each start, since more may have come.
  2. ``note_new``, when ingest has met such a record: the partition ends there.
- 3. ``close``, by ``alter``, from the version by which it has looked: everything is merged up to there.  Then it ends the
-    logs, looks again, and puts the contract.
+ 3. ``close``, by ``alter``, from the version at which it has looked: everything is merged up to there.  Then it ends
+    the logs, looks again, and puts the contract.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _DEPENDS_ON = frozenset({"topic", "topic_id", "partitions"})
 
 
 class Drain(BaseModel):
-    """One version."""
+    """One version of the drain."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -57,9 +58,9 @@ class Drain(BaseModel):
     contract_version: int = Field(ge=1)
     """Version of the contract whose partitions are drained: the oldest since which it has had them (``drained_since``)."""
     partitions: int = Field(ge=1)
-    """How many the topic has."""
+    """Number of partitions of the topic."""
     to: tuple[Annotated[int, Field(ge=0, le=_INT64_MAX)], ...]
-    """Position of each partition of the contract behind which nothing is taken."""
+    """Position of each partition of the contract from which on nothing is taken."""
     new: tuple[int, ...] = ()
     """Partitions that end before a record of the topic's number."""
     closed: bool = False
@@ -82,7 +83,8 @@ def decode_drain(data: bytes, where: str) -> Drain:
 
 
 def read_drain(store: ObjectStore, contract: Contract) -> Drain | None:
-    """The newest of the contract's partitions, or of later ones; None if its partitions were never drained."""
+    """Return the newest drain of the contract's partitions, or of later ones; None if its partitions were never
+    drained."""
     return _of(store, contract, newest_version(store, _family(contract)))
 
 
@@ -105,7 +107,7 @@ def begin(
     partitions: int,
     ends: Sequence[Position],
 ) -> Drain:
-    """Step 1.  ``PartitionCountChanged`` where the contract is being changed, or was."""
+    """Do step 1.  Raise ``PartitionCountChanged`` if the contract is being changed, or was."""
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)
@@ -134,7 +136,7 @@ def note_new(
     drain: Drain,
     at: Mapping[int, Position],
 ) -> None:
-    """Step 2, of partitions where the first record of the topic's number lies ``at``."""
+    """Do step 2 for partitions where the first record of the topic's number lies ``at`` a position."""
 
     def decide(found: Version | None) -> Drain | None:
         before = _of(store, contract, found)
@@ -155,9 +157,9 @@ def close(
     looked_at: Drain | None,
     ended: Drain,
 ) -> None:
-    """Step 3; ``ended`` is what is closed where nothing was drained.
+    """Do step 3.  If nothing was drained, ``ended`` is closed.
 
-    ``ContractMismatch`` where the newest version is another than ``looked_at``.
+    Raise ``ContractMismatch`` if the newest version is another than ``looked_at``.
     """
 
     def decide(found: Version | None) -> Drain | None:
@@ -175,7 +177,8 @@ def close(
 
 
 def check_open(contract: Contract, drain: Drain) -> None:
-    """``PartitionCountChanged`` unless the contract's partitions may still be drained, by what ``read_drain`` gave for it."""
+    """Raise ``PartitionCountChanged`` unless the contract's partitions may still be drained.  ``drain`` is from
+    ``read_drain``."""
     if drain.closed or drain.contract_version > contract.version:
         raise PartitionCountChanged(
             f"topic {contract.topic}: the contract that says {contract.partitions} partitions was altered, or is about to be. "

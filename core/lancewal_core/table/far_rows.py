@@ -1,4 +1,4 @@
-"""Rows that an index of vectors cannot take, told to people: by their keys."""
+"""Rows that an index of vectors cannot take, named by their keys."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class LoadRecord(BaseModel):
     topic_id: Word
     """Topic id of the contract then: regions of another topic are not those of today."""
     merged: dict[str, Annotated[int, Field(ge=0, le=2**63 - 1)]]
-    """By the region's name."""
+    """Newest merged generations, by the region's name."""
 
     def generation(self, region: Region) -> Generation:
         """The newest generation that was merged before the load began."""

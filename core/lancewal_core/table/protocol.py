@@ -2,21 +2,22 @@
 
 Guarantees that an implementation gives
  1. A ``PinnedTable`` never changes; it raises ``VersionGone`` once a clean-up removed its version.
- 2. ``commit`` lands whole or not at all.  ``Committed``: it landed as this version.  ``Conflicted``: it did not and never
-    will; plan again.  ``CommitLost``: no verdict, it may have landed; look for its uuid in the versions above.  Where the
-    version read is gone, it does not land, and the answer is one of these two.
- 3. Commits by ``Merge`` (``strict``) conflict with every merge from the same version; commits by ``Update`` conflict with
-    commits that touch a common fragment, and are rebased over appends and index builds; so do those by ``Rewrite``
-    (``rewritten``), but that an index build in between is a conflict too.
- 4. Whatever a commit does to fragments, queries by an index find the same rows: an index knows which fragments it covers,
-    and rows of others are scanned.  ``extend_index`` covers them again.
- 5. A commit with ``columns_written`` conflicts where an index of such a column has come since its read version, in every
-    version that had landed when ``commit`` was called.  An index that lands while Lance commits, or was built from a version
-    before and lands later, does not cover the fragments, as in 4, but one of its segments holds their old values, which an
-    extension would bring back: whoever extends indexes looks for that first (``fields_apart``).
+ 2. ``commit`` lands whole or not at all.  ``Committed``: it landed as this version.  ``Conflicted``: it did not and
+    never will; plan again.  ``CommitLost``: no verdict, it may have landed; look for its uuid in the versions above.
+    Where the version read is gone, it does not land, and the answer is one of these two.
+ 3. Commits by ``Merge`` (``strict``) conflict with every merge from the same version.  Commits by ``Update`` conflict
+    with commits that touch a common fragment, and are rebased over appends and index builds.  Commits by ``Rewrite``
+    (``rewritten``) do the same, but conflict with an index build in between too.
+ 4. Whatever a commit does to fragments, queries by an index find the same rows.  An index knows which fragments it
+    covers, and rows of other fragments are scanned.  ``extend_index`` covers them again.
+ 5. A commit with ``columns_written`` conflicts if an index of such a column has come since its read version, in every
+    version that had landed when ``commit`` was called.  Another index may land while Lance commits, or may be built
+    from an earlier version and land later.  Such an index does not cover the fragments, as in 4.  But one of its
+    segments holds their old values, which an extension would bring back.  Code that extends indexes must look for that
+    first (``fields_apart``).
 
-Fragments travel as JSON text (Lance's ``FragmentMetadata``), so that values pickle and can be stored.
-A *row address* is ``fragment id << 32 | physical row`` (uint64).
+Fragments travel as JSON text (Lance's ``FragmentMetadata``), so that values pickle and can be stored.  A *row address*
+is ``fragment id << 32 | physical row`` (uint64).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Fragment:
 
 
 def key_file(fragment: Fragment, field_ids: Sequence[int]) -> str | None:
-    """The one data file of a fragment that holds all these fields; None if they lie in several."""
+    """Return the one data file of a fragment that holds all these fields; None if they lie in several."""
     if not fragment.file_fields:
         return fragment.files[0] if len(fragment.files) == 1 else None
     wanted = set(field_ids)
@@ -102,8 +103,9 @@ def fragment_rows(fragment_json: str) -> int:
 
 
 def rows_of_fragments(fragments: Iterable[str], rows: range | None) -> Iterator[tuple[str, range | None]]:
-    """Return what ``rows`` has of each of these fragments, one behind the other, but for those that it has nothing of;
-    None: all."""
+    """Yield each of these fragments that has some of ``rows``, which count over all fragments in order, and its rows.
+
+    None stands for all rows."""
     begin = 0
     for fragment in fragments:
         end = begin + fragment_rows(fragment)
@@ -121,7 +123,7 @@ def fragment_live_rows(fragment_json: str) -> int:
 
 
 def hidden_by(fragment_json: str) -> Mapping[str, Any] | None:
-    """The deletion file of a fragment, as Lance describes it; None if no row is hidden."""
+    """Return the deletion file of a fragment, as Lance describes it; None if no row is hidden."""
     found: Mapping[str, Any] | None = json.loads(fragment_json).get("deletion_file")
     return found
 
@@ -155,7 +157,7 @@ class TableCommit:
     strict: bool
     """Commit as ``Merge`` with the full fragment list: used while the table has no fragment, hence no sentinel."""
     rewritten: tuple[str, ...] = ()
-    """Commit as ``Rewrite``: the live rows of these fragments are what ``new_fragments`` hold; nothing else changes."""
+    """Fragments to commit as ``Rewrite``: ``new_fragments`` hold their live rows, and nothing else changes."""
     columns_written: tuple[str, ...] = ()
     """Columns that ``write_columns`` wrote in ``updated_fragments``: indexes of them no longer cover these fragments."""
 
@@ -191,7 +193,7 @@ CommitOutcome = Committed | Conflicted | CommitLost
 
 @dataclass(frozen=True, slots=True)
 class RewriteBounds:
-    """Bounds of writing fragments anew, and what becomes of them."""
+    """Bounds of rewriting fragments, and the form of the new ones."""
 
     batch_bytes: int
     """Rows in one batch, about."""
@@ -201,12 +203,12 @@ class RewriteBounds:
     file_bytes: int
     """Rows and bytes, about, at which a new data file begins."""
     copy: bool
-    """Copy pages as they are, where no row is deleted and the files allow it; else rows are decoded and encoded."""
+    """Copy pages unchanged if no row is deleted and the files allow it; otherwise rows are decoded and encoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableIndex:
-    """A secondary index; a query asks all its segments, and scans what none covers."""
+    """A secondary index.  A query asks all its segments, and scans fragments that none of them covers."""
 
     name: str
     segments: tuple[frozenset[int], ...]
@@ -222,7 +224,7 @@ class TableIndex:
     versions: tuple[int, ...] = ()
     """Per index segment: table version of its oldest entries; for a merged segment, the oldest of its parts."""
     extends_alone: bool = True
-    """Whether Lance can make a segment of uncovered rows only.  Else an extension takes in one segment at least."""
+    """Whether Lance can make a segment of uncovered rows only.  Otherwise an extension takes in at least one segment."""
 
     @property
     def covered(self) -> frozenset[int]:
@@ -257,7 +259,7 @@ TransactionResult = TransactionInfo | TransactionUnreadable | TransactionGone
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch: a table of its own beside the table, whose first version is one of the table's."""
+    """A branch: a separate table, whose first version is one of the table's."""
 
     name: str
     version: TableVersion
@@ -286,14 +288,14 @@ class PinnedTable(Protocol):
         """Live fragments by ascending id."""
 
     def fragment_json(self, fragment_id: int) -> str:
-        """A live fragment as it stands, to be listed in a commit."""
+        """Return a live fragment unchanged, to be listed in a commit."""
 
     def indexes(self) -> Sequence[TableIndex]:
         """Secondary indexes that users have made."""
 
     @property
     def stable_row_ids(self) -> bool:
-        """Whether rows keep their ids when fragments are written anew."""
+        """Whether rows keep their ids when fragments are rewritten."""
 
     def updated_rows(self) -> frozenset[tuple[int, int]]:
         """Return for rows that were updated and kept their row id in which version each was made, and in which updated
@@ -334,25 +336,27 @@ class PinnedTable(Protocol):
         """Scan, as ``scan`` does; live rows at the addresses ``without``, which ascend, are left out."""
 
     def take(self, addresses: pa.Array, columns: Sequence[str]) -> pa.Table:
-        """Rows by address, in the order given."""
+        """Return rows by address, in the order given."""
 
     def all_rows(self, fragment_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """All physical rows of a fragment in their order, deleted ones too."""
+        """Yield all physical rows of a fragment in their order, deleted ones too."""
 
     def hidden_rows(self, fragment_id: int) -> npt.NDArray[np.int64]:
         """Physical rows that the fragment's deletion vector hides, in no order."""
 
     def hide_rows(self, fragment_id: int, rows: RowNumbers) -> str | None:
-        """Write a deletion vector that adds these physical rows; the fragment's new JSON, None if no row is left."""
+        """Write a deletion vector that adds these physical rows; return the fragment's new JSON, None if no row is
+        left."""
 
     def column_bytes(self, fragment_id: int, columns: Sequence[str]) -> Mapping[str, int] | None:
-        """Bytes that each of these columns takes in a fragment's files; None if ``write_columns`` must not be used on it."""
+        """Return the bytes of each of these columns in a fragment's files; None if ``write_columns`` must not be used
+        on it."""
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
-        """Write columns of a fragment anew, as one more data file: these live physical rows with these values, all others
-        as they are.
+        """Rewrite columns of a fragment, as one more data file: these live physical rows with these values, all others
+        unchanged.
 
-        ``fragment_json``: the fragment as it stands or as ``hide_rows`` gave it; the result has its deletion vector.
+        ``fragment_json`` is the fragment unchanged, or as ``hide_rows`` gave it; the result has its deletion vector.
         ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if it could not be done.
         """
 
@@ -363,43 +367,52 @@ class Table(Protocol):
     def newest(self) -> PinnedTable: ...
 
     def at(self, version: int) -> PinnedTable:
-        """Raises ``VersionGone``."""
+        """Open a version.  Raises ``VersionGone``."""
 
     def opened(self, version: int) -> PinnedTable:
-        """Open, as ``at`` does, but do not ask for one which is open here: that it is gone shows by what is missing of it."""
+        """Open as ``at`` does, but without a request if the version is open here.  If it is gone, missing parts of it
+        show that."""
 
     def versions(self) -> Sequence[TableVersion]:
-        """All that are there, tagged ones too, in any order."""
+        """Return all versions that are there, tagged ones too, in any order."""
 
     def commit_time(self, version: int) -> int:
-        """When it was committed: milliseconds since 1970, by the clock of who committed it.  Reads its manifest;
-        ``VersionGone`` where there is none."""
+        """Return when the version was committed: milliseconds since 1970, by the clock of the process that committed
+        it.
+
+        This reads its manifest; ``VersionGone`` if there is none."""
 
     def stored_versions(self) -> Mapping[TableVersion, int]:
-        """Return ``versions``, by one listing: of each since when it is there, by the store's clock (Unix ms)."""
+        """Return ``versions`` by one listing, each with the time since which it is there, by the store's clock (Unix
+        ms)."""
 
     def remove_versions(self, versions: Sequence[TableVersion]) -> None:
-        """Remove versions and what only they need: never the newest, nor one that a tag or a branch needs.  Files that no
-        version has named stay for days, since a commit may be about to name them."""
+        """Remove versions and the files that only they need, but never the newest, nor one that a tag or a branch
+        needs.
+
+        Files that no version has named stay for days, since a commit may be about to name them."""
 
     def branches(self) -> Sequence[Branch]:
-        """All that are there and can be read, by name; nothing but one listing where there is none."""
+        """Return all branches that can be read, by name.  Without branches this costs one listing."""
 
     def names_fault(self) -> ObjectCorrupt | None:
-        """Why the names of branches and tags cannot all be read: nobody knows then which versions they need.  None where
-        they can."""
+        """Return why the names of branches and tags cannot all be read; None if they can.
+
+        While they cannot, nobody knows which versions they need."""
 
     def branch(self, name: str) -> Table:
-        """A branch as a table: its versions go on from the one it began at.  If it is not there, ``TableMissing`` from
-        ``newest``, ``VersionGone`` from ``at``."""
+        """Return a branch as a table.  Its versions go on from the one it began at.
+
+        If the branch is not there, ``newest`` raises ``TableMissing``, and ``at`` raises ``VersionGone``."""
 
     def create_branch(self, name: str, version: TableVersion) -> bool:
-        """Begin a branch at a version, which stays as long as the branch does; False if there is something of that name.
-        ``VersionGone`` if the version is not there.  A clean-up that had begun before may take the version nevertheless, so
-        whoever makes a branch looks for the version afterwards."""
+        """Begin a branch at a version, which stays as long as the branch does.  Return False if the name is taken.
+
+        ``VersionGone`` if the version is not there.  A clean-up that had begun before may take the version
+        nevertheless.  So the caller must look for the version afterwards."""
 
     def note_branch(self, name: str, notes: Mapping[str, str]) -> None:
-        """Put the branch's metadata in the place of what it has."""
+        """Replace the branch's metadata."""
 
     def drop_branch(self, name: str) -> bool:
         """Remove a branch and all that only it needs, also what an interrupted ``create_branch`` has left.
@@ -410,10 +423,10 @@ class Table(Protocol):
     def transaction(self, version: int) -> TransactionResult: ...
 
     def write_rows(self, rows: pa.Table, field_ids: Mapping[str, Sequence[int]] | None = None) -> tuple[str, ...]:
-        """Write rows as data files of the table that no version refers to yet; fragments as JSON.
+        """Write rows as data files of the table that no version refers to yet; return fragments as JSON.
 
-        A version reads columns of a file by their field ids, whatever their names were: ``ContractMismatch`` unless each
-        column has these ids.  None: they are not looked at.
+        A version reads columns of a file by their field ids, whatever their names were.  So ``ContractMismatch`` is
+        raised unless each column has the ids of ``field_ids``; None does not compare them.
         """
 
     def files_missing(self, files: Sequence[str]) -> Sequence[str]:
@@ -422,14 +435,17 @@ class Table(Protocol):
     def read_unadopted(
         self, fragments: Sequence[str], columns: Sequence[str], rows: range | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of fragments that ``write_rows`` wrote and no version refers to; of all that they have, one fragment behind the
-        other, those in ``rows``.  ``ObjectMissing`` names a lost file."""
+        """Yield rows of fragments that ``write_rows`` wrote and no version refers to.
+
+        ``rows`` chooses some of all their rows, counted over the fragments in order.  ``ObjectMissing`` names a lost
+        file."""
 
     def file_bytes(self, files: Sequence[str]) -> Sequence[int]:
         """Sizes of the named data files; ``VersionGone`` if one is not there."""
 
     def rewrite(self, version: int, fragment_ids: Sequence[int], bounds: RewriteBounds) -> tuple[str, ...]:
-        """Write the live rows of a version's fragments anew, as data files that no version refers to; fragments as JSON.
+        """Rewrite the live rows of a version's fragments, as data files that no version refers to; return fragments as
+        JSON.
 
         ``VersionGone`` if a clean-up was faster, ``RewriteFailed`` if it could not be done.
         """
@@ -437,15 +453,18 @@ class Table(Protocol):
     def commit(self, commit: TableCommit) -> CommitOutcome: ...
 
     def extend_index(self, name: str, merged_segments: int) -> CommitOutcome:
-        """Let an index cover all rows of the newest version: one new segment of what none covers yet.
+        """Let an index cover all rows of the newest version, by one new segment for rows that no segment covers yet.
 
-        It takes in the newest ``merged_segments`` segments too.  ``CommitLost``: it failed, and nothing says that it landed.
+        The new segment takes in the newest ``merged_segments`` segments too.  ``CommitLost``: it failed, and nothing
+        says that it landed.
         """
 
     def rebuild_index(self, name: str) -> CommitOutcome:
-        """Build an index anew from the newest version's rows, with the parameters that it has; one segment takes the place of
-        all.  Outcomes as of ``extend_index``; also ``CommitLost`` where its parameters are not known.  Rows that it cannot
-        take are left out, by address."""
+        """Rebuild an index from the newest version's rows, with the parameters that it has.  One segment takes the
+        place of all.
+
+        Outcomes are those of ``extend_index``; also ``CommitLost`` if the parameters are not known.  Rows that the
+        index cannot take are left out, by address."""
 
 
 def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Conflicted | None:
@@ -474,7 +493,8 @@ def version_exists(table: Table, version: TableVersion) -> bool:
 
 
 def file_lost(table: Table, error: VersionGone, *versions: TableVersion) -> ObjectMissing | None:
-    """Return what to raise instead of ``error`` where none of these versions was cleaned up: the last one lacks a file."""
+    """Return the error to raise instead of ``error`` if none of these versions was cleaned up: then the last one lacks
+    a file."""
     if not all(version_exists(table, version) for version in versions):
         return None
     return ObjectMissing(f"table version {versions[-1]} refers to a file that is gone: {error}")

@@ -1,6 +1,6 @@
-"""Named snapshots: branches of the Lance table that say so in their metadata, and of what they are.
+"""Named snapshots: branches of the Lance table whose metadata say what they are a snapshot of.
 
-What is noted of a branch is text by name, as plain Lance shows it (``dataset.branches.list()``):
+The notes of a branch are text by name, as plain Lance shows them (``dataset.branches.list()``):
 
 ==========================  ==============================================================================================
 ``lancewal.snapshot``       the form of these notes, ``1``; ``begun`` while the snapshot is being made
@@ -12,7 +12,7 @@ What is noted of a branch is text by name, as plain Lance shows it (``dataset.br
 ``lancewal.left_out``       JSON: what the read left out of keys in conflict, where it did
 ==========================  ==============================================================================================
 
-A branch without ``lancewal.snapshot`` is a user's, and nothing of ours.
+A branch without ``lancewal.snapshot`` is a user's, and not one of ours.
 """
 
 from __future__ import annotations
@@ -47,22 +47,23 @@ NAME_FORM = (
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A named snapshot.  ``version``: the table's that it stands on; ``branch_version``: of the branch, that has its rows."""
+    """A named snapshot.  ``version`` is the table's version that it begins at; ``branch_version`` is the branch's with
+    its rows."""
 
     name: str
     version: TableVersion
     branch_version: TableVersion
     receipt: str
-    """The text of the receipt: rows of a read at it are those of the snapshot."""
+    """Text of the receipt.  A read at it has the rows of the snapshot."""
     created_ms: int
     until_ms: int | None
-    """From when on garbage collection drops it; None: never."""
+    """Time from which on garbage collection drops it; None: never."""
     waiting: int = 0
     """Keys in conflict that waited for a decision."""
     unmerged: int = 0
     """Keys in conflict of which unmerged records are left out."""
     partitions: tuple[int, ...] = ()
-    """Through which the latter came."""
+    """Partitions through which the latter keys came."""
 
     def notes(self) -> dict[str, str]:
         """Return the snapshot as its branch's metadata."""
@@ -97,12 +98,12 @@ def is_ours(branch: Branch) -> bool:
 
 
 def begun_ms(branch: Branch) -> int | None:
-    """When a snapshot was begun that is not made yet; None of every other branch."""
+    """Return when an unfinished snapshot was begun; None for every other branch."""
     return _ms(branch, _CREATED) if branch.notes.get(NOTE) == _BEGUN else None
 
 
 def snapshot_of(branch: Branch) -> Snapshot | None:
-    """None: it is a user's branch, or not made yet."""
+    """Return the snapshot of a branch; None if the branch is a user's, or its snapshot is not finished."""
     form = branch.notes.get(NOTE)
     if form is None or form == _BEGUN:
         return None
@@ -122,7 +123,7 @@ def snapshot_of(branch: Branch) -> Snapshot | None:
 
 
 def snapshots(table: Table) -> Sequence[Snapshot]:
-    """All that are made, by name; one that is damaged or of a later release raises."""
+    """Return all finished snapshots, by name.  Raise the error of one that is damaged or of a later release."""
     found, faults = readable_snapshots(table)
     if faults:
         raise faults[0]
@@ -130,7 +131,7 @@ def snapshots(table: Table) -> Sequence[Snapshot]:
 
 
 def readable_snapshots(table: Table) -> tuple[Sequence[Snapshot], Sequence[Corrupt]]:
-    """Return the snapshots that can be read, and what is wrong with each other."""
+    """Return the snapshots that can be read, and the faults of the others."""
     found: list[Snapshot] = []
     faults: list[Corrupt] = []
     for branch in table.branches():
@@ -144,8 +145,10 @@ def readable_snapshots(table: Table) -> tuple[Sequence[Snapshot], Sequence[Corru
 
 
 def snapshots_there(table: Table) -> str:
-    """For the error of a name that none has; names alone are read, so that a damaged snapshot does not hide that error.  A
-    name that cannot be read may be the one."""
+    """Return the names that exist, for the error of a name that does not.
+
+    Only names are read, so that a damaged snapshot does not hide that error.  A name that cannot be read may be the
+    one."""
     names = sorted(branch.name for branch in table.branches() if branch.notes.get(NOTE, _BEGUN) != _BEGUN)
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "there are none"
@@ -158,7 +161,7 @@ def find_branch(table: Table, name: str) -> Branch | None:
 
 
 def has_notes(table: Table, name: str, notes: Mapping[str, str]) -> bool:
-    """Whether the branch of that name is the one of which this was noted, and nothing since: names are given again."""
+    """Return whether the branch of that name still has exactly these notes.  Names are given again."""
     branch = find_branch(table, name)
     return branch is not None and branch.notes == notes
 
@@ -181,7 +184,7 @@ def _ms(branch: Branch, key: str) -> int:
 
 
 def about(snapshot: Snapshot) -> Mapping[str, object]:
-    """For reports."""
+    """Return a snapshot as a report shows it."""
     return {
         "name": snapshot.name,
         "version": snapshot.version,

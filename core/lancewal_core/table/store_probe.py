@@ -42,7 +42,7 @@ ROUNDS = 4
 """A store that loses every second race passes all of them once in sixteen starts; each costs four requests' time."""
 _LATE = b"late"
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Errors of ``link`` where the file system has none."""
+"""Errors of ``link`` on a file system without hard links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Probe:
     uri: str
 
     def race(self, key: str) -> PutUnknown | None:
-        """Steps 1 to 3; why there is no object, if there is none."""
+        """Do steps 1 to 3.  Return why there is no object, if there is none."""
         contents = [b"probe %d" % writer for writer in range(WRITERS)]
         # Step 1
         outcomes = self.tasks.map(lambda data: self.store.put_if_absent(key, data), contents)
@@ -78,7 +78,7 @@ class _Probe:
 
 
 def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
-    """For a store that broke the promise in the way that ``what`` says."""
+    """Return the error for a store that broke the promise; ``what`` says how."""
     return StoreUnsafe(
         f"the store at {uri} {what}: it does not honour conditional PUT (If-None-Match: *). Without it two "
         "owners could write the same segment and acknowledged rows would be lost. Use a store that does, or switch "
@@ -88,7 +88,7 @@ def unsafe(uri: str, key: str, what: str) -> StoreUnsafe:
 
 
 def check_links(folder: Path, name: str) -> None:
-    """Guarantee 3, for ``folder`` as it is; ``name`` is new.  What else goes wrong, the puts tell."""
+    """Check guarantee 3 for ``folder`` as it is; ``name`` must be new.  Other faults show when objects are put."""
     *folders, whole = paths.probe(name).split("/")
     linked = f"{whole}-link"
     try:

@@ -63,7 +63,8 @@ class StoreWay(BaseModel):
 
     @staticmethod
     def of(uri: str, options: Mapping[str, str] | None, environment: Mapping[str, str]) -> StoreWay:
-        """By the address and Lance's storage options; ``environment`` says what they do not."""
+        """Return the way by the address and Lance's storage options.  ``environment`` gives the options that are not
+        set there."""
         folder = local_folder(uri)
         if folder is not None:
             return StoreWay(endpoint=_FOLDER, bucket=str(folder), addressing="")
@@ -92,7 +93,7 @@ def decode_way(data: bytes, where: str) -> StoreWay:
 
 
 def check_way(way: StoreWay, name: str) -> None:
-    """Check what can be told without the store: ``check_links`` of a local folder.  ``name`` is new."""
+    """Check what can be known without requests: ``check_links`` of a local folder.  ``name`` must be new."""
     if way.endpoint == _FOLDER:
         check_links(Path(way.bucket), name)
 

@@ -66,7 +66,7 @@ W = TypeVar("W")
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The newest merged generation of a region (0: none) and the position behind it."""
+    """The newest merged generation of a region (0: none) and the position after it."""
 
     generation: Generation
     next: Position
@@ -76,7 +76,8 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Watermarks, the version that set them (0: none did), the merge's uuid, and what says which keys are in conflict."""
+    """Watermarks in force: the version that set them (0: none did), the merge's uuid, and the reference to keys in
+    conflict."""
 
     version: TableVersion
     merge: str | None
@@ -89,22 +90,22 @@ class InForce:
 
     @property
     def exact(self) -> bool:
-        """Whether the table holds no rows behind these positions."""
+        """Whether the table holds no rows from these positions on."""
         return not any(mark.perhaps is not None for mark in self.regions.values())
 
     def position(self, region: Region) -> Position | None:
-        """Position behind the newest merged generation; None if none was merged."""
+        """Return the position after the newest merged generation; None if none was merged."""
         found = self.regions.get(region)
         return None if found is None else found.next
 
     def why_stopped(self, region: Region) -> RegionConflict | None:
-        """Why ingest takes no further records of the region; None where it does."""
+        """Return why ingest takes no further records of the region; None if it takes them."""
         return None if self.conflicts is None else self.conflicts.why_stopped(region)
 
 
 _KINDS = ("merge", "checkpoint", "keep", "replay", "accepted")
 Decision = Literal["keep", "replay", "accepted"]
-"""Decision of a person: after a restore what becomes of the rows merged since, or that a conclusion is right."""
+"""A person's decision: after a restore about the rows merged since, or that a concluded position is right."""
 
 NOTHING_MERGED = InForce(TableVersion(0), None, {})
 
@@ -156,7 +157,7 @@ def _format(conflicts: ConflictsRef | None) -> str:
 
 
 def _check_format(found: str | None, named: bool, where: str) -> None:
-    """``FormatUnknown``; ``ObjectCorrupt`` where the format and what is there do not agree."""
+    """Raise ``FormatUnknown``, or ``ObjectCorrupt`` if the format and the content do not agree."""
     if found not in (FORMAT, FORMAT_WITH_CONFLICTS):
         raise FormatUnknown(f"{where}: format {(found or '')[:20]!r} is not read by this release", object=where)
     if named != (found == FORMAT_WITH_CONFLICTS):
@@ -219,7 +220,7 @@ class _Found:
 
 
 class Watermarks:
-    """Reads W(V); remembers what it found, which is immutable: at most ``held_max`` versions and regions."""
+    """Reader of W(V).  It remembers what it found, which is immutable: at most ``held_max`` versions and regions."""
 
     def __init__(self, store: ObjectStore, table: Table, making: Making | None, held_max: int = HELD_MAX) -> None:
         self._store = store
@@ -231,11 +232,12 @@ class Watermarks:
 
     @property
     def newest_set_by(self) -> TableVersion:
-        """The newest version known to have set watermarks: what was asked for after it was known is not older than these."""
+        """The newest version known to have set watermarks.  Indexes that were asked for after it was known are not
+        older than these."""
         return self._set_by
 
     def at(self, version: int) -> InForce:
-        """W(V).  Errors: see the module docstring."""
+        """Return W(V).  Errors: see the module docstring."""
         try:
             return self._walk(version, listed=True)
         except (MergedPositionUnknown, TableRestored):
@@ -326,13 +328,15 @@ class Watermarks:
         return None
 
     def recorded(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> None:
-        """Record, as ``record`` does; ``StoreUnavailable`` without a verdict, for those who go no further without it."""
+        """Record as ``record`` does, for callers that go no further without a verdict.  ``StoreUnavailable`` if there
+        is none."""
         unknown = self.record(in_force, version, kind)
         if unknown is not None:
             raise no_verdict(paths.merge_record(version, self._making), unknown.cause, "the next round writes it")
 
     def decide(self, in_force: InForce, kind: Decision) -> InForce:
-        """Put a person's word under ``merges/<in_force.version>``; what is in force there then, theirs or an earlier one's.
+        """Put a person's decision under ``merges/<in_force.version>``.  Return what is in force there then, this
+        decision or an earlier one.
 
         ``StoreUnavailable`` without a verdict: deciding the same again is right.
         """
@@ -405,12 +409,13 @@ def encode_merge_record(in_force: InForce, kind: Literal["merge", "checkpoint"] 
 
 
 def says_keep(data: bytes, key: str) -> bool:
-    """Whether a record under ``merges/`` is a person's word that a restore dropped what had been merged since."""
+    """Return whether a record under ``merges/`` is a person's decision that a restore dropped what had been merged
+    since."""
     return kind_of(data, key) == "keep"
 
 
 def kind_of(data: bytes, key: str) -> str:
-    """Return what a record under ``merges/`` is, a person's word or not: the ``kind`` that it was written as."""
+    """Return the ``kind`` of a record under ``merges/``, a person's decision or not."""
     try:
         return _kind(JsonObject.parse(data))
     except JsonFault as error:

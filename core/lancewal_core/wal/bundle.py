@@ -59,7 +59,7 @@ _Table = wal_segment_pb2.WalSegmentTable
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A segment, and what a listing says of the object that it lies in."""
+    """A copied segment, and the size and entity tag that a listing shows of its object."""
 
     segment: Segment
     size: int
@@ -72,13 +72,13 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """One object."""
+    """One bundle: copies of consecutive segments."""
 
     log: LogId
     first: Sequence
     writer: str
     copies: tuple[Copy, ...]
-    """In the order of their numbers, without gaps; at least one."""
+    """Copies in the order of their numbers, without gaps; at least one."""
 
     @property
     def key(self) -> str:
@@ -86,7 +86,7 @@ class Bundle:
 
 
 def encode_bundle(copies: Seq[Copy], schema: pa.Schema) -> bytes:
-    """Raises ``InvalidInput`` for what is no run of one log's segments."""
+    """Return the bundle's bytes.  Raises ``InvalidInput`` for copies that are not consecutive segments of one log."""
     segments = [copy.segment for copy in copies]
     if not 0 < len(segments) <= SEGMENTS_MAX:
         raise InvalidInput(f"a bundle cannot copy {len(segments)} segments")

@@ -1,10 +1,11 @@
 """An entry of a WAL segment, and the rules that it keeps.
 
 1. An entry holds all records of one region in ``[first, next)``: each is a row, was rejected, or was none (a gap).
-2. Its rows' offsets lie in that range, and no row lacks a value that its column must have; its rejected offsets ascend there.
+2. Its rows' offsets lie in that range, and no row lacks a value that its column must have; its rejected offsets ascend
+   there.
 3. Names in it are words, and it names a contract version.
 
-What breaks them is ``InvalidInput``.
+An entry that breaks these rules is ``InvalidInput``.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Entry:
 
     region: Region
     first: Position
-    """Also the entry's id."""
+    """First position; also the entry's id."""
     next: Position
     contract_version: int
     held: pa.RecordBatch | RowRange
@@ -59,7 +60,7 @@ class Entry:
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """Made anew each time it is asked for, where it is part of a batch."""
+        """Rows of the entry.  A part of a batch is sliced each time it is asked for."""
         return self.range.rows
 
     @property
@@ -78,9 +79,9 @@ def kept_bytes(entries: Iterable[Entry]) -> int:
 
 
 def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> bool:
-    """Return whether these follow each other from ``first`` to ``next_`` without a gap.
+    """Return whether these entries follow each other from ``first`` to ``next_`` without a gap.
 
-    Then they are all entries there are between the two, since what a log holds of a region never goes back."""
+    Then they are all entries between the two, since the positions of a region in a log never go back."""
     at = first
     for entry in entries:
         if entry.first != at:
@@ -90,7 +91,7 @@ def is_chain(entries: Iterable[Described], first: Position, next_: Position) -> 
 
 
 class Described(Protocol):
-    """An entry, or what a segment's table says of one."""
+    """An entry, or its description in a segment's table."""
 
     @property
     def region(self) -> Region: ...
@@ -140,7 +141,7 @@ def _check_positions(entry: Described) -> None:
 
 
 def check_rows(rows: pa.RecordBatch, entries: Sequence[Described]) -> None:
-    """``rows`` are those of the entries, one behind the other."""
+    """Check ``rows``, which are those of the entries, one after the other."""
     holders = [entry for entry in entries if entry.row_count]
     starts = np.array([0, *accumulate(entry.row_count for entry in holders)])
     for field, column in zip(rows.schema, rows.columns, strict=True):

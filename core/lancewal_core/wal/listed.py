@@ -32,7 +32,7 @@ The number is larger than that of the threads that ask.  A thread that has its a
 waits for the slowest of its round."""
 _BYTES_AT_ONCE = 16 << 20
 _BEHIND = 2
-"""And so many behind the last: one that is new, and the end."""
+"""Numbers to ask for after the last listed one: one that is new, and the end."""
 _BYTES_A_REQUEST = 64 << 10
 """Bytes that a bundle may have more than the segments wanted of it: more takes longer to fetch than to ask for each of
 them."""
@@ -40,11 +40,11 @@ them."""
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Objects that a listing shows behind a segment."""
+    """Objects that a listing shows after a segment."""
 
     segments: Mapping[int, ObjectInfo]
     bundles: Seq[tuple[int, int, ObjectInfo]] = ()
-    """Each with its first and last number."""
+    """Bundles, each with its first and last number."""
 
     @staticmethod
     def behind(store: ObjectStore, log: LogId, start: Sequence) -> Listed:
@@ -57,7 +57,8 @@ class Listed:
         return Listed(segments, bundles)
 
     def window(self, at: Sequence) -> int:
-        """How many numbers from ``at`` on to ask for, which it shows; two more behind the last of them."""
+        """Return how many numbers to ask for from ``at`` on: those that the listing shows, and two more after the last
+        of them."""
         count = nbytes = 0
         while at + count in self.segments:
             nbytes += self.segments[at + count].size
@@ -72,9 +73,10 @@ NOTHING_LISTED = Listed({})
 
 @dataclass(frozen=True, slots=True)
 class ByBundles:
-    """Reads numbers of a log: by bundles where they copy what is listed, all else by ``read``.
+    """Reader of numbers of a log: by bundles where they copy listed segments, all others by ``read``.
 
-    ``keep`` hears of each copy under its segment's key, with its share of the memory that copies of one bundle keep together.
+    ``keep`` is told of each copy, by its segment's key, with its share of the memory that copies of one bundle keep
+    together.
     """
 
     store: ObjectStore

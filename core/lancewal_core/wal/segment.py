@@ -119,7 +119,7 @@ class EntryHeader:
     contract_version: int
     row_count: int
     record_times: RecordTimes | None
-    """Times of its rows; None where it has none."""
+    """Times of the entry's rows; None if it has none."""
     rejected: tuple[RejectedOffset, ...]
     nbytes: int
     """Share of its record batch's bytes in the object, by rows."""
@@ -134,12 +134,12 @@ class BatchHeader:
     raw_bytes: int
     """Size of its buffers when decompressed."""
     entries: tuple[EntryHeader, ...]
-    """Whose rows it holds, one behind the other."""
+    """Entries whose rows the batch holds, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """All of a segment but its rows."""
+    """A segment without its rows."""
 
     log: LogId
     sequence: Sequence
@@ -157,10 +157,10 @@ class Trailer:
 
 
 def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
-    """The segment as an object's bytes.  ``schema`` is that of every entry's rows (``RowSchema.wal``).
+    """Return the segment as an object's bytes.  ``schema`` is that of every entry's rows (``RowSchema.wal``).
 
-    Raises ``InvalidInput`` for what breaks the rules of an entry, ``InvalidSchema`` when rows have another schema or one
-    that cannot be in a WAL.
+    Raise ``InvalidInput`` for an entry that breaks its rules.  Raise ``InvalidSchema`` if rows have another schema, or
+    one that cannot be in a WAL.
     """
     paths.wal_segment(segment.log, segment.sequence)  # Raises when they cannot be a key.
     _check_schema(schema)
@@ -185,9 +185,10 @@ def encode_segment(segment: Segment, schema: pa.Schema) -> bytes:
 def encode_body(
     numbered: Segment, schema: pa.Schema, shares: Iterable[Seq[Entry]]
 ) -> tuple[pa.Buffer, wal_segment_pb2.WalSegmentTable.Body]:
-    """The stream, and what the table says of it.  ``shares``: the entries, divided by the record batch that holds them.
+    """Return the stream, and its description in the table.  ``shares`` are the entries, divided by the record batch
+    that holds them.
 
-    Of ``numbered`` only log and sequence are used, for people.
+    Of ``numbered`` only log and sequence are used, in messages.
     """
     shares = list(shares)
     entries = [entry for share in shares for entry in share]
@@ -304,7 +305,8 @@ def segment_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Re
 
 
 def decode_sound_trailer(data: bytes, where: str, regions: Collection[Region]) -> Trailer | Fence:
-    """The trailer of an object in which these regions' entries are sound; raises what ``decode_segment`` does of them."""
+    """Return the trailer of an object in which these regions' entries are sound; raise the errors of ``decode_segment``
+    for them."""
     trailer = decode_trailer(data, where, len(data))
     if isinstance(trailer, Trailer):
         for _ in entries_of(trailer, data, where, regions):
@@ -313,7 +315,7 @@ def decode_sound_trailer(data: bytes, where: str, regions: Collection[Region]) -
 
 
 def entries_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None) -> Iterator[Entry]:
-    """In the order of the table."""
+    """Return the entries in the order of the table."""
     buffer = pa.py_buffer(data)
     body_end = trailer.batches[-1].section if trailer.batches else trailer.schema
     end = buffer.slice(body_end.start + body_end.length, len(END_OF_STREAM))
@@ -421,7 +423,7 @@ def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
 def decode_body(
     message: wal_segment_pb2.WalSegmentTable, body: wal_segment_pb2.WalSegmentTable.Body, body_length: int, where: str
 ) -> Trailer:
-    """Decode what the table says of the stream; the rules of entries are for the caller to check."""
+    """Decode the table's description of the stream.  The caller checks the rules of entries."""
     schema = _decode_section(body.schema)
     batches = _decode_batches(body, where)
     end = 0

@@ -45,12 +45,12 @@ class SegmentCache:
         self._lock = Lock()
 
     def next_plan(self) -> None:
-        """Another one begins; several may be under way."""
+        """Begin another plan; several may be under way."""
         with self._lock:
             self._plan += 1
 
     def grown(self, log: LogId) -> int:
-        """How many segments the last walk of this log found behind those that are here."""
+        """Return how many segments the last walk of this log found after those that are here."""
         return self._grown.get(log, 0)
 
     def has_grown(self, log: LogId, segments: int) -> None:
@@ -68,7 +68,7 @@ class SegmentCache:
         return found.segment
 
     def add(self, key: str, segment: Segment, nbytes: int | None = None) -> None:
-        """``nbytes``: the share of its rows, where they keep memory that others keep too."""
+        """Add a segment.  ``nbytes`` is the share of its rows, if they keep memory that other segments keep too."""
         rows_bytes = kept_bytes(segment.entries) if nbytes is None else nbytes
         nbytes = _bytes_of(rows_bytes, len(segment.entries))
         with self._lock:
@@ -77,7 +77,7 @@ class SegmentCache:
                 self._bytes += nbytes
 
     def has_room(self, trailer: Trailer) -> bool:
-        """For the segment, as far as is known before its rows are decoded."""
+        """Return whether there is room for the segment, as far as is known before its rows are decoded."""
         nbytes = _bytes_of(sum(batch.raw_bytes for batch in trailer.batches), len(trailer.entries))
         with self._lock:
             return self._has_room(nbytes)
@@ -100,8 +100,9 @@ def _bytes_of(rows_bytes: int, entries: int) -> int:
 
 
 def meet_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Trailer | Fence | None:
-    """``read_segment`` for a walk: of a segment that has no room in the cache only what its table says.  A log may have more
-    rows than there is memory, and who wants these reads them, a portion at a time."""
+    """Read a segment for a walk; for one that has no room in the cache return only its table.
+
+    A log may have more rows than there is memory.  Code that needs these rows reads them, a portion at a time."""
     cached = cache.get(key)
     if cached is not None:
         return cached
@@ -115,7 +116,7 @@ def meet_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment |
 
 
 def read_segment(store: ObjectStore, key: str, cache: SegmentCache) -> Segment | Fence | None:
-    """One segment, from the cache or the store; None if there is none."""
+    """Return one segment, from the cache or the store; None if there is none."""
     cached = cache.get(key)
     if cached is not None:
         return cached

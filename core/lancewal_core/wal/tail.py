@@ -24,19 +24,20 @@ _FIRST = Sequence(0)
 
 
 class LogTail:
-    """One log, from the segment ``first`` on: what lies before it somebody has gone over."""
+    """Tail of one log, from the segment ``first`` on.  Somebody has gone over all segments before it."""
 
     def __init__(self, store: ObjectStore, log: LogId, first: Sequence = _FIRST) -> None:
         self.reached: dict[Region, Position] = {}
-        """Behind the last entry that was met of each region."""
+        """Position after the last entry that was met, by region."""
         self._store = store
         self._log = log
         self._first = first
         self._looked: dict[Region, Sequence] = {}
-        """Number up to which each that was asked for is known."""
+        """Number up to which the log is known for each region that was asked for."""
 
     def look(self, wanted: Mapping[Region, Sequence]) -> None:
-        """Bring ``reached`` up to date for these regions, from where their open generations begin; others may lie behind."""
+        """Bring ``reached`` up to date for these regions, from where their open generations begin.  Other regions may
+        lag."""
         left = {region: max(begins, self._looked.get(region, self._first)) for region, begins in wanted.items()}
         first = min(left.values(), default=self._first)
         after = paths.wal_segment(self._log, Sequence(first - 1)) if first else None
@@ -62,7 +63,7 @@ class LogTail:
 
 
 def read_trailer(store: ObjectStore, info: ObjectInfo) -> Trailer | Fence | None:
-    """The table of a segment that a listing shows, without its rows; None where it was trimmed meanwhile."""
+    """Return the table of a listed segment, without its rows; None if it was trimmed meanwhile."""
     wanted = min(TRAILER_HINT, info.size)
     while True:
         tail = store.get_range(info.key, info.size - wanted, info.size)

@@ -40,7 +40,7 @@ S = TypeVar("S", bound=Segment | Trailer)
 _WINDOW = 32
 """Most segments that one step of a walk asks for at the same time, where it does not know that they are there."""
 _FIRST = 2
-"""How many a walk asks for at least: a number, and one behind it."""
+"""Numbers that a walk asks for at least: one, and the one after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +53,13 @@ class Walk(Generic[S_co]):
     """The first absent number, or the fence's."""
     fence: Fence | None
     later: Sequence | None = None
-    """A number behind ``end`` that is there, though ``end`` is absent.  None: none of those that the walk has asked for."""
+    """A number after ``end`` that is there, though ``end`` is absent.  None: the walk has met none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Begin(Generic[S]):
-    """``window``: how many numbers a walk asks for first, beside ``listing``; ``ask``: how it asks for others, where not one
-    by one."""
+    """Beginning of a walk.  ``window`` says how many numbers it asks for first, beside ``listing``.  ``ask`` asks for
+    later ones, if not one by one."""
 
     window: int = _FIRST
     listing: Callable[[], Listed] | None = None
@@ -131,7 +131,7 @@ def walk_cached(
 def walk_trailers(
     store: ObjectStore, tasks: Tasks, log: LogId, start: Sequence, *, before: Sequence | None = None
 ) -> Walk[Trailer]:
-    """``walk`` that decodes no rows; it begins with a listing too."""
+    """Walk as ``walk`` does, but decode no rows.  Without ``before`` the walk also begins with a listing."""
 
     begin: _Begin[Trailer] = _Begin(listing=None if before is not None else partial(Listed.behind, store, log, start))
     return _walk(tasks, log, start, before, partial(trailer_at, store, log), begin)
@@ -184,11 +184,10 @@ def _walk(
 def _absent(
     at: Sequence, answers: Seq[S | Fence | None], before: Sequence | None, read: Callable[[Sequence], S | Fence | None]
 ) -> tuple[S | Fence | None, Sequence | None]:
-    """Return what ``at`` holds after all, or else a later number that is there; ``answers`` are those for the numbers
-    behind it.
+    """Return what ``at`` holds after all, or else a later number that is there.
 
-    A number is sent only when the one before it is settled.  One that is there while the one before it is absent
-    means that this one has come between the two GETs, or is gone.
+    ``answers`` are those for the numbers after ``at``.  A number is sent only when the one before it is settled.  If a
+    number is there while the one before it is absent, the latter has come between the two GETs, or is gone.
     """
     if not answers and (before is None or at + 1 < before):
         answers = [read(Sequence(at + 1))]

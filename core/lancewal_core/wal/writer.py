@@ -2,10 +2,10 @@
 
 Guarantees
  1. Only its owner writes data segments into a log, one after the other: segment n + 1 is not sent before segment n is
-    settled.  So a number that is taken holds our own segment (its reply was lost) or a fence; where it holds anything else
-    (our segment damaged, or what somebody else has put there), this writer has no place to go on.
+    settled.  So a number that is taken holds our own segment (its reply was lost) or a fence.  If it holds anything
+    else (our segment damaged, or an object that somebody else has put there), this writer cannot go on.
  2. ``LogWriter.put`` says Durable only if the store holds exactly our bytes under that number.
- 3. A fence ends a log (``log_end``): nothing behind its number is ever part of it.
+ 3. A fence ends a log (``log_end``): nothing after its number is ever part of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Durable:
     sequence: Sequence
     size: int
     etag: str | None = field(default=None, compare=False)
-    """The store's, where this call stored it and the store has told one."""
+    """Entity tag, if this call stored the segment and the store has given a tag."""
     written_at_ms: int = field(default=0, compare=False)
 
 
@@ -91,7 +91,7 @@ class LogWriter:
         self._clock = clock
         self._schema = schema
         self.length = 0.0
-        """Length of what was sent, see ``length_of``."""
+        """Length of all segments that were sent, see ``length_of``."""
         self._next = Sequence(0)
         self._unsettled: bytes | None = None
         self._written_at_ms = 0
@@ -101,17 +101,17 @@ class LogWriter:
 
     @property
     def put_s(self) -> float:
-        """Seconds that a PUT has taken of late: the median of the last few that were stored, so that a single slow one
-        says nothing.
+        """Recent duration of a PUT in seconds: the median of the last few that were stored, so that one slow PUT does
+        not count.
 
-        0 before the first.  May be asked from any thread."""
+        0 before the first PUT.  May be asked from any thread."""
         return statistics.median(tuple(self._puts_s) or (0.0,))
 
     @property
     def silent_s(self) -> float:
         """Seconds since the log was begun, or took its newest segment.
 
-        Of two clocks, one of which may stand in a machine that sleeps, the one counts that says more."""
+        There are two clocks, one of which may stand still while a machine sleeps.  The longer time counts."""
         monotonic, wall_ms = self._alive_at
         return max(self._clock.monotonic() - monotonic, (self._clock.now_ms() - wall_ms) / 1000)
 

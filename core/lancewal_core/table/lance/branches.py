@@ -1,7 +1,8 @@
-"""Branches of a Lance data set.  Lance makes and drops them; what it leaves of one that was cut short is dropped here.
+"""Branches of a Lance data set.  Lance makes and drops them.  Leftovers of an interrupted call of Lance are dropped
+here.
 
-One object that is no branch or tag, where Lance keeps their names, makes Lance's listings and clean-ups fail as a whole.
- 1. ``all`` reads the names one by one then, and leaves out what it cannot read.
+An object that is no branch or tag, at the place of their names, makes Lance's listings and clean-ups fail as a whole.
+ 1. ``all`` then reads the names one by one, and leaves out those that it cannot read.
  2. ``fault`` names such an object.  Nothing that a branch may need is deleted while there is one.
 """
 
@@ -27,7 +28,7 @@ _LOOKS = 10
 _REF = ".json"
 _NAMED_MAX = 3
 _PARTS = (paths.VERSIONS, paths.TRANSACTIONS, paths.DELETIONS, paths.INDICES, paths.DATA)
-"""Not its whole folder: in that of ``a`` lies a branch ``a/b``."""
+"""Folders of a branch that are dropped.  The whole folder is not: that of ``a`` holds a branch ``a/b``."""
 
 
 class Branches:
@@ -91,7 +92,7 @@ class Branches:
         )
 
     def _readable(self) -> Sequence[Branch]:
-        """One request for each."""
+        """Read the branches one by one, with a request for each."""
         found = []
         for key in self._refs(paths.BRANCH_REFS):
             try:

@@ -1,11 +1,11 @@
-"""Writing columns of one fragment anew: a data file of these columns alone, which takes the place of theirs in the fragment.
+"""Rewriting columns of one fragment: a data file of these columns alone, which takes their place in the fragment.
 
 Guarantees
  1. The file holds every physical row of the fragment, in its order, deleted ones too.  No version refers to it.
  2. Memory is bounded by batches of rows, beside twice the new values, not by the fragment.
 
-``LanceFragment.update_columns`` makes the same file by a hash join of the fragment with the new values.  For half of 250,000
-rows that took 300 ms, and this takes 27 ms (Lance 14), since the rows are known by their places.
+``LanceFragment.update_columns`` makes the same file by a hash join of the fragment with the new values.  For half of
+250,000 rows that took 300 ms.  This takes 27 ms (Lance 14), since the rows are known by their places.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lancewal_core.names.paths import DATA
 from lancewal_core.rows.own_rows import whole_batches
 
 _NOT_HERE = -2
-"""In a fragment's JSON: a column of the file that the fragment does not use."""
+"""Field id in a fragment's JSON for a column of the file that the fragment does not use."""
 
 
 def write_column_file(
@@ -34,10 +34,10 @@ def write_column_file(
     fragment: Mapping[str, Any],
     files: LanceFileSession,
 ) -> dict[str, Any]:
-    """``fragment``, a JSON form, with one more file: all its rows of the columns in ``schema``.
+    """Return ``fragment``, a JSON form, with one more file: all its rows of the columns in ``schema``.
 
-    ``field_ids`` of each column, nested ones too, depth first (``PinnedTable.field_ids``).
-    ``ValueError`` if the file is not what the format says that it must be.
+    ``field_ids`` has the ids of each column, nested ones too, depth first (``PinnedTable.field_ids``).
+    Raise ``ValueError`` if the file does not have the form that the format demands.
     """
     held = {i for file in fragment["files"] for i in file["fields"]}
     # Which fields have a column of their own differs by format and type: as it is in the files that are there.
@@ -71,7 +71,7 @@ def write_column_file(
 
 
 def overlaid(batches: Iterable[pa.RecordBatch], rows: npt.NDArray[np.int64], values: pa.Table) -> Iterable[pa.Table]:
-    """The batches one behind the other, with ``values`` at ``rows``."""
+    """Yield the batches one after the other, with ``values`` at ``rows``."""
     order = np.argsort(rows)
     rows, values = rows[order], values.take(pa.array(order)).combine_chunks()
     start = 0

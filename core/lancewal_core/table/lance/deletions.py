@@ -48,7 +48,7 @@ class DeletionFiles:
         self._store = store
         self._bytes_max = bytes_max
         self._known: OrderedDict[str, tuple[BitMap, int]] = OrderedDict()
-        """Rows, which nobody changes, and bytes that count."""
+        """Rows, which nobody changes, and the bytes that count for them, by file."""
         self._held = 0
         self._lock = Lock()
 
@@ -78,7 +78,7 @@ class DeletionFiles:
         return rows
 
     def hide_rows(self, dataset: Any, fragment_id: int, rows: Rows) -> dict[str, Any] | None:
-        """The fragment's JSON form with a deletion file that names ``rows`` too; None if no row is left."""
+        """Return the fragment's JSON form with a deletion file that names ``rows`` too; None if no row is left."""
         fragment: dict[str, Any] = dataset.get_fragment(fragment_id).metadata.to_json()
         if len(rows) and not 0 <= rows.min() <= rows.max() < fragment["physical_rows"]:
             raise ValueError(f"fragment {fragment_id} has no row {rows.min()} or {rows.max()}")
@@ -123,7 +123,7 @@ def _listed(file: pa.Buffer, named: int) -> BitMap:
 
 
 def _bitmap(rows: npt.NDArray[Any]) -> BitMap:
-    """From sorted values of this type it is made at once."""
+    """Return the bitmap of these rows.  It is built in one step from sorted values of this type."""
     values = array("I")
     values.frombytes(np.sort(rows.astype(np.uint32)).tobytes())
     return BitMap(values)

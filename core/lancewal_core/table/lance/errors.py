@@ -33,22 +33,24 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.store.refusal import refusal, what_to_set
 
 READ_ERRORS = (OSError, pa.ArrowInvalid)
-"""Lance raises a fault of the store as OSError or, where it opens a data set, as ValueError with ``IO_ERROR``.  What a
-stream of batches meets comes through Arrow's C interface, as ArrowInvalid."""
+"""Errors of a read.  Lance raises a fault of the store as OSError or, when it opens a data set, as ValueError with
+``IO_ERROR``.  Errors of a stream of batches come through Arrow's C interface, as ArrowInvalid."""
 IO_ERROR = "LanceError(IO)"
 _NOT_FOUND = "not found"
 _PANIC = "PanicException"
-"""Each Rust library has a class of this name of its own, and none can be imported."""
+"""Name of a class that each Rust library has for itself, and that cannot be imported."""
 _STORE = re.compile(
     r"Generic \w+ error|error sending request|object store error|\(os error (?!22\))\d+\)", re.IGNORECASE
 )
-"""Or of the operating system, as on a full disk; but for EINVAL: no place in a file that is sound is a wrong argument."""
+"""Words of a fault of the store, or of the operating system, as on a full disk.  EINVAL is not one: no place in a sound
+file is a wrong argument."""
 _BEYOND_ITS_END = re.compile(
     r"failed to fill whole buffer|range not satisfiable|invalidrange|wanted range starting"
     r"|invalid range \d+\.\.\d+ for object of size",
     re.IGNORECASE,
 )
-"""The store was asked for bytes that the object does not have: a place within the file was damaged, or its end is gone."""
+"""Words of a store that was asked for bytes which the object does not have.  A place within the file was damaged, or
+its end is gone."""
 _DAMAGE = re.compile(
     r"corrupt file|file size is too small|failed to decode protobuf|not appear to be a lance file|panicked with message"
     r"|encountered internal error|terminated before end of stream|references parent id"
@@ -87,8 +89,9 @@ def no_panic(act: str) -> Iterator[None]:
 
 @contextmanager
 def writing(act: str) -> Iterator[None]:
-    """Around a call that writes: a panic is ``WriteFailed``.  The caller gives other errors to ``write_error``, or tells them
-    by what it does."""
+    """Translate a panic of a call that writes into ``WriteFailed``.
+
+    The caller gives other errors to ``write_error``, or tells them by what it does."""
     try:
         yield
     except BaseException as error:
@@ -110,7 +113,7 @@ def write_error(error: BaseException, act: str) -> LancewalError:
 
 
 def says_gone(error: BaseException) -> bool:
-    """Whether a file is not there.  Where the bucket is not there, nothing is known of its files."""
+    """Return whether an error says that a file is missing.  If the bucket is missing, nothing is known of its files."""
     text = str(error)
     return _NOT_FOUND in text.lower() and refusal(text) is StoreUnavailable
 
@@ -145,7 +148,7 @@ def read_error(
 
 
 def file_corrupt(file: str, error: BaseException) -> ObjectCorrupt:
-    """A data file of an unmerged snapshot."""
+    """Return the error for a damaged data file of an unmerged flush."""
     return ObjectCorrupt(
         f"data file {file} is corrupt: Lance cannot decode it: {first_line(error)}; {FLUSH_DAMAGED}", file=file
     )

@@ -59,7 +59,7 @@ class IndexBuild:
     not_reported: str = ""
     """Parameters that Lance does not tell."""
     unknown: str = ""
-    """Why it cannot be built again from what is known; empty where it can."""
+    """Reason why the index cannot be built again from what is known; empty if it can."""
     damaged: bool = False
     """True where its files cannot be read, so that ``unknown`` says so."""
 
@@ -94,7 +94,7 @@ def index_build(dataset: Any, name: str) -> IndexBuild | None:
 
 
 def build_again(dataset: Any, build: IndexBuild) -> None:
-    """One commit puts an index over all rows of the data set's version in the place of all segments."""
+    """Build an index over all rows of the data set's version; one commit puts it in the place of all segments."""
     column = build.column
     if build.kind.startswith("IVF_"):
         dataset.create_index(column, build.kind, name=build.name, replace=True, **build.parameters)
@@ -273,11 +273,10 @@ def _vector(told: Mapping[str, Any], details: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _statistics(dataset: Any, name: str) -> Mapping[str, Any] | None:
-    """Return the statistics of its segment with most partitions, else of the oldest that says any; None where files of
-    it cannot be read.
+    """Return the statistics of the index's segment with most partitions, else of the oldest segment that has any.
 
-    Lance says nothing of a segment that covers no row any more.  A small segment may have fewer partitions than the
-    index was made with.
+    None if files of the index cannot be read.  Lance says nothing of a segment that covers no row any more.  A small
+    segment may have fewer partitions than the index was made with.
     """
     try:
         with reading(f"reading index {name}", names_nothing=True):
@@ -288,7 +287,7 @@ def _statistics(dataset: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def _path(fields: Sequence[Any], wanted: int) -> tuple[str, ...]:
-    """Names down to a field; empty where there is none of this id."""
+    """Return the names down to a field; empty if no field has this id."""
     for field in fields:
         if field.id() == wanted:
             return (field.name(),)

@@ -15,5 +15,6 @@ CORES_RESERVED = "LANCE_IO_CORE_RESERVATION"
 
 
 def use_all_cores() -> None:
-    """To be called before Lance reads or writes in this process; what the environment says already stays."""
+    """Give Lance a thread for each core, unless the environment says otherwise.  To be called before Lance reads or
+    writes here."""
     os.environ.setdefault(CORES_RESERVED, "0")

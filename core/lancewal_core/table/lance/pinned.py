@@ -34,13 +34,13 @@ _UPDATED_AT = "_row_last_updated_at_version"
 _BY_PATH = ("Inverted", "IVF_")
 """Kinds of index of which Lance finds a member of a struct whatever it is to do."""
 _BLOCKED_ONE_OF = 50
-"""Share of rows to be left out up to which Lance leaves them out, which costs less.  With more of them it takes longer:
-it reads what lies in between, piece by piece."""
+"""Lance leaves rows out of a scan, at less cost, if they are at most one of so many.  With more of them that takes
+longer: Lance reads what lies in between, piece by piece."""
 _READ_AHEAD_BYTES = 128 << 20
 """Bytes of files that a scan reads before their rows are asked for.  Lance's own bound is 2 GiB, and it reads more
 fragments side by side the more cores there are."""
 _TAKEN_ONE_BY_ONE = 5_000
-"""Rows that are read faster each by itself; more of them by a scan of what holds them."""
+"""Most rows that are read faster one by one.  More rows are read faster by a scan of the fragments that hold them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class LancePinnedTable:
 
     @property
     def dataset(self) -> Any:
-        """The ``lance.LanceDataset`` itself, for what only it can do."""
+        """The ``lance.LanceDataset`` itself, for calls that only it has."""
         return self._dataset
 
     def fragments(self) -> Sequence[Fragment]:
@@ -255,7 +255,8 @@ class LancePinnedTable:
         return found.select(list(columns)).take(places)
 
     def _listable(self, addresses: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return what Lance compares an allow list with: addresses, or row ids where the table has stable ones."""
+        """Return the numbers that Lance compares an allow list with: addresses, or row ids if the table has stable
+        ones."""
         if not self._dataset.has_stable_row_ids:
             return addresses
         fragments = np.unique(addresses.to_numpy() >> np.uint64(32)).tolist()
@@ -328,7 +329,7 @@ class LancePinnedTable:
         return found
 
     def _sizes_of_columns(self, name: str) -> Sequence[int]:
-        """By their places in the file, as its footer says."""
+        """Return the bytes of columns by their places in the file, from its footer."""
         with self._reading(f"reading the footer of data file {name}"):
             columns = self._files().open_reader(data_file(name)).metadata().columns
         return [sum(buffer.size for page in column.pages for buffer in page.buffers) for column in columns]
@@ -382,7 +383,8 @@ def _fragments_ahead(fragments: Sequence[Fragment]) -> int:
 
 
 def _of_live_rows(batch: pa.RecordBatch, mask: RowMask | None, with_row_address: bool) -> pa.RecordBatch:
-    """Without the rows that the mask hides, and deleted ones, which are those without a row id; the id goes too."""
+    """Return the rows without those that the mask hides, and without deleted ones, which have no row id.  The id is
+    dropped too."""
     kept = batch
     live: npt.NDArray[np.bool_] | None = None
     if _ROW_ID in batch.schema.names:

@@ -30,7 +30,8 @@ _SAMPLES, _SAMPLE_ROWS = 4, 64
 
 
 def rewrite_fragments(dataset: Any, fragment_ids: Sequence[int], bounds: RewriteBounds) -> list[dict[str, Any]]:
-    """The new fragments, in their JSON form; those whose pages were copied do not say how large their files are."""
+    """Return the new fragments in their JSON form.  Fragments whose pages were copied do not say how large their files
+    are."""
     # By ascending id: the task notes where rows came from as ascending addresses, and fails otherwise.
     old = [dataset.get_fragment(i).metadata.to_json() for i in sorted(fragment_ids)]
     task = {"task": {"fragments": old}, "read_version": dataset.version, "options": _options(dataset, old, bounds)}
@@ -40,8 +41,8 @@ def rewrite_fragments(dataset: Any, fragment_ids: Sequence[int], bounds: Rewrite
 
 
 def _options(dataset: Any, fragments: Sequence[Mapping[str, Any]], bounds: RewriteBounds) -> Any:
-    """Return the options as they stand in a plan, whose form belongs to the release: of a plan that leaves out every
-    fragment."""
+    """Return compaction options in the form of a plan, which belongs to the Lance release.  They come from a plan of no
+    fragments."""
     rows = sum(f["physical_rows"] for f in fragments)
     nbytes = sum(file.get("file_size_bytes") or 0 for f in fragments for file in f["files"])
     # Files may be packed far tighter than rows are in memory.

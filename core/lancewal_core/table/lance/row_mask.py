@@ -1,4 +1,4 @@
-"""Rows by their addresses, to be left out of a scan: by Lance, or where Lance is not to do it."""
+"""Rows to be left out of a scan, by their addresses.  Lance leaves them out, or this module does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def row_list(rows: Addresses) -> bytes:
 
 
 class RowMask:
-    """All rows but those ``without``, which ascend."""
+    """Mask of all rows except ``without``, which ascend."""
 
     def __init__(self, without: Addresses) -> None:
         self._without = without
@@ -57,7 +57,7 @@ class RowMask:
         return kept
 
     def _of(self, fragment: int) -> npt.NDArray[np.bool_]:
-        """Per row up to one behind the last hidden one whether it is hidden."""
+        """Return for each row up to the one after the last hidden one whether it is hidden."""
         known = self._hidden.get(fragment)
         if known is None:
             first, end = np.searchsorted(self._without, np.array([fragment, fragment + 1], np.uint64) << np.uint64(32))

@@ -98,7 +98,7 @@ class LanceTable:
         table_address(uri)
         self.uri = uri
         self._root = uri
-        """In which all files must lie: of a branch the table's folder."""
+        """Folder in which all files must lie; for a branch the table's folder."""
         self._base_paths = base_paths
         self._options = dict(options or {})
         self._store: TableStore | None = None
@@ -119,7 +119,7 @@ class LanceTable:
         return found
 
     def _newest(self) -> LancePinnedTable:
-        """For the caller alone."""
+        """Open the newest version for the caller alone."""
         use_threads()
         try:
             with no_panic(f"opening {self.uri}"):
@@ -143,7 +143,7 @@ class LanceTable:
         return found
 
     def _at(self, version: int) -> LancePinnedTable:
-        """For the caller alone."""
+        """Open a version for the caller alone."""
         use_threads()
         try:
             with no_panic(f"opening version {version} of {self.uri}"):
@@ -378,7 +378,7 @@ class LanceTable:
         return Committed(TableVersion(landed.version), self._landed(landed))
 
     def _landed(self, opened: Any) -> LancePinnedTable | None:
-        """The version that a commit has made; None where it is refused, as it is where it is opened."""
+        """Return the version that a commit has made; None if it is refused, as it also would be when opened."""
         try:
             if self._base_paths == "refuse":
                 check_base_paths(opened, self._root)
@@ -419,7 +419,7 @@ class LanceTable:
         return ObjectCorrupt(f"{found}. The newest manifest is {key}: put it back from a copy", object=key)
 
     def _file_session(self) -> LanceFileSession:
-        """One for all files: a reader by its address makes a client of the store anew, 5 ms of CPU each."""
+        """One session for all files.  A reader by a file's address makes a new client of the store, 5 ms of CPU each."""
         if self._files is None:
             with reading(f"opening {self.uri}"):
                 self._files = LanceFileSession(self.uri, self._options)
@@ -437,7 +437,8 @@ class LanceTable:
 
 
 def _not_indexed(error: BaseException) -> CommitOutcome:
-    """A panic is no Exception: Lance has one for what it can build and not extend."""
+    """Return the outcome of an index build that failed.  Lance panics (no ``Exception``) for indexes that it can build
+    and not extend."""
     if not (isinstance(error, (OSError, RuntimeError, ValueError)) or is_panic(error)):
         raise error
     text = first_line(error)

@@ -21,7 +21,7 @@ from lancewal_core.table.lance.word_automaton import WordAutomaton
 
 _INVERTED = "Inverted"
 Trained = dict[str, Mapping[str, Any]]
-"""By the folder of a segment the parameters that the index was trained with, which never change."""
+"""Parameters that an index was trained with, by the folder of a segment.  They never change."""
 _AUTOMATON = "_token_fst_bytes"
 
 
@@ -34,11 +34,11 @@ class TextIndex:
     segments: tuple[str, ...]
     """Folders of their files."""
     covered: frozenset[int]
-    """Live fragments."""
+    """Live fragments that the index covers."""
     tokenizer: Mapping[str, Any]
     """Parameters of ``lance.tokenize``."""
     positions: bool
-    """Whether it knows where in a text a word stands."""
+    """Whether the index knows at which places of a text a word occurs."""
     here: bool
     """Whether all its files lie in the folder of indexes; those of a branch or a shallow clone may lie in another table's."""
 
@@ -53,9 +53,9 @@ class DocumentLengths:
 
 
 def text_indexes(pinned: LancePinnedTable, trained: Trained) -> Sequence[TextIndex]:
-    """One of each column: that of which several stand over the same column is none, since nobody says which is meant.
+    """Return the text index of each column.  A column with several has none here, since nobody says which is meant.
 
-    ``trained`` keeps what is read of segments.
+    An index whose documents are not rows is left out.  ``trained`` keeps the parameters that were read from segments.
     """
     here = not pinned.dataset.base_paths()
     live = {f.fragment_id for f in pinned.fragments()}
@@ -77,8 +77,8 @@ def text_indexes(pinned: LancePinnedTable, trained: Trained) -> Sequence[TextInd
 
 
 def _tokenizer(pinned: LancePinnedTable, description: Any, trained: Trained, *, here: bool) -> Mapping[str, Any]:
-    """Return what the index was trained with.  The description leaves out stop words of its own (Lance 14); each segment
-    has all."""
+    """Return the parameters that the index was trained with.  The description leaves out custom stop words (Lance 14);
+    each segment has all parameters."""
     told = dict(description.details)
     if description.segments:
         segment = str(description.segments[0].uuid)
@@ -96,7 +96,7 @@ def _parameters(pinned: LancePinnedTable, name: str, segment: str) -> Mapping[st
 
 
 def _told(pinned: LancePinnedTable, name: str) -> Mapping[str, Any]:
-    """By the statistics, which say nothing of segments without live rows."""
+    """Return parameters from the statistics, which say nothing of segments without live rows."""
     with reading(f"reading index {name}", names_nothing=True):
         segments = pinned.dataset.stats.index_stats(name)["indices"]
     return next((dict(segment["params"]) for segment in segments if segment.get("params")), {})
@@ -122,8 +122,9 @@ def document_lengths(pinned: LancePinnedTable, index: TextIndex) -> DocumentLeng
 
 
 def word_automata(pinned: LancePinnedTable, index: TextIndex) -> Sequence[WordAutomaton]:
-    """All words of an index, in parts; deleted rows' ones too.  ``ValueError`` where Lance stores them otherwise,
-    ``VersionGone`` where a clean-up was faster."""
+    """Return all words of an index, in parts, those of deleted rows too.
+
+    Raise ``ValueError`` if Lance stores them in another form, ``VersionGone`` if a clean-up was faster."""
     found = []
     for segment in index.segments:
         for partition in json.loads(_metadata(pinned, segment)[b"partitions"]):

@@ -13,13 +13,13 @@ _COMMON = b"te/oasripcnw.hlm-du012g=:bf3y5&_4v9678k%?xCDASFIBEjPTzRNM+LOqHG"
 """Bytes that a node of one arrow may name by a number from 1 on."""
 _VERSION = 3
 _INDEX_FROM = 33
-"""Nodes of so many arrows have a table of them."""
+"""Arrows of a node from which on the node has a table of them."""
 _HEAD, _FOOT = 16, 20
 _NEXT, _ONE, _FORM = 0b11000000, 0b10000000, 0b11000000
 
 
 class WordAutomaton:
-    """``ValueError`` where the bytes are of another form."""
+    """Automaton of the words of an index.  Raises ``ValueError`` for bytes of another form."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) < _HEAD + _FOOT or int.from_bytes(data[:8], "little") != _VERSION:
@@ -31,7 +31,10 @@ class WordAutomaton:
             raise ValueError("a word automaton whose first node lies elsewhere")
 
     def near(self, word: str, distance: int, prefix: int) -> Iterator[str]:
-        """Words that become ``word`` by at most so many letters put in, left out or changed, behind the first ``prefix``."""
+        """Yield the words that begin with the first ``prefix`` letters of ``word`` and are at most ``distance`` letters
+        from it.
+
+        Each inserted, deleted or changed letter counts one."""
         if not self._words:
             return
         begin = word[:prefix]
