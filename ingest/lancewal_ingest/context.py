@@ -1,4 +1,4 @@
-"""Context of the ingest protocols: an open table, and what taking records needs besides."""
+"""Context of the ingest protocols: an open table, and what taking records needs in addition."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Parameters of mallopt, from glibc's malloc.h."""
 _OWN_PAGES_BYTES = 512 << 10
 _TOP_KEPT_BYTES = 64 << 20
-"""Bytes that glibc itself would come to."""
+"""Bytes that glibc would choose by itself."""
 _ours: ctypes.CDLL | None = None
 """The C library once ``use_one_heap`` was called and it is glibc."""
 

@@ -53,7 +53,7 @@ class _Run:
 
 
 class Bundling:
-    """Called by the loop's thread only.  ``segments``: as many a bundle copies at most; 0: none is written."""
+    """Writes bundles; called by the loop's thread only.  ``segments``: most that a bundle copies; 0: no bundle is written."""
 
     def __init__(self, store: ObjectStore, tasks: Tasks, schema: pa.Schema, segments: int) -> None:
         self._store = store
@@ -67,7 +67,7 @@ class Bundling:
 
     @property
     def nbytes(self) -> int:
-        """In memory; most of it the MemTables have too."""
+        """Bytes in memory; the MemTables have most of them too."""
         return self._run.nbytes + self._writing.nbytes + (0 if self._due is None else self._due.nbytes)
 
     def add(self, writer: LogWriter, durable: Durable, entries: Seq[Entry]) -> None:
@@ -86,7 +86,7 @@ class Bundling:
             self._end_run()
 
     def advance(self) -> None:
-        """Begin to write what waits, unless a bundle is on its way."""
+        """Begin to write the run that waits, unless a bundle is being written."""
         if self._task is not None and self._task.done():
             task, self._task, self._writing = self._task, None, _Run()
             task.result()
@@ -96,7 +96,7 @@ class Bundling:
             self._task = self._tasks.start(lambda: self._put(run.copies))
 
     def drop(self) -> None:
-        """Let go of what is not on its way."""
+        """Release the memory of everything that is not being written."""
         self._run, self._due = _Run(), None
 
     def _end_run(self) -> None:

@@ -1,4 +1,4 @@
-"""``lancewal dead-letter list``: what is in the dead-letter topic of a table, in groups."""
+"""``lancewal dead-letter list``: the content of a table's dead-letter topic, in groups."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def list_(
 
 
 def moment_ms(option: str, text: str, now_ms: int) -> int | None:
-    """The time of ``24h``, so long before now, or of a text in the form of ISO 8601; None where none is given."""
+    """Return the time of ``24h``, which is that long before now, or of a text in ISO 8601; None if none is given."""
     if not text:
         return None
     seconds = duration_s(text)

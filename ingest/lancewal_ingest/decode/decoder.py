@@ -1,14 +1,14 @@
-"""Decodes consumed records into a WAL batch, whatever the format of their values.
+"""Decode consumed records into a WAL batch, whatever the format of their values.
 
 1. Each record is one row or one ``Rejected``, which names the first check that failed: size, headers, operation, whether
    it may come without a value, and then the checks of the format (``value_decoder``).
-2. A record without a value deletes by Kafka key, when a ``key_decoder`` is there to read the primary key from it.
+2. A record without a value deletes by Kafka key, if a ``key_decoder`` is there to read the primary key from it.
 3. Of a delete only the primary key is kept.
-4. At once the format is given records that weigh ``PIECE_BYTES`` (``weight``).
-5. A row that no segment can hold is none: its record is ``too_large``, whatever lies around it.
+4. The format is given records of ``PIECE_BYTES`` at a time (``weight``).
+5. A row that no segment can hold is no row: its record is ``too_large``, whatever is around it.
 6. Records with no header but ``lancewal.op`` cost no Python code of their own.
 
-Records of several regions may come together: what becomes of one has nothing to do with its neighbours.
+Records of several regions may come together: the result for a record does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Decoder:
         return np.split(indexes, pieces(self.weights.each(records)[indexes], PIECE_BYTES)[:-1])
 
     def _plain_ops(self, records: Records) -> Ops:
-        """Each record's ``Op``, or ``_ASIDE`` for what is not plainly a value with an operation."""
+        """Return each record's ``Op``, or ``_ASIDE`` for a record that is not plainly a value with an operation."""
         if any(records.headers):
             ops = np.array(_plain_ops(records.headers), dtype=np.uint8)
             if not self._patches:
@@ -134,7 +134,7 @@ class Decoder:
         return keys + value + _PLAIN_HEADER_BYTES > self._record_bytes_max
 
     def _op_or_key(self, records: Records, index: int) -> Op | tuple[object, ...]:
-        """Return what the record does with its value, or the primary key that it deletes by having none.  ``Refusal``."""
+        """Return what the record does with its value, or the primary key that it deletes by having no value.  ``Refusal``."""
         key, value, headers = records.keys[index], records.values[index], records.headers[index]
         if record_bytes(key, value, headers) > self._record_bytes_max:
             raise Refusal(TOO_LARGE, f"expected at most {self._record_bytes_max} bytes of key, value and headers")

@@ -24,7 +24,7 @@ CUT_HEADERS = ("lancewal.key.bytes", "lancewal.value.bytes", "lancewal.headers.b
 LETTER_HEADERS = frozenset([SOURCE_HEADER, KIND_HEADER, *CUT_HEADERS])
 """Headers of a dead letter beside Connect's (``kafka.dead_letters``)."""
 ORIGINAL = "original."
-"""Before the name of a header that the record of a dead letter had itself, where it is one of ours."""
+"""Prefix of the name of a header that the record of a dead letter had itself, if the name is one of ours."""
 _RESERVED = "lancewal."
 _KNOWN = {OP_HEADER, SOURCE_HEADER, KIND_HEADER}
 _OF_CUT = {*CUT_HEADERS, *(ORIGINAL + name for name in CUT_HEADERS)}
@@ -36,7 +36,7 @@ Headers = list[tuple[str, bytes | None]] | None
 
 
 def op_of(headers: Headers) -> Op | None:
-    """The operation that the headers name, None when they name none.
+    """Return the operation that the headers name; None if they name none.
 
     Raises ``Refusal`` of kind ``unreadable_header``, ``cut_letter``, ``unknown_header`` or ``unknown_op``.
     """

@@ -1,4 +1,4 @@
-"""Results of a decoder: a batch of rows, and the records that are none, each with its reason."""
+"""Results of a decoder: a batch of rows, and the records that are no rows, each with its reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS: dict[str, str] = {
     "type": "a value has not the JSON form of its column",
     "range": "a value has the right form, but its column cannot hold it exactly",
 }
-"""Kinds of rejection and what they mean; where several apply, nearly always the upper one is given."""
+"""Kinds of rejection and what they mean.  If several apply, nearly always the upper one is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Decoded:
 
 
 class Refusal(Exception):
-    """Raised inside the decoder for the record at hand; becomes a ``Rejected``, never leaves the decoder."""
+    """Raised inside the decoder for the current record; becomes a ``Rejected``, and never leaves the decoder."""
 
     def __init__(self, kind: str, message: str, found: str = "") -> None:
         super().__init__(message)

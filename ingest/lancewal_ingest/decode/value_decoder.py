@@ -55,14 +55,15 @@ class DecodedValues:
 
 
 class Growth(Protocol):
-    """Bytes that a row may take in Arrow beyond those which every row does: its slots of fixed size (``weight``)."""
+    """Bytes that a row may take in Arrow beyond those that every row takes: its slots of fixed size (``weight``)."""
 
     def each(self, values: Sequence[bytes | None]) -> Weights:
-        """Return the bytes of each value; 0 where there is none.  At little cost: every record is asked for, before it
-        is decoded."""
+        """Return the bytes of each value; 0 if there is none.
+
+        The cost must be low: every record is asked for, before it is decoded."""
 
     def largest(self, nbytes: int) -> int:
-        """The most that a value of so many bytes, or fewer, can come to."""
+        """Return the most that a value of this many bytes, or fewer, can take."""
 
 
 class ValueDecoder(Protocol):

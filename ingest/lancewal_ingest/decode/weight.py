@@ -68,7 +68,7 @@ class RecordWeights:
         return max(record_bytes_max + RECORD_OVERHEAD, self._row_bytes + self._growth.largest(record_bytes_max))
 
     def fit(self, records: Records, nbytes: int) -> bool:
-        """Whether these together weigh no more as rows, told at little cost."""
+        """Whether these records together weigh at most ``nbytes`` as rows; cheap to compute."""
         return len(records) * self._row_bytes + int(self._growth.each(records.values).sum()) <= nbytes
 
 

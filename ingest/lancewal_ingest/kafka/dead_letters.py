@@ -1,37 +1,33 @@
 """Dead letters: bad records, unchanged, in a topic of their own, with what is wrong in Kafka Connect's headers.
 
 Guarantees
- 1. ``send`` returns once the broker has acknowledged every record (all in-sync replicas).  At least once: after a crash
-    or an error a record may be there twice, with the same ``lancewal.source``.
- 2. Key, value and headers are those of the bad record; ours come behind them.  A header of the record that has a name of
-    ours is there as ``original.<name>``: under our names stand our headers alone.
- 3. A letter that cannot be so, because the record is ``too_large`` or the topic refuses it for its size, is *cut*: no value,
-    none of the record's headers, and the first ``KEY_BYTES_MAX`` of its key.  Three headers more say how long they were.
+ 1. ``send`` returns once the broker has acknowledged every record (all in-sync replicas).  At least once: after a
+    crash or an error a record may be there twice, with the same ``lancewal.source``.
+ 2. Key, value and headers are those of the bad record; ours come after them.  A header of the record that has a name
+    of ours is there as ``original.<name>``: under our names are our headers alone.
+ 3. If the record is ``too_large``, or the topic refuses the letter for its size, the letter is *cut*: no value, none
+    of the record's headers, and the first ``KEY_BYTES_MAX`` of its key.  Three headers more say how long they were.
     A letter whose record's headers cannot be read lacks these alone; ``lancewal.headers.bytes`` is then ``unknown``.
- 4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are acknowledged.
- 5. Letters are made and sent ``AT_ONCE``, and the next ones once these are acknowledged: with its headers a letter takes
-    some 3 KB here and in the client, whatever its record took.
- 6. Our headers hold places, kinds and expectations, never a value of the record, and no setting.  The name of a member or
-    header that was not expected is in the message, in ASCII and cut: the letter has it anyway.
+ 4. If the topic refuses that too, ``DeadLetterRefused`` names the first such record; letters before it are
+    acknowledged.
+ 5. Letters are made and sent ``AT_ONCE``, and the next ones once these are acknowledged: with its headers a letter
+    takes some 3 KB here and in the client, whatever its record took.
+ 6. Our headers hold places, kinds and expectations, never a value of the record, and no setting.  The name of a
+    member or header that was not expected is in the message, in ASCII and cut: the letter has it anyway.
 
 ====================================  ==============================================================================
-header                                value
-====================================  ==============================================================================
-``__connect.errors.topic``            topic of the bad record
-``__connect.errors.partition``        its partition
-``__connect.errors.offset``           its offset
-``__connect.errors.connector.name``   the consumer group
-``__connect.errors.task.id``          ``0``
-``__connect.errors.stage``            ``VALUE_CONVERTER``
-``__connect.errors.class.name``       the kind, as in ``lancewal.kind``
-``__connect.errors.exception.class.name``  ``lancewal.BadRecord``
-``__connect.errors.exception.message``  what was expected, and the name that was not
-``lancewal.kind``                     the kind (``decode.outcomes.KINDS``, ``misrouted``, ``unreadable``)
-``lancewal.source``                   ``<topic>-<partition>-<offset>``: the record's identity
-``lancewal.key.bytes``                of a cut letter: length of the record's key
-``lancewal.value.bytes``              of its value
-``lancewal.headers.bytes``            of its headers, names and values
-====================================  ==============================================================================
+header                                value ====================================
+============================================================================== ``__connect.errors.topic``
+topic of the bad record ``__connect.errors.partition``        its partition ``__connect.errors.offset``           its
+offset ``__connect.errors.connector.name``   the consumer group ``__connect.errors.task.id``          ``0``
+``__connect.errors.stage``            ``VALUE_CONVERTER`` ``__connect.errors.class.name``       the kind, as in
+``lancewal.kind`` ``__connect.errors.exception.class.name``  ``lancewal.BadRecord``
+``__connect.errors.exception.message``  what was expected, and the name that was not ``lancewal.kind``
+the kind (``decode.outcomes.KINDS``, ``misrouted``, ``unreadable``) ``lancewal.source``
+``<topic>-<partition>-<offset>``: the record's identity ``lancewal.key.bytes``                of a cut letter: length
+of the record's key ``lancewal.value.bytes``              of its value ``lancewal.headers.bytes``            of its
+headers, names and values ====================================
+==============================================================================
 """
 
 from __future__ import annotations
@@ -251,7 +247,7 @@ def _found(name: str) -> str:
 
 
 def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    """A record's own headers, none of which passes for one of ours."""
+    """Return a record's own headers, renamed so that none passes for one of ours."""
     return [
         (f"{ORIGINAL}{name}" if name in LETTER_HEADERS or name.startswith(_CONNECT) else name, value)
         for name, value in headers
@@ -259,7 +255,7 @@ def _renamed(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, byt
 
 
 class RefusedDeadLetters:
-    """``DeadLetters`` where the contract's policies make none: a record stops its partition before it gets here."""
+    """``DeadLetters`` if the contract's policies make none: a record stops its partition before it gets here."""
 
     def send(self, region: Region, records: Records, rejected: Sequence[Rejected]) -> None:
         raise AssertionError(f"a dead letter of {region.name} under policies that make none")

@@ -87,7 +87,7 @@ class LetterGroups:
         return sorted(self._groups.values(), key=lambda one: (-one.letters, one.kind, one.column))
 
     def add(self, records: Records) -> None:
-        """Records of the dead-letter topic, in whatever order."""
+        """Add records of the dead-letter topic, in any order."""
         for time_ms, headers in zip(records.timestamps, records.headers, strict=True):
             if not self._asked_for(time_ms):
                 continue
@@ -131,7 +131,8 @@ class LetterGroups:
 
 
 def _letter_of(headers: Mapping[str, bytes | None]) -> _Letter | None:
-    """None of a record that is not a letter of lancewal's.  Of headers with one name the last counts: it is ours."""
+    """Return the letter of a record; None if it is not a letter of lancewal's.  If headers share a name, the last
+    counts: it is ours."""
     source, kind = _SOURCE.fullmatch(_text(headers, SOURCE_HEADER)), _text(headers, KIND_HEADER)
     if source is None or not is_topic(source["topic"]) or kind not in _KINDS:
         return None
@@ -150,7 +151,8 @@ def _text(headers: Mapping[str, bytes | None], name: str) -> str:
 
 
 def _column_of(message: str) -> str:
-    """Return what a message is about: our own messages begin with the column, and end with the name that was not expected."""
+    """Return the column that a message is about.  Our messages begin with the column, and end with the name that was not
+    expected."""
     column, found = _COLUMN.match(message), _FOUND.search(message)
     names = [one[1] for one in (column, found) if one is not None]
     return ".".join(name.removesuffix("...")[1:].removesuffix(name[0]) for name in names)[:_NAME_MAX]

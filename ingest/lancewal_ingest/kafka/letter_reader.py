@@ -37,7 +37,7 @@ class LettersRead:
 def read_letters(
     client: Mapping[str, str], group: str, topic: str, take: Callable[[Records], None], since_ms: int | None = None
 ) -> LettersRead:
-    """Give all records of the dead-letter topic to ``take``, but for those before the first one at or after ``since_ms``.
+    """Give all records of the dead-letter topic to ``take``, except those before the first one at or after ``since_ms``.
 
     ``group`` is a name that the client must have; nobody joins it.  Errors: ``TopicMissing``, ``KafkaForbidden``,
     ``KafkaUnavailable``.

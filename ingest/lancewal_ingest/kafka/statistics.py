@@ -38,7 +38,7 @@ NOTHING_TOLD = ClientFigures(0, 0.0, 0.0, 0, 0, 0, 0, 0, 0)
 
 
 def client_figures(text: str) -> ClientFigures:
-    """From one line of statistics; what an older or newer client does not tell is 0."""
+    """Return the figures of one line of statistics.  A figure that an older or newer client does not report is 0."""
     told: Mapping[str, Any] = json.loads(text)
     brokers = list(told.get("brokers", {}).values())
     partitions = [p for topic in told.get("topics", {}).values() for p in topic.get("partitions", {}).values()]

@@ -1,16 +1,18 @@
-"""``lancewal offset accept-loss``: go on behind what Kafka deleted before it became durable.
+"""``lancewal offset accept-loss``: go on after offsets that Kafka deleted before they became durable.
 
 Guarantees
- 1. Only offsets that Kafka no longer has are passed over: from the region's durable position to the first that it has.
+ 1. Only offsets that Kafka no longer has are passed over: from the region's durable position to the first that it
+    has.
  2. No loss without its record (``lancewal_core.region.loss_record``).
- 3. Where nothing is lost, nothing is touched.
- 4. Where only deletes may be lost (``tombstones``), nothing is passed over: what Kafka still has is read.
- 5. Where both are lost, both are recorded: the entry over the gap would hide that nobody has read for long.
- 6. Where Kafka ends below the durable position, what is durable stays, and nothing is passed over either: the region goes on
-    at that position once Kafka has grown up to it.  What Kafka gets below it is never read; that is what is recorded.
+ 3. If nothing is lost, nothing is touched.
+ 4. If only deletes may be lost (``tombstones``), nothing is passed over: what Kafka still has is read.
+ 5. If both are lost, both are recorded: the entry over the gap would hide that nobody has read for long.
+ 6. If Kafka ends below the durable position, what is durable stays, and nothing is passed over either.  The region
+    goes on at that position once Kafka has grown up to it.  What Kafka gets below it is never read; that is what is
+    recorded.
 
 Steps
- 1. Compare the durable position with Kafka's first and last, and look whether deletes behind it may be gone.
+ 1. Compare the durable position with Kafka's first and last, and look whether deletes after it may be gone.
  2. Record the loss, then write an entry without rows over it (``entry``); for deletes and for a lost tail the record
     alone.
 """
@@ -40,7 +42,7 @@ class Accepted:
 
 
 def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
-    """Return what would be accepted now; nothing is written.  ``InvalidInput`` where nothing is lost."""
+    """Return what would be accepted now, and write nothing.  ``InvalidInput`` if nothing is lost."""
     # Step 1
     position = durable_position(context, region)
     kafka = offsets()
@@ -65,7 +67,7 @@ def plan_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: C
 
 
 def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets: Callable[[], Offsets]) -> Accepted:
-    """Steps 1 and 2; what was accepted.  ``InvalidInput`` where nothing is lost."""
+    """Steps 1 and 2; return what was accepted.  ``InvalidInput`` if nothing is lost."""
     # Step 1
     plan = plan_loss(context, owner, region, offsets)
     if plan.losses[0].kind != "offsets":
@@ -87,7 +89,7 @@ def accept_loss(context: IngestContext, owner: OwnerId, region: Region, offsets:
 
 
 def _offsets(context: IngestContext, owner: OwnerId, region: Region, first: Position, kafka: Offsets) -> Accepted:
-    """The records of what lies between ``first`` and where Kafka begins, and of deletes behind that."""
+    """Return the loss records from ``first`` to where Kafka begins, and of deletes after that."""
     if kafka.low <= first:
         raise _nothing_lost(region, first, kafka.low)
     loss = LossRecord(first=first, next=kafka.low, accepted_at_ms=context.clock.now_ms(), accepted_by=owner)

@@ -2,14 +2,14 @@
 
 Guarantees
  1. The entry starts at the region's durable position, or nothing is written.
- 2. Whoever owned the region is ended by the same fence and compare-and-swap as any takeover: a process that is alive
+ 2. The region's owner is ended by the same fence and compare-and-swap as in any takeover: a process that is alive
     begins a new log for its other regions.
  3. A crash at any point leaves what a crash of ingest there leaves: the next owner goes on from the log.
 
 Steps
  1. Open the region, as ingest does.
  2. Make the entry for the position that was reached, and write it as the one segment of a log of our own.
- 3. Hand over: the generation is SEALED behind the entry, and no other opened.
+ 3. Hand over: the generation is SEALED after the entry, and no other is opened.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _UNREADABLE_AT_ONCE = 10_000
 """Offsets of an entry that are rejected unread."""
 
 ReadRecords = Callable[[Region, Position, Position], tuple[Records, Position]]
-"""The records of a range, or of its beginning where they are many, and the position behind them."""
+"""The records of a range, or of its beginning if they are many, and the position after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Passed:
     """Good records among them: they are in the table's log as any other."""
     goes_on: Position
     unreadable_to: Position | None = None
-    """Position behind offsets that cannot be read either, where the partition goes on among such."""
+    """Position after further offsets that cannot be read either, if the partition goes on among such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _first(entry: Entry | None, letters: Sequence[Rejected]) -> Rejected | None:
 
 
 def _unread(entry: Entry) -> tuple[Entry, Records, tuple[Rejected, ...]]:
-    """All offsets of an entry without rows as what cannot be read: the entry, its records, their letters."""
+    """Return the entry without rows in which all offsets count as unreadable, its records, and their letters."""
     offsets = range(entry.first, entry.next)
     letters = tuple(Rejected(o, UNREADABLE, "expected records that Kafka's client can read") for o in offsets)
     rejected = tuple(RejectedOffset(letter.offset, letter.kind) for letter in letters)

@@ -78,11 +78,11 @@ class _Flight:
     in_memory: bool
     began: float
     task: Task[Flushing] | None = None
-    """Until it is written; None while ``start`` has not returned yet: it may run the whole call, and more turns meanwhile."""
+    """The pending write, or None before ``start`` returns; ``start`` may run the whole call, and more turns meanwhile."""
     swaps: list[Task[dict[Region, Answer]]] | None = None
-    """Once it is written, those without an answer."""
+    """Swaps without an answer; None before the flush is written."""
     share_s: float = 0.0
-    """Share of each of its generations in what reading and writing them took."""
+    """Seconds of reading and writing, divided by the number of its generations."""
 
 
 class FlushQueue:
@@ -100,7 +100,7 @@ class FlushQueue:
 
     @property
     def of_one_region(self) -> int:
-        """The most that wait of a region, one behind the other."""
+        """Largest number of waiting generations of one region."""
         return max(Counter(w.region for w in self._waiting).values(), default=0)
 
     @property
@@ -124,7 +124,7 @@ class FlushQueue:
         self._waiting.append(_Waiting(region, record, 0, None))
 
     def advance(self) -> None:
-        """Take what has been answered; begin the next flushes."""
+        """Take answers, and begin the next flushes."""
         for flight in list(self._flights):
             self._settle(flight)
         for in_memory in (True, False):
@@ -156,7 +156,7 @@ class FlushQueue:
         flight.task = self._context.tasks.start(partial(self._flush, items))
 
     def _next(self, in_memory: bool) -> Sequence[_Waiting]:
-        """Return what is flushed at a time: the oldest that may be, and what may go beside it."""
+        """Return what to flush now: the oldest that may be flushed, and what may go with it."""
         now = self._now()
         chosen: list[_Waiting] = []
         held = {region for flight in self._flights for region in flight.items}
@@ -190,7 +190,7 @@ class FlushQueue:
         return Flushable(item.region, item.record, item.content)
 
     def _settle(self, flight: _Flight) -> None:
-        """Take what it has been answered so far."""
+        """Take the answers so far of one flush."""
         if flight.swaps is None:
             if flight.task is None or not flight.task.done():
                 return

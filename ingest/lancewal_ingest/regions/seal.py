@@ -1,24 +1,26 @@
-"""Seal, re-anchor and hand over: how OPEN generations of ours end or move, as many at a call as it is time for.
+"""Seal, re-anchor and hand over: how OPEN generations of ours end or move, as many at a call as are due.
 
 Guarantees
- 1. The positions of a SEALED generation are exactly those of its durable entries; its log holds them in [first_sequence,
-    end_sequence).
- 2. What a generation ends with, or where it moves to, is *fixed* while the log has no segment whose PUT is not settled: the
-    caller settles it first, and the check is here.  Behind that moment the swap may take its time, and be tried again, while
-    the log and the region go on: entries of later segments are the following generation's.
- 3. Where another owner has claimed a region, nothing changes of it and ``OwnershipLost`` says so.
+ 1. The positions of a SEALED generation are exactly those of its durable entries; its log holds them in
+    [first_sequence, end_sequence).
+ 2. The end of a generation, or the place where it moves to, is *fixed* while the log has no segment whose PUT is not
+    settled: the caller settles it first, and the check is here.  After that moment the swap may take its time, and be
+    tried again, while the log and the region go on: entries of later segments are the following generation's.
+ 3. If another owner has claimed a region, nothing changes of it and ``OwnershipLost`` says so.
  4. Each region has an answer of its own: one that is lost, damaged or finds no room stops no other.
 
 Steps
- 1. Fix it: check that the log is settled; its next segment ends the generation, and begins the following one; ``sealed_at_ms``
-    is now, so that no entry of the generation was written later and none of the following one before.
- 2. One compare-and-swap for the regions of each page, pages side by side: OPEN g -> SEALED with its ``next``;
-    g + 1 OPEN from there, from the segment of step 1.  Handing over opens no g + 1.
-    Re-anchor: the first segment of an OPEN generation that had no entry at step 1 moves there.
+ 1. Fix it: check that the log is settled; its next segment ends the generation, and begins the following one;
+    ``sealed_at_ms`` is now, so that no entry of the generation was written later and none of the following one
+    before.
+ 2. One compare-and-swap for the regions of each page, pages side by side: OPEN g -> SEALED with its ``next``; g + 1
+    OPEN from there, from the segment of step 1.  Handing over opens no g + 1.  Re-anchor: the first segment of an
+    OPEN generation that had no entry at step 1 moves there.
 
-A crash leaves each page as it was or with all that was decided of it.  Where g was not sealed yet, the log has its entries and
-those behind them, and whoever claims the region makes one generation of all.  A swap that comes later than that finds the
-region claimed, and declines.  Tried again, it says the same as before, and one that had landed is found as ours.
+A crash leaves each page as it was or with all that was decided of it.  If g was not sealed yet, the log has its
+entries and the later ones, and whoever claims the region makes one generation of all.  A swap that comes later than
+that finds the region claimed, and declines.  Tried again, it says the same as before, and a swap that had landed is
+found as ours.
 
 Rounds of requests, as counted: 1 ("seal all partitions").
 """

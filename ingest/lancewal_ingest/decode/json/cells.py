@@ -181,7 +181,7 @@ def _binary(value: object, path: str) -> object:
 
 
 def base64_bytes(text: str) -> bytes | None:
-    """The bytes whose standard, padded base64 is exactly ``text``; None when there are none."""
+    """Return the bytes whose standard, padded base64 is exactly ``text``; None if there are none."""
     try:
         encoded = text.encode("ascii")
         decoded = binascii.a2b_base64(encoded)

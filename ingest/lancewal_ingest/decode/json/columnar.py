@@ -43,7 +43,8 @@ class Columns:
 
 
 class ColumnReader:
-    """Reads values that are, nearly all, good rows.  Takes upserts, patches and deletes alike: absent is null."""
+    """Reader of values nearly all of which are good rows.  It takes upserts, patches and deletes alike: an absent column
+    is null."""
 
     def __init__(self, rows: RowSchema) -> None:
         self._columns = rows.columns
@@ -54,7 +55,7 @@ class ColumnReader:
         )
 
     def read(self, values: Sequence[bytes]) -> Columns | None:
-        """Columns with one row for each value; None when that cannot be said of all of them."""
+        """Return columns with one row for each value; None if that cannot be said of all of them."""
         text = _BETWEEN.join((b"", *values, b""))
         if len(text) > TEXT_BYTES_MAX:
             return None

@@ -60,5 +60,5 @@ def _item_bytes(type_: pa.DataType) -> int:
 
 
 def _items_max(value: bytes | None) -> int:
-    """No more lists, structs and vectors, or nulls instead of them, are in it."""
+    """Return an upper bound of the lists, structs and vectors, or nulls instead of them, in the value."""
     return 0 if value is None else value.count(b"[") + value.count(b"{") + value.count(b"null")

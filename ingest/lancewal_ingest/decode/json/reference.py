@@ -1,7 +1,7 @@
-"""The slow path, which says what is right: value by value, by the rules of ``cells``.
+"""The slow path, which defines what is right: value by value, by the rules of ``cells``.
 
 1. Each value becomes one row or is refused by the first check that failed.
-2. An upsert sets every column: absent is null.  A patch sets what it names: ``_present`` has these columns.
+2. An upsert sets every column: absent is null.  A patch sets the columns that it names: ``_present`` has these.
 3. A delete's value is checked as an upsert's is (so that a full row may be sent).
 """
 
@@ -30,7 +30,7 @@ class ReferenceDecoder:
     def decode(
         self, values: Sequence[bytes], ops: Ops, indexes: Iterable[int]
     ) -> tuple[DecodedPart, list[RefusedValue]]:
-        """Rows of the values at ``indexes`` (ascending), and those of them that are none."""
+        """Return rows of the values at ``indexes`` (ascending), and the values that are no rows."""
         good: list[int] = []
         rows: list[dict[str, object]] = []
         present: list[bytes | None] = []

@@ -1,11 +1,11 @@
 """One JSON object from bytes, strictly by RFC 8259, with nothing lost.
 
 1. The bytes are UTF-8 without a byte order mark and hold one object, with blanks around it at most.
-2. A name that stands twice in an object, at any depth, is refused.
+2. A name that is twice in an object, at any depth, is refused.
 3. Numbers keep their text (``Number``), so that no digit is lost before the column's type is known.
 4. ``NaN`` and ``Infinity`` are refused; so is nesting deeper than ``DEPTH_MAX``, whatever the caller's stack is.
 
-Lone surrogates (``\\ud800``) pass here: a Python string can hold them.  Who takes a string must look.
+Lone surrogates (``\\ud800``) pass here, since a Python string can hold them.  Code that takes a string must check.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def transport_type(type_: pa.DataType) -> pa.DataType:
 
 
 def lift(array: pa.Array, type_: pa.DataType) -> tuple[pa.Array, Mask | None]:
-    """``array`` (of the transport type, not a slice) as ``type_``, and the doubtful rows, None when there are none.
+    """Return ``array`` (of the transport type, not a slice) as ``type_``, and the doubtful rows, None if there are none.
 
     Raises ``pyarrow.ArrowInvalid`` when a cast refuses a text of the plain form, such as February 30.
     """
