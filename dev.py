@@ -10,7 +10,7 @@ python3 dev.py bench [ARGS]   run the benchmarks
 python3 dev.py bench-peers    the same beside Delta, Iceberg, Hudi, lance-spark and LakeSoul, which it fetches (--help)
 python3 dev.py soak  [ARGS]   everything for real, dying at random, for --minutes 30
 python3 dev.py soak hostile    the services among producers, objects and clients that mean no good, for --minutes 10
-python3 dev.py soak kill-points  SIGKILL before and after every point of the protocol
+python3 dev.py soak every-case  all cases of tests whose cases take turns: kills, indexes
 python3 dev.py check-ops       dashboards and alerts tried on real services, a real Prometheus and a real API server, which
                               it fetches and builds (the first time a quarter of an hour more)
 python3 dev.py check-spark [VERSION ...]  the same reads on the oldest and the newest PySpark, which it fetches from PyPI by

@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     budget.add_options(parser)
     durations.add_option(parser)
     fuzzing.add_option(parser)
-    parser.addoption("--every-kill", action="store_true", help="kill before and after each point, not in turns")
+    parser.addoption("--every-case", action="store_true", help="all cases of tests whose cases take turns")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,7 @@
 """SIGKILL at every named point of the protocol, before or after it: nothing is lost, nothing doubled.
 
-The points take turns: one dies before, the next after.  ``--every-kill`` kills on both sides of each, as ``dev.py soak
-kill-points`` does.  ``tests/simulation/test_crash_points.py`` crashes on both sides of each point on twins, in every run.
+The points take turns: one dies before, the next after.  ``--every-case`` kills on both sides of each, as ``dev.py soak
+every-case`` does.  ``tests/simulation/test_crash_points.py`` crashes on both sides of each point on twins, in every run.
 
 Real processes, a real broker and S3 server.  Each case feeds a table of its own until a process has died at its point,
 checks that it was that point (the exit status, and the last line that the process has logged), starts the process again
@@ -248,7 +248,7 @@ def test_killed_while_hiding_what_a_user_appended(
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "point" in metafunc.fixturenames:
-        every = metafunc.config.getoption("--every-kill")
+        every = metafunc.config.getoption("--every-case")
         turns = [(point, when, at) for at, point in enumerate(WAYS) for when in SIDES]
         chosen = [(point, when) for point, when, at in turns if every or when == SIDES[at % 2]]
         metafunc.parametrize(("point", "when"), chosen)

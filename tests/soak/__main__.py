@@ -11,7 +11,8 @@ half has them as they are (``pace``), with one outage of the store for three min
 
 ``python3 dev.py soak hostile``: not what breaks, but who means no good (``tests.soak.hostile``).
 
-``python3 dev.py soak kill-points``: SIGKILL before and after every point of the protocol (``tests.faults.test_kill_points``).
+``python3 dev.py soak every-case``: all cases of the tests whose cases take turns in ``dev.py test``: SIGKILL before and after
+every point of the protocol, and every index through every act.
 
 ``--storm``: the ingest processes live for about five seconds each, so that the group never comes to rest.
 
@@ -45,6 +46,7 @@ from tests.support.http_fault_proxy import Faults, HttpFaultProxy
 from tests.support.whole_path import until
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
+IN_TURNS = ("tests/faults/test_kill_points.py", "tests/flusher/upkeep/test_index_matrix.py")
 FLEET = ("ingest", "ingest", "ingest", "flusher", "flusher")
 RECEIPTS = 20
 TURN_S = 1.0
@@ -186,8 +188,8 @@ def session_of(pace: Pace, protocol: str) -> dict[str, object]:
 def main() -> int:
     if sys.argv[1:2] == ["hostile"]:
         return hostile.main(sys.argv[2:])
-    if sys.argv[1:2] == ["kill-points"]:
-        return int(pytest.main(["tests/faults/test_kill_points.py", "--every-kill", *sys.argv[2:]]))
+    if sys.argv[1:2] == ["every-case"]:
+        return int(pytest.main([*IN_TURNS, "--every-case", *sys.argv[2:]]))
     parser = argparse.ArgumentParser(prog="soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))

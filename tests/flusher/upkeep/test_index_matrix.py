@@ -3,6 +3,9 @@ scan finds, by values that rows have and by values that they had.
 
 A run is one table with an index of each kind, with stable row ids or not, and one way of upkeep behind each act; the acts come
 in another order each time.  So every (kind, row ids, act, upkeep) is compared, behind the act and behind the upkeep.
+
+A user's ways of upkeep take turns: each with stable row ids or with addresses.  ``--every-case`` runs them with both, as
+``dev.py soak every-case`` does.  The flusher's own upkeep always runs with both.
 """
 
 from __future__ import annotations
@@ -52,8 +55,14 @@ def step(table: AllIndexes, act: str, upkeep: str | None) -> None:
         assert table.wrong() == {}, f"behind {act} and {upkeep}"
 
 
-@pytest.mark.parametrize("upkeep", UPKEEP)
-@pytest.mark.parametrize("stable_row_ids", [False, True])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "upkeep" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--every-case")
+        turns = [(stable, upkeep, at) for at, upkeep in enumerate(UPKEEP) for stable in (False, True)]
+        chosen = [(stable, upkeep) for stable, upkeep, at in turns if every or at == 0 or stable == bool(at % 2)]
+        metafunc.parametrize(("stable_row_ids", "upkeep"), chosen)
+
+
 def test_every_act_and_upkeep(
     filled: Mapping[bool, AllIndexes], tmp_path: Path, stable_row_ids: bool, upkeep: str
 ) -> None:
