@@ -39,7 +39,7 @@ _ANY = np.iinfo(np.int32).max
 
 
 def origins_of(context: FlusherContext) -> Origins:
-    """By the contract; one for each ``keep_up``."""
+    """Return the rule of the contract's ``key_format``; one object for each ``keep_up``."""
     return {"canonical": Origins, "bytes": RecordedOrigins}[context.contract.key_format](context)
 
 
@@ -63,7 +63,7 @@ class Origins:
         return frozenset()
 
     def check(self) -> None:
-        """``ContractMismatch`` where it is not known any more which regions count."""
+        """Raise ``ContractMismatch`` if it is no longer known which regions count."""
 
     def begin(self, pinned: PinnedTable, files: Files, runs: Sequence[KeyRun]) -> Files:
         """Return the files in the order in which ``find`` must be asked about them; ``runs`` are those that can be read."""

@@ -26,7 +26,7 @@ class IngestContext(OpenedTable):
     new_id: Callable[[], str]
     """A fresh random text of at least 8 hex digits."""
     drain: Drain | None = None
-    """How far partitions are taken, where the topic has more of them than the contract."""
+    """End of the drain of each partition, if the topic has more partitions than the contract."""
     group: str = ""
     """Our consumer group, which the contract's is compared with (``table.group``); empty: a command of an operator."""
 

@@ -10,7 +10,7 @@ from lancewal_ingest.decode.value_decoder import ValueDecoder
 
 
 def value_decoder(value_format: Literal["json"], rows: RowSchema) -> ValueDecoder:
-    """``InvalidSchema`` for columns that have no form in it."""
+    """Return the decoder of a format; ``InvalidSchema`` for columns that have no form in it."""
     match value_format:
         case "json":
             return JsonDecoder(rows)

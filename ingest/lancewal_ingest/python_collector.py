@@ -16,5 +16,5 @@ much garbage in cycles would take some MiB."""
 
 
 def look_at_new_objects_rarely() -> None:
-    """For the rest of the process's life."""
+    """Let the collector look at new objects less often, for the rest of the process's life."""
     gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])

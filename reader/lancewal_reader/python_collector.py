@@ -28,7 +28,7 @@ class _Guests:
         self._lock = Lock()
         self._here: set[object] = set()
         self._before: tuple[int, int, int] | None = None
-        """None: it was not touched."""
+        """Thresholds from before the first guest; None: they were not changed."""
 
     def come(self, guest: object) -> None:
         with self._lock:

@@ -253,7 +253,7 @@ class Table:
         filter: str | pc.Expression | None = None,
         **read: Unpack[Read],
     ) -> pa.Table:
-        """``n`` rows, whichever."""
+        """Return ``n`` rows, in no order."""
         return self.to_arrow(columns, filter, n, **read)
 
     def get(
@@ -293,8 +293,9 @@ class Table:
         filter: str | pc.Expression | None = None,
         **read: Unpack[Read],
     ) -> int:
-        """How many rows there are, or pass ``filter``.  Without one no row of the merged table is read, but for keys that the
-        key index does not cover."""
+        """Return the number of rows, or of rows that pass ``filter``.
+
+        Without ``filter`` no row of the merged table is read, except for keys that the key index does not cover."""
         return counted(self, filter, **read)[0]
 
     def search(

@@ -29,7 +29,7 @@ class Piece:
     owner: str
     contract_version: int
     record_times: RecordTimes | None
-    """None where it has no rows."""
+    """Times of its records; None if it has no rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def given_up(
 
 
 def is_compacted(topic: TopicRecords) -> bool:
-    """Whether Kafka may have removed records of the topic; ``TopicReplaced`` where it has not even the same ones."""
+    """Whether Kafka may have removed records of the topic.  ``TopicReplaced`` if it is not even the same topic."""
     try:
         topic.check()
     except TopicUnsuitable:

@@ -65,7 +65,7 @@ class Questions(Protocol):
         """Whether Lance answers them by this index."""
 
     def ask(self, dataset: Any, number: int, keys: Sequence[str]) -> IndexAnswer | None:
-        """None where it cannot be compared."""
+        """Return the answer to one question; None if it cannot be compared."""
 
     def count(self, column: pa.Array) -> npt.NDArray[np.int64]:
         """Per question the rows of a batch that it is about, by their values alone."""

@@ -47,7 +47,7 @@ class IndexSample:
         return [*self._changed, *self._others[: self._keys_max - len(self._changed)]]
 
     def add(self, records: Sequence[RowOperation], rows: pa.Table) -> None:
-        """One share: all records of its keys, and their rows in the merged table."""
+        """Take in one share: all records of its keys, and their rows in the merged table."""
         values: dict[Key, dict[str, list[object]]] = {}
         for record in sorted(records, key=lambda r: (r.partition, r.offset)):
             key = self._key(record.values)

@@ -47,7 +47,7 @@ class Finding:
     where: str
     """``merged table``, ``read``, ``wal``, or ``index`` and its name."""
     text: str
-    """For people."""
+    """Text for people."""
     key: Mapping[str, object] | None = None
     partition: int | None = None
     offset: int | None = None
@@ -147,7 +147,7 @@ class Report:
     counts: Mapping[str, int]
     """Findings by kind."""
     findings: tuple[Finding, ...]
-    """The first of each kind."""
+    """The first findings of each kind."""
     differences: int
     """Number of findings, without those that are only named."""
     notes: tuple[str, ...]
@@ -217,7 +217,7 @@ def _verdict(report: Report) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """One line."""
+    """Return the finding as one line."""
     parts = [f"{finding.where}:"]
     if finding.key is not None:
         parts.append("(" + ", ".join(f"{name}={value!r}" for name, value in finding.key.items()) + ")")

@@ -25,7 +25,7 @@ class VerifyRun:
     rows_read: int
     rows_merged: int
     indexes: tuple[IndexReport, ...] | None
-    """None: they were not looked at."""
+    """Reports of indexes; None: indexes were not looked at."""
 
 
 def summarise(run: VerifyRun, scope: Scope, evidence: Evidence, tally: Tally, findings: Findings) -> Report:

@@ -70,10 +70,10 @@ class VerifyRequest:
     """Share of the keys to compare, unless ``keys`` says about how many."""
     keys: int | None = None
     partitions: frozenset[int] | None = None
-    """None: all."""
+    """Partitions to compare; None: all."""
     foreign_rows_differ: bool = False
     findings_max: int = 20
-    """How many findings of each kind are named."""
+    """Most findings of each kind that are named."""
     index_keys: int | None = None
     """About so many keys are asked for through the indexes; None: the indexes are not looked at."""
 

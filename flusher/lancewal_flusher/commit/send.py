@@ -200,7 +200,7 @@ def is_finished(context: FlusherContext, in_force: InForce) -> bool:
 
 
 def remember_finished(context: FlusherContext, in_force: InForce) -> None:
-    """For ``is_finished``: the word of this merge is stored."""
+    """Remember, for ``is_finished``, that the ``finished`` object of this merge is stored."""
     context.finished.clear()
     context.finished.add((in_force.version, in_force.merge))
 
@@ -227,7 +227,7 @@ class Hidden:
     touched: frozenset[int] = frozenset()
 
     def without(self, fragment_ids: Sequence[int]) -> Hidden:
-        """And these fragments removed."""
+        """Return this with these fragments removed too."""
         return Hidden(self.updated, (*fragment_ids, *self.removed), self.touched.union(fragment_ids))
 
 

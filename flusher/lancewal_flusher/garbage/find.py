@@ -74,7 +74,7 @@ class Garbage:
     old: tuple[str, ...]
     """Deleted at once, in this order."""
     needed: Mapping[LogId, Sequence]
-    """By log the first segment that is needed; empty where that is not known, since the state of a region is damaged."""
+    """The first segment of each log that is needed; empty if that is unknown, since the state of a region is damaged."""
 
 
 def list_candidates(context: FlusherContext, needed: Mapping[LogId, Sequence] | None = None) -> GarbageCandidates:

@@ -19,12 +19,12 @@ from lancewal_flusher.garbage.find import FENCE_SIZE_MAX
 from lancewal_flusher.garbage.flushes import KnownFlushes
 
 PROBE_KEPT_MS = 24 * 3600 * 1000
-"""Far longer than any probe takes."""
+"""Age from which on a probe is an orphan: far longer than any probe takes."""
 
 
 SEGMENTS = "WAL segments"
 FENCES = "fences"
-"""Told from segments by their size."""
+"""Fences, distinguished from segments by their size."""
 UNKNOWN = "unknown objects"
 
 

@@ -55,7 +55,7 @@ class VersionsSeen:
     window_min_ms: int = WINDOW_MIN_MS
     looked: float | None = None
     held: frozenset[TableVersion] = frozenset()
-    """By a tag or a branch."""
+    """Due versions that a tag or a branch keeps."""
     fault: Corrupt | None = None
     """Why it is unknown what tags and branches need."""
 

@@ -30,7 +30,7 @@ class UnnamedFiles:
 
 
 def find_unnamed(context: FlusherContext, histories: Iterable[History], now_ms: int) -> UnnamedFiles | None:
-    """None where a flush that is still to be merged cannot be read: nobody knows its files then."""
+    """Return these files; None if a flush that is still to be merged cannot be read, since its files are then unknown."""
     listed = list(context.store.list(paths.DATA))  # first: what is adopted meanwhile is named below
     waiting = {
         record.flush

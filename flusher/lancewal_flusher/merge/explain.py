@@ -86,7 +86,7 @@ class MergeExplanation:
 def explain(
     context: FlusherContext, limits: MergeLimits, compaction: CompactionLimits | None, threads: int = _DEFAULTS.threads
 ) -> MergeExplanation | Refused:
-    """``compaction``: its limits, None where it is turned off."""
+    """Explain the next merge.  ``compaction``: the limits of compaction, None if it is turned off."""
     seen = look(context)
     pinned = seen.pinned
     inputs = read_inputs(context, seen, limits, FirstSeen(), rebuild=False)

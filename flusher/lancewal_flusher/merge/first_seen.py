@@ -1,4 +1,4 @@
-"""Since when this process has seen a generation as it is: nobody else's clock counts."""
+"""Since when this process has seen a generation in its state; no other clock counts."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class FirstSeen:
     seen: dict[Key, float] = field(default_factory=dict)
 
     def ages_s(self, keys: Collection[Key], now: float) -> dict[Key, float]:
-        """How long each of these has been seen; forgets all others."""
+        """Return for how many seconds each of these has been seen, and forget all others."""
         self.seen = {key: self.seen.get(key, now) for key in keys}
         return {key: now - since for key, since in self.seen.items()}

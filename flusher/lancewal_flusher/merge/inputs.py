@@ -180,7 +180,8 @@ def _flushes(
 
 
 def _rebuild(context: FlusherContext, region: Region, record: GenerationRecord) -> FlushedGeneration | Corrupt | None:
-    """None when somebody else rebuilt, or merged, it first; the error if its log does not give it."""
+    """Rebuild a flush from its log.  None: somebody else rebuilt, or merged, it first.  The error: its log does not give
+    it."""
     try:
         return rebuild_flush(context, region, record, context.new_id)
     except ObjectMissing as error:

@@ -37,7 +37,7 @@ ADDRESSES_SHOWN = 20
 Strays = npt.NDArray[np.int64]
 """Rows of the table whose keys wait through another region: address, its partition, and the place of its key."""
 MET = -2
-"""In place of a partition: the key waits through several, so no row is of the one that waits."""
+"""Mark in place of a partition: the key waits through several partitions, so no row is of the waiting one."""
 
 
 def find_strays(
@@ -86,7 +86,7 @@ def _strays(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys, partitions:
 
 
 def too_many_waiting(context: FlusherContext, region_inputs: Sequence[RegionInput], met: Meeting) -> RegionConflict:
-    """More keys wait through two regions than are set aside."""
+    """Return the error: more keys wait through two regions than may be set aside."""
     return _conflict(
         context,
         met,
@@ -96,7 +96,7 @@ def too_many_waiting(context: FlusherContext, region_inputs: Sequence[RegionInpu
 
 
 def too_many_in_force(context: FlusherContext, region_inputs: Sequence[RegionInput], met: Meeting) -> RegionConflict:
-    """More keys are in conflict already, or the records that wait of them are larger, than are set aside."""
+    """Return the error: more keys are in conflict already than may be set aside, or their waiting records are larger."""
     return _conflict(
         context,
         met,
@@ -112,7 +112,7 @@ def too_many_replaced(
     strays: Strays,
     partitions: Partitions,
 ) -> RegionConflict:
-    """A merge would replace more rows of other regions than it sets records aside."""
+    """Return the error: a merge would replace more rows of other regions than may be set aside."""
     strays = strays[np.argsort(strays[:, 0])]
     shown = strays[:ADDRESSES_SHOWN, 0].tolist()
     more = f" and {len(strays) - len(shown)} more" if len(strays) > len(shown) else ""
@@ -154,7 +154,7 @@ def _generations(region_inputs: Sequence[RegionInput], partitions: Sequence[int]
 
 
 def _conflict(context: FlusherContext, met: Meeting, what: str, way_on: str, **where: object) -> RegionConflict:
-    """``ContractMismatch`` where a newer contract may let it pass."""
+    """Return the error; raise ``ContractMismatch`` instead if a newer contract may let the merge pass."""
     check_contract(context)
     return conflict(context.contract.topic, met, what, f"Other partitions are merged. {way_on}", **where)
 

@@ -59,7 +59,7 @@ class MergeLimits:
     """About how much a merge may hold (``memory_bytes``): more waits for the next one."""
 
     defer_s: float = 0.0
-    """How long a merge may wait for more to come, where it would write more bytes of deletion vectors than of rows."""
+    """Longest time that a merge waits for more, if it would write more bytes of deletion vectors than of rows."""
 
     in_place_rows: int = 1_000
     """Fewest patched rows of a fragment from which on their columns may be rewritten in place.  To look into the

@@ -62,7 +62,7 @@ class SettlePlan:
     """Content of the decision's object."""
     region: Region
     position: Position
-    """Up to where the region is merged."""
+    """Position up to which the region is merged."""
     keys: pa.Table
     applied: int
     """Number of the keys of which something of the region waits: their rows change."""
@@ -70,7 +70,7 @@ class SettlePlan:
     """Number of keys, by region, whose waiting records are dropped."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the plan as lines for people."""
         kept = self.keys.num_rows - self.applied
         seen = "" if self.in_force.conflicts is None else f", as of {self.in_force.conflicts.merge}"
         found = [

@@ -127,7 +127,7 @@ def _times_ms(stored: Mapping[Region, int | None]) -> dict[Region, int]:
 
 
 def _newest_merged(index: RegionState | None, in_force: InForce) -> GenerationRecord | None:
-    """None where nothing was merged, or the generation has left the index."""
+    """Return the newest merged generation; None if nothing was merged, or that generation has left the index."""
     if index is None:
         return None
     merged = in_force.generation(index.region)

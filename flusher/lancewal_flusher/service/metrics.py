@@ -92,7 +92,7 @@ class FlusherMetrics(ServiceMetrics):
             self._shown.key_entries_written.labels("merged").inc(upkeep.merged)
 
     def backlog(self, backlog: Backlog) -> None:
-        """Take what is merged and what waits."""
+        """Show the backlog of a table in metrics."""
         now = self._clock.monotonic()
         self._shown.table_version.set(backlog.version)
         conflicts = backlog.in_force.conflicts

@@ -49,7 +49,7 @@ from lancewal_flusher.upkeep.key_runs import UpkeepReport, UpkeepState, keep_up
 
 MERGES_MAX = 1_000
 REFUSALS_MAX = 8
-"""In a row."""
+"""Refusals in a row that end a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,8 @@ def run_round(
 
 
 def _finish_and_mark(context: FlusherContext, seen: Look | Proven) -> SettledMerge:
-    """In this order: a merge that is not finished may need the generations that it took, and MERGED ones are trimmed."""
+    """Finish, then mark, in this order: an unfinished merge may need the generations that it took, and MERGED ones are
+    trimmed."""
     settled = finish_newest(context, seen)
     mark(context, seen.indexes, settled.in_force)
     return settled
@@ -197,7 +198,7 @@ def _orphans(
 
 
 def _flush_orphans(context: FlusherContext, orphans: Sequence[Region]) -> tuple[int, dict[Region, Corrupt]]:
-    """How many, and the regions of which the next one's entries are damaged or lost."""
+    """Return how many were flushed, and the regions whose next generation has damaged or lost entries."""
     count, damaged = 0, dict[Region, Corrupt]()
     left = Counter(orphans)
     while left:

@@ -39,13 +39,13 @@ class VisibilityObserver(Protocol):
         """A partition's end of then is seen by a strong read after so long."""
 
     def not_visible(self, region: Region, position: Position, end: Position) -> None:
-        """Hear that it was not visible within ``TIMEOUT_S``."""
+        """Note that the end of a partition was not visible within ``TIMEOUT_S``."""
 
     def unanswered(self, reason: Failure, error: LancewalError) -> None:
         """The measurement ended without a result."""
 
     def measured(self, behind: Mapping[Region, int]) -> None:
-        """Hear that it ended; offsets of each partition that are not reached, 0 where all are."""
+        """Note the end of a measurement: the offsets of each partition that are not reached, 0 if all are."""
 
 
 class Positions(Protocol):
@@ -70,7 +70,7 @@ class Visibility:
     """Ends that were not reached in time, and are not yet."""
 
     def measure(self) -> None:
-        """One measurement; the first one only learns where the partitions are."""
+        """Do one measurement; the first one only learns where the partitions are."""
         before = self._ends
         try:
             # What is read beforehand takes no part in what is measured: state of the regions, and the log up to now.

@@ -94,7 +94,7 @@ def choose_in_place(
     rows_min: int,
     deleted_share: float,
 ) -> InPlace:
-    """By fragment; ``partials`` are the patches of the merge, whose keys are its first places."""
+    """Return the patches in place by fragment; ``partials`` are the patches of the merge, whose keys are its first places."""
     tasks, schema = opened.tasks, opened.contract.rows
     # Step 1
     if partials.num_rows == 0 or found.uncovered:

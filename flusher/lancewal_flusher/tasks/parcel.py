@@ -29,9 +29,9 @@ from lancewal_core.process.tasks import Tasks
 from lancewal_core.store.object_store import ObjectStore, put_own
 
 INLINE_BYTES_MAX = 1 << 20
-"""From this size on Spark itself takes a function for too large to send as it is."""
+"""Largest size that is sent inline: above it Spark counts a function as too large to send as it is."""
 PART_BYTES = 32 << 20
-"""One object: small enough for the store client's time limit on a slow line."""
+"""Bytes of one object: small enough for the store client's time limit on a slow line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How far a merge or a compaction has come, for people: a log line now and then, and a step that a terminal shows."""
+"""Progress of a merge or a compaction, for people: a log line now and then, and a step that a terminal shows."""
 
 from __future__ import annotations
 

@@ -32,6 +32,6 @@ class Rewritten:
 
 
 def run_rewrite(table: Table, task: RewriteTask) -> Rewritten:
-    """Raises ``VersionGone``, ``RewriteFailed``."""
+    """Run the task.  Raises ``VersionGone``, ``RewriteFailed``."""
     with point("fragment.write", fragments=len(task.fragment_ids)):
         return Rewritten(table.rewrite(task.version, task.fragment_ids, task.bounds))

@@ -36,7 +36,7 @@ class AdoptedKeys:
                 self._nbytes += part.nbytes
 
     def take(self, name: str) -> pa.Table | None:
-        """Take the keys of a data file; once."""
+        """Return the keys of a data file, and forget them; None if they are not held."""
         found = self._held.pop(name, None)
         self._nbytes -= 0 if found is None else found.nbytes
         return found

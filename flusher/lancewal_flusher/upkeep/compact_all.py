@@ -43,7 +43,7 @@ class CompactionSummary:
     """Bytes written; of a run that only looks: about."""
     indexes_extended: tuple[str, ...] = ()
     indexes_refused: tuple[str, ...] = ()
-    """Each with the reason."""
+    """Indexes that were not extended, each with the reason."""
 
 
 def compact_to_the_end(

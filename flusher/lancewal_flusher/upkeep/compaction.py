@@ -114,7 +114,7 @@ class FileSizes:
 def compact_next(
     context: FlusherContext, limits: CompactionLimits, sizes: FileSizes, *, with_sentinel: bool
 ) -> CompactionResult:
-    """One round.  ``with_sentinel``: no merge of this process is under way."""
+    """Run one round.  ``with_sentinel``: no merge of this process is under way."""
     # Step 1
     pinned = may_compact(context)
     if isinstance(pinned, Refused):

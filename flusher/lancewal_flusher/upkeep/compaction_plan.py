@@ -74,7 +74,7 @@ class CompactionLimits:
         return replace(self, fragments_min=2, growth=1.0, oversize=True)
 
     def halved(self, times: int, bytes_min: int) -> CompactionLimits:
-        """For shorter rounds: they are more likely to land."""
+        """Return limits for shorter rounds, which are more likely to land."""
         round_bytes = max(bytes_min, self.round_bytes >> times)
         return replace(self, round_bytes=round_bytes, groups_max=max(1, self.groups_max >> times))
 
@@ -215,7 +215,7 @@ def _deleted(free: Sequence[StoredFragment], limits: CompactionLimits) -> Sequen
 
 
 def _fitting(fragments: Sequence[StoredFragment], limits: CompactionLimits) -> int:
-    """How many of them, from the first on, fit into a group and into one fragment."""
+    """Return how many of the fragments, from the first on, fit into a group and into one fragment."""
     sums = zip(
         accumulate(f.nbytes for f in fragments),
         accumulate(f.live_rows for f in fragments),

@@ -152,7 +152,7 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max
 
 
 def count_expired(table: Table, clock: Clock, ttl: Ttl) -> int:
-    """How many rows of the newest version have expired; reads only."""
+    """Return how many rows of the newest version have expired; only read."""
     pinned = table.newest()
     threshold = _threshold(clock, pinned, ttl)
     numbers = [f.fragment_id for f in pinned.fragments()]

@@ -84,7 +84,7 @@ def index_works(
 
 
 def _taken_in(missing: int, segments: Sequence[int]) -> int:
-    """How many of the newest segments, given by their live rows, oldest first, the new one takes in."""
+    """Return how many of the newest segments the new one takes in; they are given by their live rows, oldest first."""
     gathered, count = missing, 0
     for rows in reversed(segments):
         if rows > gathered:

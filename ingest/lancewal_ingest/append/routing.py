@@ -32,11 +32,11 @@ class Routing(Protocol):
         """Return where each row belongs of what ``records`` came to; -1: in no partition."""
 
     def cause(self, key: bytes | None, row: pa.RecordBatch) -> str:
-        """Say why a record with this key, which came to this one row, is misrouted."""
+        """Return why a record with this key and this row is misrouted."""
 
 
 def routing_of(contract: Contract) -> Routing:
-    """By the contract's ``key_format``."""
+    """Return the routing of the contract's ``key_format``."""
     return _ByRegionKey(contract) if contract.key_format == "canonical" else _ByRecordKey(contract)
 
 

@@ -17,7 +17,7 @@ from lancewal_core.rows.row_range import RowRange, slices
 
 
 class SharedPart(NamedTuple):
-    """Some rows of a batch."""
+    """Consecutive rows of a batch."""
 
     range: RowRange
     nbytes: int

@@ -20,7 +20,7 @@ class DecodedPart:
     columns: Sequence[pa.Array]
     """The table's columns, in the contract's order."""
     ops: pa.Array
-    """uint8, ``Op``."""
+    """Operation of each row: uint8, ``Op``."""
     present: pa.Array
     """binary, the bitmap of a patch, null elsewhere."""
 

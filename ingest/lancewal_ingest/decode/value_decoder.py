@@ -51,7 +51,7 @@ class DecodedValues:
     parts: Sequence[DecodedPart]
     """Rows; ``DecodedPart.indexes`` are places among the values, of all parts together each once."""
     refused: Sequence[RefusedValue]
-    """In no order."""
+    """Refused values, in no order."""
 
 
 class Growth(Protocol):

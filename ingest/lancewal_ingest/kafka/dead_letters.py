@@ -77,7 +77,7 @@ class _Letter:
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
-    """The record's own."""
+    """Headers of the record itself."""
     ours: Sequence[tuple[str, bytes]]
 
     def cut(self) -> _Letter:

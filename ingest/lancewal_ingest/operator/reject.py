@@ -57,7 +57,7 @@ class Passed:
     rejected: Mapping[str, int]
     """Number by kind."""
     letters: int
-    """How many of them are dead letters."""
+    """Number of rejected records that are dead letters."""
     rows: int
     """Good records among them: they are in the table's log as any other."""
     goes_on: Position

@@ -59,7 +59,7 @@ class _Waiting:
     record: GenerationRecord
     nbytes: int
     batches: Sequence[tuple[pa.RecordBatch, int]] | None
-    """With the contract version of each."""
+    """Batches of rows, each with its contract version."""
     content: Content | None = None
     again_at: float = float("-inf")
     """When it may be tried, once that has failed."""
@@ -86,7 +86,7 @@ class _Flight:
 
 
 class FlushQueue:
-    """Called by the loop's thread only."""
+    """Queue of generations to flush; called by the loop's thread only."""
 
     def __init__(self, context: IngestContext, observer: Observer, retry_s: float) -> None:
         self._context = context

@@ -28,7 +28,7 @@ from lancewal_core.table.contract import BESIDE_ROWS, Contract, changed_terms, r
 from lancewal_core.table.group import check_group
 
 POLL_S = 5.0
-"""One request of a small object that is not there."""
+"""Seconds between two looks; a look is one request of a small object that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ContractWatch:
 
     @property
     def problem(self) -> Problem | None:
-        """For ``/readyz``."""
+        """Problem for ``/readyz``; None if there is none."""
         what = "a newer version of the contract is not taken up"
         return None if self._problem is None else Problem.of(self._problem, what)
 

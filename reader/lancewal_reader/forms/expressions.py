@@ -85,7 +85,7 @@ class _Said:
 
 
 def _read(tokens: Tokens, batch: pa.RecordBatch) -> str:
-    """Without recursion: a chain of a thousand comparisons is as deep."""
+    """Read the calls without recursion: a chain of a thousand comparisons is that deep."""
     outer = _Call("")
     calls = [outer]
     while not outer.arguments:
@@ -159,7 +159,7 @@ class _CSchema(ctypes.Structure):
 
 
 def _metadata(schema: pa.Schema) -> list[tuple[str, str]]:
-    """In order, and with names that are there several times, which ``schema.metadata`` leaves out."""
+    """Return the schema's metadata in order, with repeated names, which ``schema.metadata`` leaves out."""
     capsule = schema.__arrow_c_schema__()
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)

@@ -49,7 +49,7 @@ def keys_of(schema: RowSchema, keys: object, said: str = "keys") -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class RegionKey:
-    """One value of the region key: its columns, and how records are keyed by it, which tells their partition."""
+    """One value of the region key: its columns, and the encoding by which records are keyed, which tells their partition."""
 
     values: pa.Table
     encoded: bytes
@@ -60,7 +60,7 @@ class RegionKey:
         return " AND ".join(f"`{name}` = {literal(self.values[name][0])}" for name in self.values.schema.names)
 
     def check(self, keys: pa.Table) -> None:
-        """``InvalidInput`` for a key that has another."""
+        """Raise ``InvalidInput`` for a key that has another region key."""
         own = KeySet(self.values).contains([keys[name] for name in self.values.schema.names])
         if not own.all():
             other = keys.filter(pa.array(~own)).slice(0, 1).to_pylist()[0]
@@ -119,7 +119,8 @@ def _array(schema: RowSchema, name: str, column: object, said: str) -> pa.Array:
 
 
 def _cast(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> tuple[pa.Array, bool]:
-    """In the type of the key, and whether nothing is lost by that: a date has no time of day, a bool no 2."""
+    """Return the values in the type of the key, and whether nothing is lost by that: a date has no time of day, a bool
+    no 2."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()

@@ -33,7 +33,7 @@ class RowOutput(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """In which form rows are written, and where to: a file, or stdout; ``InvalidInput`` where that cannot be."""
+    """Form of the rows that are written, and a file or stdout to write to; ``InvalidInput`` if that is impossible."""
 
     output: RowOutput
     to: Path | None

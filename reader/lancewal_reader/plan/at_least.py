@@ -67,7 +67,8 @@ class Goal:
 
     @staticmethod
     def of(least: Least, contract: Contract, place: str) -> Goal:
-        """``InvalidInput`` for a receipt of another table, or a token of another topic."""
+        """Return the goal of a token or receipt; ``InvalidInput`` for a receipt of another table, or a token of another
+        topic."""
         if isinstance(least, Receipt):
             if least.table_uuid != contract.uuid or not same_place(least.place, place):
                 raise InvalidInput(

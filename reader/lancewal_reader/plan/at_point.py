@@ -18,7 +18,8 @@ from lancewal_reader.point.receipt import Receipt
 
 
 def plan_at_point(context: PlanContext, at: Point, place: str) -> ReadPlan:
-    """Errors are those of the plan of its kind; ``InvalidInput`` for a receipt of another ``place``."""
+    """Return the plan of a point.  Errors are those of the plan of its kind; ``InvalidInput`` for a receipt of another
+    ``place``."""
     match at:
         case AtSnapshot():
             return plan_at_snapshot(context, at.name)

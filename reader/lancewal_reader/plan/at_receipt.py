@@ -227,7 +227,7 @@ def _check_given_up(context: PlanContext, region: Region, merged: Position, cut:
 
 
 def _walk_logs(context: PlanContext, parts: Seq[_Part]) -> dict[LogId, Walk[Segment | Trailer]]:
-    """Each log once, for all its regions."""
+    """Walk each log once, for all its regions."""
     context.begin_walks()
     by_log: dict[LogId, list[_Part]] = {}
     for part in parts:
@@ -236,7 +236,7 @@ def _walk_logs(context: PlanContext, parts: Seq[_Part]) -> dict[LogId, Walk[Segm
 
 
 def _walk_to(context: PlanContext, log: LogId, parts: Seq[_Part]) -> Walk[Segment | Trailer]:
-    """From the first segment of these parts to where all of them are reached, or to the log's end."""
+    """Walk from the first segment of these parts to where all of them are reached, or to the log's end."""
     pending = list(parts)
     at = min(part.record.first_sequence for part in parts)
     segments: list[Segment | Trailer] = []

@@ -36,7 +36,7 @@ from lancewal_reader.plan.breaks import contracts_up_to, kept_of, topic_cuts
 from lancewal_reader.plan.strong import PlanContext, ReadPlan, plan_strong
 
 _NONE = Position((1 << 63) - 1)
-"""Behind every record."""
+"""Position after every record."""
 
 
 def plan_at_record_time(context: PlanContext, place: str, ms: int) -> ReadPlan:

@@ -20,7 +20,8 @@ from lancewal_reader.point.receipt import Receipt
 
 
 def plan_at_snapshot(context: PlanContext, name: str) -> ReadPlan:
-    """``SnapshotMissing`` where there is no snapshot of this name; ``InvalidInput`` for one of another table."""
+    """Return the plan.  ``SnapshotMissing``: there is no snapshot of this name.  ``InvalidInput``: the snapshot is of
+    another table."""
     branch = find_branch(context.table, name)
     found = None if branch is None else snapshot_of(branch)
     if found is None:

@@ -115,8 +115,9 @@ def topic_cuts(contracts: list[Contract], cut: Cut, ends: Cut) -> Cut:
 
 
 def check_one_side(context: PlanContext, version: TableVersion, in_force: InForce, cut: Cut) -> None:
-    """``InvalidInput`` where ``cut``, read from ``version``, lies on both sides of a break; ``PlanStale`` and
-    ``OutsideHistoryWindow`` as a plan of it."""
+    """Raise ``InvalidInput`` if ``cut``, read from ``version``, lies on both sides of a break.
+
+    ``PlanStale`` and ``OutsideHistoryWindow`` are raised as by a plan of the cut."""
     if context.contract.version > 1:
         for contract in contracts_up_to(context.store, context.contract):
             ends = {r: Position(at) for r, at in zip(contract.regions, contract.altered_at, strict=False)}

@@ -50,7 +50,7 @@ class Pinned:
 class _Merge:
     uuid: str | None
     read_version: int | None
-    """None: the transaction is gone."""
+    """Version that the merge was computed from; None: the transaction is gone."""
     conflicts: ConflictsRef | None
     """Keys in conflict that are in force after it."""
 

@@ -87,7 +87,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One read.  ``schema``: of its rows, with the receipt in the metadata."""
+    """One planned read.  ``schema``: that of its rows, with the receipt in the metadata."""
 
     wanted: Wanted
     plan: ReadPlan

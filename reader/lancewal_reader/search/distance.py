@@ -60,7 +60,7 @@ def _products(stored: AnyVectors, other: AnyVectors) -> AnyVectors:
 
 
 def matrix(column: pa.ChunkedArray) -> Vectors:
-    """One row a vector; of a column without nulls."""
+    """Return a column without nulls as a matrix, one row a vector."""
     size = column.type.list_size
     parts = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
     return np.concatenate([np.zeros(0), *parts]).astype(np.float64).reshape(-1, size)

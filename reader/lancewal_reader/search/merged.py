@@ -156,7 +156,7 @@ def _key(fragment: Fragment, column: str) -> _Key:
 
 
 class MaskedVersion:
-    """One version under one mask, which hides so many rows."""
+    """One table version under one mask, which hides ``hidden_rows`` rows."""
 
     def __init__(
         self,

@@ -84,7 +84,7 @@ class TextSought:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """By vector, by text, or by both."""
+    """A search by vector, by text, or by both."""
 
     vector: VectorQuery | None
     text: TextSought | None
@@ -94,7 +94,7 @@ class Sought:
 
 
 def sought_of(schema: pa.Schema, vector: Any, text: object, limit: int, options: dict[str, Any]) -> Sought:
-    """Checked; ``options`` are those of ``Search`` that say how it is sought."""
+    """Return what is sought, checked.  ``options`` are the search options of ``Search``."""
     if vector is None and text is None:
         raise InvalidInput("search: expected a vector, a text, or both")
     limit = _from_one("limit", limit)
@@ -121,7 +121,7 @@ def _check_fusion(fusion: object) -> None:
 
 
 def text_sought(text: object, limit: int, options: dict[str, Any]) -> TextSought:
-    """``limit`` is checked; ``options`` are those of ``Search`` that say how it is sought."""
+    """Return the query; ``limit`` is checked already.  ``options`` are the search options of ``Search``."""
     columns = options.get("text_columns")
     if columns is not None and not are_names(columns):
         raise InvalidInput(f"text_columns must be a list of names, not {columns!r}")
@@ -143,8 +143,8 @@ def _from_one(name: str, given: object) -> int:
 
 
 def vector_query(schema: pa.Schema, vector: Any, limit: int, options: dict[str, Any]) -> VectorQuery:
-    """Checked against the table's columns, but for ``limit``, which is; ``options`` are those of ``Search`` that say how it is
-    sought."""
+    """Return the query, checked against the table's columns; ``limit`` is checked already.  ``options`` are the search
+    options of ``Search``."""
     column = _column(schema, options.get("vector_column"))
     type_ = schema.field(column).type
     metric = _metric(options.get("metric"), column, type_)

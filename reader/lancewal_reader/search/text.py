@@ -69,7 +69,8 @@ ASKED_MIN = 20
 KEPT_ROWS_MAX = 100_000
 """Merged rows without index that are kept for the next search."""
 _CLOSE = 1e-4
-"""How far apart a score that Lance shows and the same one computed from its statistics may be; they are 1e-6 apart."""
+"""Largest relative difference between a score that Lance shows and the same score computed from its statistics.  They
+differ by 1e-6."""
 _SAME = 1e-5
 """Relative differences of a sum that float32 can tell apart."""
 MANY, _NEARLY = 1_000, 1e-3
@@ -85,7 +86,7 @@ class TextCache:
         self._tokenizers: dict[str, Tokenizer] = {}
         self.indexed = Kept(8)
         self.lengths = Kept()
-        """By the files of an index, which never change."""
+        """Lengths of documents, by the files of an index, which never change."""
         self.flat = Kept(2)
         self.others = Kept(2)
         self._indexes = Kept(2)

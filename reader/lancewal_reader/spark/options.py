@@ -57,13 +57,13 @@ class SparkOptions:
     table: str
     read: ReadOptions
     columns: tuple[str, ...] | None
-    """None: all."""
+    """Columns to read; None: all."""
     filter: str | None = None
     base_paths: BasePaths = "refuse"
     on_conflict: OnConflict = "leave-out"
     unmerged_keys_max: int = UNMERGED_KEYS_MAX
     count: bool = False
-    """Each task gives how many rows it has."""
+    """Whether each task gives its number of rows instead of rows."""
 
 
 def parse_options(options: Mapping[str, str]) -> SparkOptions:

@@ -70,7 +70,7 @@ class BaseTask:
 
     fragment_ids: tuple[int, ...]
     rows: range | None = None
-    """None: all rows.  Else there is one fragment."""
+    """Physical rows of the only fragment; None: all rows of all fragments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class DeltaTask:
 
 @dataclass(frozen=True, slots=True)
 class CountTask:
-    """How many rows there are at all."""
+    """Count of all rows of the plan."""
 
 
 Task = BaseTask | DeltaTask
@@ -148,7 +148,7 @@ def _kept_of(pinned_plan: PinnedPlan) -> LoadedCache:
 
 
 def count_task(pinned_plan: PinnedPlan, task: Task | CountTask, filter: str | None) -> int:
-    """How many rows the task has."""
+    """Return the number of rows of the task."""
     if isinstance(task, CountTask):
         with _running(pinned_plan, task) as opened:
             opened.keys()  # says what is left out

@@ -26,7 +26,7 @@ from lancewal_reader.unmerged.one_order import one_order
 Wanted = Mapping[str, Sequence[tuple[Region, EntryRef]]]
 """Entries by the key of the segment that holds them."""
 Rows = dict[tuple[Region, Position], RowRange]
-"""By the region and first position of an entry."""
+"""Rows of entries, by the region and first position of each."""
 _BEGIN = attrgetter("begin")
 
 

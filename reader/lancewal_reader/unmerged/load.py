@@ -42,7 +42,7 @@ class DeltaContext(OpenedTable):
     """Context of loading."""
 
     segments: SegmentCache | None
-    """None: segments are decoded for the entries wanted of them and not remembered."""
+    """Cache of segments.  None: segments are decoded for the entries wanted of them and not remembered."""
     flushes: FlushCache
     loaded: LoadedCache
     folding: Folding
@@ -120,7 +120,7 @@ class SideBySide(Folding):
 
 
 def folding_of(contract: Contract, on_conflict: OnConflict = "leave-out") -> Folding:
-    """By the contract's ``key_format``."""
+    """Return the folding of the contract's ``key_format``."""
     return {"canonical": Folding(), "bytes": SideBySide(on_conflict)}[contract.key_format]
 
 

@@ -103,7 +103,7 @@ class LoadedCache:
     def get(
         self, deltas: Sequence[RegionDelta], columns: Signature, conflicts: ConflictsRef | None = None
     ) -> Loaded | None:
-        """With these columns or with more (``Loaded.of_columns``)."""
+        """Return the fold of these deltas with these columns or more (``Loaded.of_columns``); None if it is not kept."""
         wanted = (tuple(deltas), conflicts)
         found = [(names, loaded) for (of, names, in_force), loaded in self._found if (of, in_force) == wanted]
         same = next((loaded for names, loaded in found if names == columns), None)

@@ -27,7 +27,7 @@ def changes_text(before: Contract, after: Contract) -> str:
 
 
 def _said(contract: Contract) -> Mapping[str, str]:
-    """The terms but the columns, each in one line."""
+    """Return the terms without the columns, each in one line."""
     starts = ", ".join("earliest" if position < 0 else str(position) for position in contract.start)
     if len(set(contract.start)) == 1:
         starts = "earliest" if contract.start[0] < 0 else str(contract.start[0])

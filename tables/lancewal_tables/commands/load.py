@@ -79,7 +79,7 @@ def command(
 
 
 def began_text(name: str, began: LoadRecord) -> str:
-    """For people."""
+    """Return the beginning of a load as text for people."""
     from datetime import UTC, datetime
 
     at = datetime.fromtimestamp(began.began_at_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -81,7 +81,7 @@ _ALTER = OwnerId("table-alter")
 
 
 def alter_partitions(settings: Settings, partitions: int, *, look_only: bool = False) -> Contract:
-    """Take up partitions that were added to the topic.  ``InvalidInput`` where guarantee 1 does not hold."""
+    """Take up partitions that were added to the topic.  ``InvalidInput`` if guarantee 1 does not hold."""
     with _opened(settings) as opened:
         return add_partitions(opened, lambda: uuid.uuid4().hex, partitions, brokers_of(settings), look_only=look_only)
 

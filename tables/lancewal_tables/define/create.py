@@ -117,14 +117,16 @@ def declared_rows(settings: Settings) -> RowSchema:
 
 
 def _columns_without_table(rows: RowSchema) -> tuple[Column, ...]:
-    """Without ids: Lance gives them."""
+    """Return the columns without ids, which Lance gives them later."""
     return tuple(Column(name=f.name, type=format_type(f.type), field_ids=()) for f in rows.columns)
 
 
 def _what_is_there(
     table: LanceTable, rows: RowSchema, settings: Settings
 ) -> tuple[LancePinnedTable | None, Contract | None]:
-    """None, or the empty table that an earlier try has left, and its contract if it got so far; else ``TableExists``."""
+    """Return the empty table that an earlier try has left, and its contract if it got so far; None if there is no table.
+
+    Any other table is ``TableExists``."""
     try:
         address = Address.of(settings)
         begun = begun_contract(Folder(address.store(), table, address.way()))

@@ -24,7 +24,7 @@ def brokers_of(settings: Settings) -> TopicInspector:
 
 
 def no_warning(text: str) -> None:
-    """For callers that show none."""
+    """Ignore a warning, for callers that show none."""
 
 
 def unpacks_unseen(topic: TopicState) -> str | None:

@@ -54,13 +54,13 @@ class LoadFile:
     size: int
 
     def rows(self) -> int:
-        """How many rows it has."""
+        """Return the number of rows of the file."""
         with self._readable():
             opened = self._open()
             return int(opened.metadata.num_rows if isinstance(opened, pq.ParquetFile) else opened.count_rows())
 
     def check(self, rows: RowSchema) -> None:
-        """``InvalidSchema`` if it cannot be loaded."""
+        """Raise ``InvalidSchema`` if the file cannot be loaded."""
         with self._readable():
             opened = self._open()
             if isinstance(opened, pq.ParquetFile):

@@ -69,7 +69,7 @@ class PartLoaded:
     """Counts of what became of a part's rows."""
 
     version: TableVersion | None
-    """None where no row was left to insert, and where nothing was to be written."""
+    """Version of the part's commit; None if no row was left to insert, or nothing was to be written."""
     inserted: int
     present: int
     """Keys that had a row."""

@@ -43,7 +43,8 @@ from lancewal_tables.load.part import PartLoaded, load_part, look_at_part
 PART_ROWS = 1_048_576
 """Rows of a part: as many as one data file takes."""
 PART_BYTES = 128 << 20
-"""In memory a part is held up to three times: as it is read, joined, and without the rows that are left out."""
+"""Bytes of a part.  In memory a part is held up to three times: as it is read, joined, and without the rows that are
+left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ Opened = tuple[FlusherContext, "Reads"]
 def make_together(
     opened: Sequence[Opened], name: str, at: Point | None = None, for_ms: int | None = None
 ) -> list[Made]:
-    """One for each table, in their order; see the module docstring."""
+    """Make one snapshot for each table, and return them in that order; see the module docstring."""
     wanted = common_point(opened, at)
     made: list[Made] = []
     try:

@@ -150,7 +150,8 @@ def _bare(generation: int, at: Position) -> GenerationRecord:
 
 
 def in_order(records: list[GenerationRecord]) -> list[GenerationRecord]:
-    """Behind one that is SEALED none is further; a flush of it was written and never swapped in."""
+    """Return the records with each FLUSHED one after a SEALED one made SEALED too: its flush was written and never
+    swapped in."""
     found: list[GenerationRecord] = []
     for record in records:
         if found and found[-1].state is GenerationState.SEALED and record.state is GenerationState.FLUSHED:

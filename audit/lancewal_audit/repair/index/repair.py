@@ -259,7 +259,7 @@ def _page_with(
 
 
 def _go_on(context: RepairContext, plan: IndexPlan) -> list[Told]:
-    """Go on where a repair was cut short: guarantee 5."""
+    """Go on with a repair that was cut short (guarantee 5)."""
     newest, page = plan.versions.newest, plan.versions.page
     if page is None or not page.write_id.startswith(_FILLS):
         return []

@@ -43,7 +43,7 @@ class Shares:
             self._write()
 
     def load(self, number: int) -> pa.Table:
-        """One share.  Its file is gone afterwards."""
+        """Return the rows of one share.  Its file is gone afterwards."""
         self._write()
         path = self._path(number)
         batches: list[pa.RecordBatch] = []

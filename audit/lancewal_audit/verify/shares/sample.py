@@ -19,7 +19,7 @@ from lancewal_core.table.contract import Contract
 
 _RANGE = 2**31 - 1
 _SALT = pa.scalar(b"verify", pa.binary())
-"""Else a key that is its own region key would have the hash that chose its partition."""
+"""Salt of the hash.  Without it a key that is its own region key would have the hash that chose its partition."""
 
 Numbers = npt.NDArray[np.int32]
 

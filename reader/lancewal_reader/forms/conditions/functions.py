@@ -18,7 +18,7 @@ _PADDED_MAX = 1_000
 CHOSEN = {"coalesce", "nvl", "ifnull"}
 """Lance writes the arguments of these twice."""
 _ALIKE = {*CHOSEN, "nullif", "greatest", "least"}
-"""Their arguments have one type, and so has their result."""
+"""Functions whose arguments have one type, which is the type of the result."""
 _OF_LISTS = {
     *("array_has", "array_contains", "list_has", "list_contains", "array_has_any", "array_has_all"),
     *("array_length", "list_length", "cardinality", "array_position", "list_position", "array_ndims", "empty"),
@@ -47,7 +47,7 @@ _WHOLE = {
     *("array_length", "list_length", "cardinality", "array_position", "list_position", "date_part", "datepart"),
     *("regexp_count", "levenshtein"),
 }
-"""Their result is an integer."""
+"""Functions whose result is an integer."""
 _ALL = frozenset({"abs", *_ALIKE, *_OF_LISTS, *_OF_NUMBERS, *_OF_TEXTS, *_OF_TIMES, *_SINCE_1970, *NOW})
 
 

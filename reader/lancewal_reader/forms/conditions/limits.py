@@ -10,13 +10,13 @@ from collections.abc import Callable
 from lancewal_reader.forms.conditions.part import NotAccepted, Part
 
 _DEPTH_MAX = 40
-"""Lance's parser takes 47 brackets in one another, and about 20 that follow an operator each; it refuses more by itself."""
+"""Most levels of brackets.  Lance's parser takes 47, and about 20 that each follow an operator; it refuses more by itself."""
 _TERMS_MAX = 5_000
 """Terms joined by ``AND`` and ``OR``: Lance takes 8,000, and ends the process at 100,000."""
 _STEPS_MAX = 100
 """Calls, casts and arithmetic in one term: Lance needs 2 s for 500 additions, and ends the process at 1,000 casts."""
 _ALL_STEPS_MAX = 10_000
-"""In all terms: Lance needs 5 s for 5,000 of them in terms of a hundred."""
+"""Calls, casts and arithmetic in all terms: Lance needs 5 s for 5,000 of them in terms of a hundred."""
 _STEPS_OF_A_CAST = 12
 """The time that Lance takes doubles with each cast of a cast: 20 take no time, 50 minutes."""
 _JOINED_MAX = 100

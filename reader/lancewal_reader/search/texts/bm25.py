@@ -34,7 +34,7 @@ def weight(documents: int, having: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """One column of some rows, and how it is scored."""
+    """One column of some rows, with its statistics and its tokenizer."""
 
     texts: Texts
     statistics: Statistics

@@ -21,9 +21,9 @@ from lancewal_reader.search.texts.words import Tokenizer
 @dataclass(frozen=True, slots=True)
 class BoundPart:
     most: float
-    """By Lance's statistics, of any row."""
+    """Highest score of the part in any row, by Lance's statistics."""
     grows: float
-    """By ours it is at most so many times as much."""
+    """Largest factor between that score and the one by our statistics."""
 
 
 def most_beyond(parts: Iterable[BoundPart], last: float) -> float:
@@ -37,7 +37,9 @@ def most_beyond(parts: Iterable[BoundPart], last: float) -> float:
 
 
 def max_growth(longest: int, before: float, now: float) -> float:
-    """How many times as much a word's score may be, in a text of at most ``longest`` words, by another average of words."""
+    """Return the largest factor by which a word's score can grow if the average number of words changes.
+
+    The text has at most ``longest`` words."""
     held, larger = (1 + K1 * (1 - B + B * longest / max(average, 1e-9)) for average in (now, before))
     return max(1.0, larger / held)
 

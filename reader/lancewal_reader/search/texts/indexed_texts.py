@@ -37,7 +37,7 @@ RowIds = npt.NDArray[np.uint64]
 @dataclass(frozen=True, slots=True)
 class WordScore:
     weight: float
-    """By which Lance scores it."""
+    """Weight by which Lance scores the word."""
     most: float
     """The score of its best row."""
 
@@ -97,7 +97,7 @@ class IndexedTexts:
         return int(self._all.words.max(initial=0))
 
     def documents(self, without: RowIds) -> tuple[int, int]:
-        """How many live ones there are but for these rows, and their words."""
+        """Return the number of live documents without these rows, and the number of their words."""
         rows = self._all.row_ids
         first, end = (np.searchsorted(rows, np.unique(without), side) for side in ("left", "right"))
         counts = end - first  # mostly 1
@@ -107,7 +107,7 @@ class IndexedTexts:
         return int(self._live.sum()) - len(left_out), words
 
     def having(self, word: str, piece: str, without: bytes | None) -> int:
-        """How many live ones but for these rows have this word, of which ``piece`` is a text."""
+        """Return how many live documents, without these rows, have this word; ``piece`` is a text that is the word alone."""
         if word not in self._having:
             self._having[word] = self._count(piece, {})
         if not self._having[word] or without is None:
@@ -121,7 +121,7 @@ class IndexedTexts:
             return cast("int", scanner.count_rows())
 
     def best(self, word: str, piece: str) -> WordScore | None:
-        """How Lance scores it, worked out from its best row; None where no live row has it."""
+        """Return how Lance scores the word, computed from its best row; None if no live row has it."""
         if word not in self._best:
             with reading(f"searching version {self._pinned.version}"):
                 found = self._pinned.dataset.scanner(

@@ -49,7 +49,7 @@ def apart(word: str, other: str) -> int:
 
 
 def check_few(query: Match, word: str, near: set[str]) -> None:
-    """``SearchUnsupported`` where they are too many to be asked for one by one."""
+    """Raise ``SearchUnsupported`` if the words are too many to ask for one by one."""
     if len(near) > NEAR_MAX:
         raise SearchUnsupported(
             f"text: {len(near):,} words are near to {word!r}, more than {NEAR_MAX:,}: ask with less than fuzziness "

@@ -16,9 +16,9 @@ from lancewal_core.store.json_object import is_whole
 Operator = Literal["or", "and"]
 FUZZINESS_MAX = 2
 FACTOR_MAX = 1e30
-"""Far above what anyone needs, far below what a float32 holds."""
+"""Largest factor of a score: far above what anyone needs, far below what a float32 holds."""
 DEPTH_MAX = 50
-"""Clauses inside each other."""
+"""Most levels of clauses inside each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Match:
 
     words: str
     columns: str | Sequence[str] | None = None
-    """One or several; default: as the search says.  Of several the best one counts."""
+    """One column or several; by default those of the search.  Of several the best one counts."""
     operator: Operator = "or"
     boost: float = 1.0
     """The score is multiplied by it."""
@@ -70,7 +70,7 @@ class Near:
 
     groups: Mapping[str, tuple[tuple[str, ...], ...]]
     pieces: Mapping[str, Mapping[str, str]]
-    """By column and word a text that is this word and no other."""
+    """By column and word: a text that is this word and no other."""
     operator: Operator
     boost: float
 

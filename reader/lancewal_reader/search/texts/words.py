@@ -20,7 +20,7 @@ from lancewal_core.process.library_errors import first_line
 
 Numbers = npt.NDArray[np.int64]
 Words = npt.NDArray[np.int32]
-"""One a word of many texts: half as large, and looked through in half the time."""
+"""One number a word, for many texts: half as large as int64, and searched in half the time."""
 Scores = npt.NDArray[np.float64]
 WORDS_MAX = 4_000_000
 """Most words of texts that are remembered, since each search looks at unmerged rows again."""
@@ -32,19 +32,19 @@ QUERIES_KEPT = 1_000
 @dataclass(frozen=True, slots=True)
 class _Text:
     words: Words
-    """Their numbers in the vocabulary."""
+    """Numbers of its words in the vocabulary."""
     places: Words
-    """Ascending; words that are left out leave gaps."""
+    """Places of its words, ascending; words that are left out leave gaps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """Texts, of some, that have a word."""
+    """The texts that have a word."""
 
     texts: Words
-    """Their numbers, ascending, each once."""
+    """Numbers of these texts, ascending, each once."""
     counts: Words
-    """How often each has it."""
+    """How often each of these texts has the word."""
 
     def __len__(self) -> int:
         return len(self.texts)
