@@ -94,8 +94,8 @@ def behind_losses(context: RepairContext, region: Region, at: Position) -> Posit
 
 def _entry(context: RepairContext, region: Region, piece: Piece) -> Entry | None:
     key = paths.wal_segment(piece.log, piece.sequence)
-    data = context.store.get(key)
     try:
+        data = context.store.get(key)
         found = None if data is None else decode_segment(data, key, (region,))
     except ObjectCorrupt:
         return None

@@ -149,7 +149,9 @@ def plan_segment(context: RepairContext, topic: TopicRecords, key: str, *, accep
     for index in context.read_indexes().values():
         needed += _needed(context, index, log, sequence, surveys, inside)
     if not needed and not inside:
-        raise RepairRefused(f"{key} is no part of a log: nothing is known behind the log's end. Nothing was changed")
+        raise RepairRefused(
+            f"{problem}. The object is no part of a log: nothing is known behind the log's end. Nothing was changed"
+        )
     compacted = any(g.gaps for g in needed) and is_compacted(topic)
     for at, generation in enumerate(needed):
         lost = given_up(context, topic, generation.region, generation.gaps, compacted=compacted)
@@ -190,10 +192,10 @@ def repair_segment(context: RepairContext, topic: TopicRecords, plan: SegmentPla
 
 
 def _problem(context: RepairContext, key: str) -> str | None:
-    data = context.store.get(key)
-    if data is None:
-        return f"{key} is missing"
     try:
+        data = context.store.get(key)
+        if data is None:
+            return f"{key} is missing"
         decode_segment(data, key)
     except ObjectCorrupt as error:
         return str(error)

@@ -228,7 +228,7 @@ def finding_text(finding: Finding) -> str:
         parts.append("columns " + ", ".join(finding.columns))
     if finding.fragment is not None:
         parts.append(f"fragment {finding.fragment} row {finding.row}")
-    if finding.object is not None:
+    if finding.object is not None and finding.object not in finding.text:
         parts.append(finding.object)
     return one_line(" ".join([*parts, finding.text]).rstrip())
 

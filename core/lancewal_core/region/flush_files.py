@@ -286,7 +286,10 @@ def _sides(
     if not named:
         return [schema.empty_table()] * len(parts)
     start, end = min(side.start for side in named), max(side.start + side.size for side in named)
-    data = store.get_range(named[0].key, start, end)
+    try:
+        data = store.get_range(named[0].key, start, end)
+    except Corrupt as error:
+        return [schema.empty_table() if side is None else error for side in sides]
     found: list[pa.Table | Corrupt] = []
     for side in sides:
         try:

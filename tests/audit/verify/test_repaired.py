@@ -88,8 +88,10 @@ def wrong(pipeline: Pipeline) -> Mapping[str, int]:
     return verify(pipeline).counts
 
 
-@pytest.mark.parametrize("merged", [False, True])
-def test_a_damaged_segment_that_nothing_needs_is_named_and_no_difference(tmp_path: Path, merged: bool) -> None:
+@pytest.mark.parametrize(("merged", "how"), [(False, "flipped"), (True, "flipped"), (True, "a folder")])
+def test_a_damaged_segment_that_nothing_needs_is_named_and_no_difference(
+    tmp_path: Path, merged: bool, how: str
+) -> None:
     """Its generation is FLUSHED, or merged.  That it is gone altogether is one: something deletes what it must not."""
     pipeline = Pipeline(tmp_path, partitions=1, seed=5, seal_rows=100_000, batch=10, history_window_s=3600)
     feed(pipeline, 4)
@@ -97,9 +99,14 @@ def test_a_damaged_segment_that_nothing_needs_is_named_and_no_difference(tmp_pat
     pipeline.hand_over()
     if merged:
         pipeline.merge()
-    flip(path)
+    if how == "a folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        flip(path)
     report = verify(pipeline)
     assert (report.equal, report.counts) == (True, {"wal_held": 1}), report_text(report)
+    assert report_text(report).count(path.name) == 1
     (held,) = report.findings
     assert "Its rows are held by " + ("the table" if merged else "flush _lancewal/") in held.text
     assert "the WAL lacks" in report.regions[0].why_not
@@ -121,7 +128,7 @@ def test_a_damaged_segment_that_nothing_needs_is_named_and_no_difference(tmp_pat
     assert report.counts == {"wal_held": 1, "wal_missing": 1}, report_text(report)
     assert [f.offset for f in report.findings if f.kind == "wal_missing"] == [own.first]
     another.write_bytes(data)
-    path.unlink()
+    (Path.rmdir if path.is_dir() else Path.unlink)(path)
     report = verify(pipeline)
     assert not report.equal
     assert report.counts.keys() == {"wal_missing"}

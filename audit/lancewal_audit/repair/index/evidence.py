@@ -35,8 +35,8 @@ def versions_of(context: RepairContext, region: Region) -> Versions:
     page: StatePage | None = None
     for version in reversed(listed):
         key = family.key(version)
-        data = context.store.get(key)
         try:
+            data = context.store.get(key)
             if data is None:
                 continue
             found = decode_page(data, key)

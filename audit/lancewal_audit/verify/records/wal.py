@@ -131,11 +131,9 @@ class WalRecords:
 
         def read(number: int) -> Segment | Fence | Damaged | None:
             key = paths.wal_segment(log, Sequence(number))
-            data = self._store.get(key)
-            if data is None:
-                return None
             try:
-                return decode_segment(data, key, regions)
+                data = self._store.get(key)
+                return None if data is None else decode_segment(data, key, regions)
             except Corrupt as error:
                 return Damaged(key, str(error))
 
