@@ -64,7 +64,7 @@ class LancewalError(Exception):
 
 
 def or_error(call: Callable[[], T]) -> T | LancewalError:
-    """Return what the call gives, or the error that it raises: an answer beside others."""
+    """Return the result of the call, or the error that it raises, as one answer of several."""
     try:
         return call()
     except LancewalError as error:
@@ -159,14 +159,14 @@ class PlanRetriesExhausted(Refresh):
 
 
 class StoreInconsistent(Refresh):
-    """A listing or a probe gave an older state than one that is known to exist."""
+    """A listing or a probe showed an older state than one that is known to exist."""
 
 
 # -- somebody else owns it -------------------------------------------------------------------------------------
 
 
 class Fenced(LancewalError):
-    """Somebody else owns this now."""
+    """Another process owns this now."""
 
     exit_code = MAY_PASS
 
@@ -230,7 +230,7 @@ class BasePathsRefused(ActionNeeded):
 
 
 class LinkRefused(ActionNeeded):
-    """A symbolic link lies inside a table's folder: it is not followed."""
+    """A symbolic link inside a table's folder is not followed."""
 
 
 class TableExists(ActionNeeded):
@@ -274,7 +274,7 @@ class PartitionCountChanged(ActionNeeded):
 
 
 class Misrouted(ActionNeeded):
-    """A record lies in another partition than murmur2 of its region key, or of its own key, gives."""
+    """A record lies in another partition than the one that murmur2 of its region key, or of its own key, gives."""
 
 
 class RegionConflict(ActionNeeded):

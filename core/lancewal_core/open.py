@@ -1,7 +1,7 @@
-"""Opening a table: by an address, or by the settings of a service, which asks more of it.
+"""Opening a table: by an address, or by the settings of a service, with more checks.
 
-``Address`` leads to the store and to the Lance table, whatever lies there; ``open_at`` gives a lancewal table for reading,
-``open_by`` one to work on.
+``Address`` leads to the store and to the Lance table, whatever is there.  ``open_at`` opens a lancewal table for
+reading, ``open_by`` one to work on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lancewal_core.table.store_proof import StoreWay
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A table's folder, whatever lies there: its objects, and the Lance table in it."""
+    """A table's folder, whatever is in it: its objects, and the Lance table."""
 
     store: ObjectStore
     table: LanceTable
@@ -56,7 +56,7 @@ class Address:
         return StoreWay.of(self.uri, self.options, os.environ)
 
     def store(self) -> TableStore:
-        """``TableMissing`` where the folder is not there."""
+        """Return the table's store.  ``TableMissing`` if the folder is not there."""
         return open_store(self.uri, self.options)
 
     def table(self) -> LanceTable:

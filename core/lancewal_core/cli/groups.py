@@ -105,7 +105,8 @@ class Options:
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` as typer takes it: the fields of its parameter that is ``Options`` are options, behind all others."""
+    """Return ``function`` in the form that typer takes.  The fields of its ``Options`` parameter become options, after
+    all others."""
     signature = inspect.signature(function, eval_str=True)
     parameters = signature.parameters.values()
     taken = [one for one in parameters if isinstance(one.annotation, type) and issubclass(one.annotation, Options)]

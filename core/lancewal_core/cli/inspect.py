@@ -1,4 +1,4 @@
-"""``lancewal inspect OBJECT`` and ``lancewal inspect --partition PARTITION``: one stored object as a person reads it."""
+"""``lancewal inspect OBJECT`` and ``lancewal inspect --partition PARTITION``: show one stored object to a person."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def command(
 
 
 def place(text: str) -> tuple[str, str]:
-    """Table and key of an object that is named as a whole; an empty table for a key alone."""
+    """Return table and key of an object by its whole address; the table is empty for a key alone."""
     split_address(text)
     if text.startswith(_ROOT) or not text:
         return "", text
@@ -76,7 +76,7 @@ def place(text: str) -> tuple[str, str]:
 
 
 def _region(store: ObjectStore, where: str, text: str) -> tuple[Region, Page]:
-    """The partition's, and the page that its state lies in."""
+    """Return the region of a partition, and the page in which its state lies."""
     from lancewal_core.table.contract import read_contract
 
     contract = read_contract(store, where)

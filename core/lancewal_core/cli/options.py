@@ -90,7 +90,7 @@ class Asked(TableAsked):
         return self.output is Output.JSON
 
     def report(self, content: object, text: str, *, dry_run: bool = False) -> None:
-        """Print ``content`` as JSON, or ``text`` for people, which ends with what a ``dry_run`` has changed."""
+        """Print ``content`` as JSON, or ``text`` for people.  The text ends with a note if this was a ``dry_run``."""
         if self.as_json:
             say_json(content)
         else:

@@ -79,7 +79,8 @@ class RunRegion(_Stored):
 
 
 class KeyRun(_Stored):
-    """See ``run``.  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts ascend."""
+    """A key run (``run``).  An entry's ``file`` is a place in ``files``, its ``region`` one in ``regions``; parts
+    ascend."""
 
     name: Word
     files: Annotated[tuple[CoveredFile, ...], FailFast()]

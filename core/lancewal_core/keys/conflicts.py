@@ -134,7 +134,7 @@ class Conflicts:
         return self.waiting.filter(pc.equal(self.waiting[REGION], region.name)).combine_chunks()
 
     def _gated(self, region: Region, wanted: RowSchema) -> pa.Table:
-        """``waiting_of`` as the ``wanted`` contract has it (``rows_as``)."""
+        """Return ``waiting_of`` with the columns of the ``wanted`` contract (``rows_as``)."""
         return rows_as(self.waiting_of(region), self.schema, wanted, lambda: f"what waits of partition {region.name}")
 
     def owned_by(self, region: Region) -> pa.Table:

@@ -3,20 +3,20 @@
 Guarantees
  1. ``find`` returns every physical row of the pinned version that has one of the keys, deleted ones too, or names its
     fragment as *uncovered*: such a fragment must be scanned (``live``).  No row is returned that has another key.
- 2. That holds for every version, also one restored, and whatever is lost: runs speak of data files, which never change,
-    and are mapped to the fragments of the version asked for; a file may be in several fragments, or in none.
+ 2. That holds for every version, also a restored one, and whatever is lost.  Runs are about data files, which never
+    change.  They are mapped to the fragments of the version asked for; a file may be in several fragments, or in none.
  3. Only parts whose span of numbers holds one of the keys are read.
 
 Steps of ``find``
- 1. Which file of each fragment holds the key columns?  A fragment whose key columns lie in several files is uncovered.
-    The catalog of some seconds ago will do where it covers all these files; else the newest is read.
- 2. Which run counts for each of these files?  The first that covers it with as many rows as the fragment has.
- 3. Look the keys up in the parts of these runs.  A part that is missing or damaged: all files of its run are uncovered,
-    and the run is *broken*: never read again by this process.
- 4. Entries of files that are in no fragment of this version, or for which another run counts, are left out; the others
+ 1. Find the file of each fragment that holds the key columns.  A fragment whose key columns lie in several files is
+    uncovered.  The catalog of some seconds ago is enough if it covers all these files; otherwise the newest is read.
+ 2. Choose the run for each of these files: the first that covers it with as many rows as the fragment has.
+ 3. Look the keys up in the parts of these runs.  If a part is missing or damaged, all files of its run are uncovered.
+    The run is then *broken*: this process never reads it again.
+ 4. Leave out entries of files that are in no fragment of this version, or for which another run counts.  The others
     become rows of fragments.
 
-``find`` says of each row found through which partition its key came, as far as that is known and counts (``origin``).
+For each row found, ``find`` says through which partition its key came, as far as that is known and counts (``origin``).
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class KeyRows:
 
 @dataclass(slots=True)
 class KeyIndex:
-    """See the module docstring.  ``broken``: names of runs of which a part could not be read, with the reason."""
+    """Key index of a table (module docstring).  ``broken`` has the names of runs of which a part could not be read,
+    with the reason."""
 
     catalogs: KeyCatalogs
     parts: PartSource
@@ -76,7 +77,8 @@ class KeyIndex:
     broken: dict[str, str] = field(default_factory=dict)
 
     def find(self, pinned: PinnedTable, keys: pa.Table, counts: Counts | None = None) -> KeyRows:
-        """Rows of ``pinned`` whose key is in ``keys``; a place is a row of ``keys``.  ``counts``: partitions are asked for."""
+        """Return the rows of ``pinned`` whose key is in ``keys``; a place is a row of ``keys``.  ``counts`` asks for
+        partitions."""
         # Step 1
         fragments = fragments_by_file(pinned, keys.column_names)
         catalog = self.catalogs.recent()

@@ -38,7 +38,7 @@ _MAPS_MAX = 512
 
 class PartSource(Protocol):
     def open(self, part: KeyPart) -> Entries:
-        """``ObjectMissing`` or ``ObjectCorrupt`` where it cannot be read as it was written."""
+        """Return the entries of a part.  ``ObjectMissing`` or ``ObjectCorrupt`` if it cannot be read as it was written."""
 
     def at_hand(self, part: KeyPart) -> bool:
         """Whether ``open`` has nothing to read."""

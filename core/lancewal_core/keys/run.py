@@ -55,7 +55,7 @@ class Entries:
     regions: Regions | None = None
     """None if no region is known."""
     steps: Places | None = None
-    """Steps of the numbers (``sorted_search``): only of a part that was read, to be searched."""
+    """Steps of the numbers (``sorted_search``), only in a part that was read and is to be searched."""
 
     def __len__(self) -> int:
         return len(self.rows)

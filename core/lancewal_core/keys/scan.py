@@ -26,7 +26,7 @@ class FoundRows:
 
 
 def find_keys(pinned: PinnedTable, keys: KeySet, fragment_ids: Sequence[int] | None = None) -> FoundRows:
-    """Live rows whose key is in ``keys``, in all fragments or these.  A key may be found more than once."""
+    """Return the live rows whose key is in ``keys``, in all fragments or these.  A key may be found more than once."""
     addresses: list[npt.NDArray[np.uint64]] = [np.zeros(0, np.uint64)]
     places: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
     if len(keys):

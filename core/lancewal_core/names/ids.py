@@ -7,7 +7,8 @@ from typing import NewType
 
 TableUuid = NewType("TableUuid", str)
 Making = NewType("Making", str)
-"""The making of a table at its place, by ``create`` or ``attach``: a table that is dropped and made again has another one."""
+"""The making of a table at its place, by ``create`` or ``attach``.  A table that is dropped and made again has another
+one."""
 TopicId = NewType("TopicId", str)
 LogId = NewType("LogId", str)
 """The WAL of one ingest process incarnation and table."""

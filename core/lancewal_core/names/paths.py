@@ -395,7 +395,7 @@ def parse_region(name: str) -> Region | None:
 
 
 def check_topic(topic: str) -> str:
-    """``topic``, or ``InvalidInput`` when Kafka would not allow the name either."""
+    """Return ``topic``; raise ``InvalidInput`` for a name that Kafka would not allow either."""
     if len(topic) > TOPIC_MAX:
         raise InvalidInput(f"topic name of {len(topic)} characters is not allowed: Kafka's limit is {TOPIC_MAX}")
     return _word("topic", topic)

@@ -1,10 +1,10 @@
-"""Words: the form of every identifier that is stored, such as an owner, a log, a write id, a uuid, the name of a file.
+"""Words: the form of every stored identifier, such as an owner, a log, a write id, a uuid, the name of a file.
 
 Guarantees
- 1. A word has 1 to ``WORD_MAX`` characters of ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``: it leads nowhere as part of
-    a path, and shows as what it is wherever it is printed.
- 2. Every decoder takes identifiers by ``word``, or by the types made of it (``json_model.Word``, ``JsonObject.word``); what
-    writes them makes nothing else.
+ 1. A word has 1 to ``WORD_MAX`` characters of ``[a-zA-Z0-9._-]`` and is neither ``.`` nor ``..``.  So as a part of a
+    path it leads nowhere else, and it can be printed anywhere unchanged.
+ 2. Every decoder takes identifiers by ``word``, or by the types made of it (``json_model.Word``, ``JsonObject.word``).
+    Code that writes identifiers makes nothing else.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def sleep_unless(stopping: Callable[[], bool], clock: Clock, seconds: float) -> 
 
 
 def ms_since_1970(moment: datetime) -> int:
-    """The millisecond that ``moment``, a time with a zone, lies in; negative before 1970."""
+    """Return the millisecond of ``moment``, a time with a zone, since 1970; negative before."""
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
 

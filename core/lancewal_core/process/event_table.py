@@ -8,12 +8,12 @@ A service's table is a class with a member for each event; the member's name is 
     events = WorkerEvents(table="orders")
     events.segment_stored(rows=3, bytes=120)
 
-That is one JSON line with ``event`` (the name), ``message`` (the sentence), ``level`` and the fields; ``common`` are fields
-of every line.  ``WorkerEvents.declared()`` is what the reference page is made of.
+The call writes one JSON line with ``event`` (the name), ``message`` (the sentence), ``level`` and the fields.
+``common`` are fields of every line.  ``WorkerEvents.declared()`` is what the reference page is made of.
 
 Guarantees
- 1. A name is declared once, with one level and one sentence.  That calls have no other fields than those is held by a test:
-    a service must not end because of a log line.
+ 1. A name is declared once, with one level and one sentence.  A test checks that calls have no other fields than the
+    declared ones: a service must not end because of a log line.
  2. A field that is None is left out: it does not apply.
 """
 

@@ -148,7 +148,7 @@ def point(name: str, **where: object) -> Iterator[None]:
 
 @contextmanager
 def points(name: str, wheres: Iterable[Mapping[str, object]]) -> Iterator[None]:
-    """``point`` of each of many that take the step together: all before it, and all after it."""
+    """Enter ``point`` for each of several that take the step together: all before the step, and all after it."""
     with ExitStack() as entered:
         for where in wheres if _active is not None else ():
             entered.enter_context(point(name, **where))

@@ -41,7 +41,7 @@ CONNECTIONS_MAX = 16
 REQUEST_S = 5.0
 HEAD_BYTES_MAX = 8 * 1024
 _PLACE_S = 1.0
-"""How long a new connection waits for the thread of the one whose place it takes."""
+"""Seconds that a new connection waits for the thread of the connection whose place it takes."""
 _POLL_S = 0.1
 LOOP_LIMIT_S = 120.0
 """Seconds after which a loop that has not turned counts as hung.  One turn of ingest's loop may walk a long log, and a
@@ -72,7 +72,7 @@ class Problem:
 
     @classmethod
     def of(cls, error: LancewalError, where: str = "") -> Problem:
-        """``where`` comes before the error's text, which says the rest."""
+        """Return the problem of an error, with ``where`` before the error's text."""
         return cls(error.kind, f"{where}: {error}" if where else str(error))
 
     def __str__(self) -> str:
@@ -131,7 +131,7 @@ class Health:
 
 
 class _Server(ThreadingHTTPServer):
-    """Guarantees 1, 2 and 4."""
+    """HTTP server with guarantees 1, 2 and 4."""
 
     daemon_threads = True
     request_queue_size = 128  # in the kernel alone: a connection that finds no place there comes a second later

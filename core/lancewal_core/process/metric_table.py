@@ -43,7 +43,8 @@ _AGE = "_seconds"
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """``name`` as a scrape shows it: of counters with ``_total``, of an info with ``_info``."""
+    """Declaration of a metric.  ``name`` is as a scrape shows it: of counters with ``_total``, of an info with
+    ``_info``."""
 
     name: str
     kind: Kind
@@ -107,7 +108,7 @@ class MetricTable(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Guarantees 2, 4 and 5."""
+        """Yield the metrics by guarantees 2, 4 and 5."""
         for metric in self.metrics.values():
             for family in metric.collect():
                 if family.type != "info":
@@ -171,7 +172,8 @@ def show_only(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
 
 
 def _summed(samples: Iterable[Sample], kind: str, label: str) -> list[Sample]:
-    """Guarantee 5: without ``label``; ``kind`` is that of the metric.  A sample that does not have it stays as it is."""
+    """Return samples without ``label`` by guarantee 5.  ``kind`` is that of the metric.  A sample without the label
+    stays unchanged."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], list[Sample]] = {}
     for sample in samples:
         rest = tuple(item for item in sample.labels.items() if item[0] != label)

@@ -30,7 +30,7 @@ class Step:
         self.done = 0
 
     def counting(self, items: Iterable[T], size: Callable[[T], int] = lambda _: 1) -> Iterator[T]:
-        """``items``; each counts ``size`` once it was worked on."""
+        """Yield ``items``, and count ``size`` of each once the caller asks for the next."""
         for item in items:
             yield item
             self.done += size(item)

@@ -7,7 +7,7 @@ from lancewal_core.process.event_table import EventTable, debug, error, info, wa
 
 
 class ServiceEvents(EventTable):
-    """``kind`` and ``error`` are those of an error: its stable kind, and its text."""
+    """Log events of every service.  ``kind`` and ``error`` are the stable kind and the text of an error."""
 
     service_started = info(
         "The service begins its work.  `port` is that of its metrics and health.",

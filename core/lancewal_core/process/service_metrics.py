@@ -103,7 +103,7 @@ class ServiceMetrics:
                 self.events.service_paused(until=until)
 
     def _to_be_logged(self, failure: Hashable) -> bool:
-        """Guarantee 2; where it says so, the caller logs it now."""
+        """Return whether to log a failure now, by guarantee 2.  If it returns True, the caller logs it."""
         now = self._clock.monotonic()
         if now - self._failure_logged.get(failure, float("-inf")) < REPEAT_LOG_S:
             return False

@@ -13,7 +13,7 @@ from lancewal_core.wal.walk import walk_trailers
 
 
 def durable_position(opened: OpenedTable, region: Region) -> Position | None:
-    """See ``durable_positions``."""
+    """Return the position of one region, see ``durable_positions``."""
     return durable_positions(opened, [region])[region]
 
 

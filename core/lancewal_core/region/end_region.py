@@ -99,13 +99,13 @@ def _end(
 def _end_each(
     opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord], settled: Sequence
 ) -> dict[Region, Ended | LancewalError]:
-    """Step 3."""
+    """Do step 3."""
     parts = opened.tasks.map(lambda r: _end(opened, ender, {r: records[r]}, settled), list(records))
     return {region: answer for part in parts for region, answer in part.items()}
 
 
 def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, error: LancewalError) -> LancewalError:
-    """``error``, but where it tells that the index read is out of date."""
+    """Return ``error``, or ``OwnershipLost`` if it means that the index read before is out of date."""
     if not isinstance(error, ObjectMissing):
         return error
     newer = opened.indexes.read_each([region])[region]

@@ -110,7 +110,7 @@ def begin_flushes(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callab
 
 
 def _write(opened: OpenedTable, flushable: Seq[Flushable], new_id: Callable[[], str]) -> dict[Region, Answer]:
-    """Step 2."""
+    """Do step 2."""
     groups = opened.tasks.map(lambda group: _written(opened, group, new_id), _together(flushable))
     return {region: found for group in groups for region, found in group.items()}
 
@@ -125,7 +125,7 @@ def _to_mark(
 def _mark(
     opened: OpenedTable, written: Mapping[Region, tuple[GenerationRecord, FlushedGeneration]], new_id: Callable[[], str]
 ) -> dict[Region, Answer]:
-    """Step 3."""
+    """Do step 3."""
     if not written:
         return {}
     decisions = {

@@ -59,7 +59,7 @@ class Content:
 
     folded: Folded
     repaired: bool = False
-    """``FlushPart.repaired``."""
+    """See ``FlushPart.repaired``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def read_parts(
 
 
 def read_gone_of(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[pa.Table | Corrupt]:
-    """``read_gone`` of parts of one flush in its order; their object is read once."""
+    """Return ``read_gone`` for parts of one flush in its order; their object is read once."""
     return _sides(store, parts, [part.deletes for part in parts], schema.key)
 
 
@@ -255,7 +255,7 @@ def _folded(rows: pa.Table | Corrupt, gone: pa.Table | Corrupt, partials: pa.Tab
 
 
 def _runs(parts: Sequence[FlushedGeneration]) -> list[list[FlushedGeneration]]:
-    """Put the parts together whose rows follow one another."""
+    """Group parts whose rows follow one another."""
     runs: list[list[FlushedGeneration]] = []
     for part in parts:
         if runs and runs[-1][-1].rows_from + runs[-1][-1].rows == part.rows_from:
@@ -353,10 +353,10 @@ def decode_side(data: bytes, file: SideFile, schema: pa.Schema) -> pa.Table:
 
 
 def side_rows(data: bytes, rows: int | None = None) -> pa.Table:
-    """The ``rows`` rows of a stream of a side file.
+    """Return the ``rows`` rows of one stream of a side file.
 
-    ``ObjectCorrupt``, or an error of Arrow, before anything is decompressed that its bytes could not hold, or that is more
-    than ``SIDE_FILE_ROWS_BYTES_MAX``.
+    Raise ``ObjectCorrupt``, or an error of Arrow, before anything is decompressed that the stream's bytes could not
+    hold, or that is larger than ``SIDE_FILE_ROWS_BYTES_MAX``.
     """
     declared = declared_stream(pa.py_buffer(data))
     if declared.raw_bytes > min(LZ4_RATIO_MAX * len(data), SIDE_FILE_ROWS_BYTES_MAX):

@@ -65,9 +65,9 @@ def entries_of(opened: OpenedTable, region: Region, record: InLog) -> list[Entry
 
 
 def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> list[list[EntryHeader] | PlanStale]:
-    """``entries_of`` without their rows, of generations in the same segments of one log, an answer for each.
+    """Return ``entries_of`` without rows, for generations in the same segments of one log, an answer for each.
 
-    The answer is ``PlanStale`` where the log does not have all entries.  Raises ``Corrupt`` where a segment is damaged.
+    The answer is ``PlanStale`` if the log does not have all entries.  Raises ``Corrupt`` if a segment is damaged.
     """
     _, one = generations[0]
     walked = walk_trailers(opened.store, opened.tasks, one.log, one.first_sequence, before=one.end_sequence)

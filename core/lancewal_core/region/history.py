@@ -141,8 +141,7 @@ def read_histories(opened: OpenedTable, regions: Collection[Region], in_force: I
 def read_sound_histories(
     opened: OpenedTable, regions: Collection[Region], in_force: InForce, known: KnownPages | None = None
 ) -> SoundHistories:
-    """Read the histories; where something of a region is damaged, that is its answer alone.  ``known``: of the look
-    before."""
+    """Read the histories.  Damage of a region is that region's answer alone.  ``known`` is from the look before."""
     known = KnownPages(0) if known is None else known
     asked = list(regions)
     sound = opened.indexes.read_sound(asked)

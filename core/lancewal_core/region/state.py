@@ -1,4 +1,4 @@
-"""The region index: which generations a region has, who owns the newest, and how far each has come.
+"""The region index: which generations a region has, who owns the newest, and the state of each.
 
 A change is a compare-and-swap of the page that it lies in (``pages``).  Promises:
 
@@ -428,7 +428,7 @@ def _generations(message: _Message, where: str, there: _Encoded | None = None) -
 
 
 def _same(generations: Iterable[GenerationRecord], there: _Encoded) -> set[Generation]:
-    """Return the generations whose very records are in ``there``."""
+    """Return the generations whose records are the very objects in ``there``."""
     if not there:
         return set()
     return {r.generation for r in generations if r.generation in there and there[r.generation][1] is r}

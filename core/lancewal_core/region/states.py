@@ -214,14 +214,15 @@ class RegionIndexes:
         return Sound(indexes, damaged)
 
     def swap(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap]:
-        """Compare-and-swap of each; an answer for each, in their order.  A ``Decide`` may be asked several times.
+        """Compare-and-swap each region; return an answer for each, in their order.  A ``Decide`` may be asked several
+        times.
 
-        ``ObjectTooLarge`` where a generation would be opened in a page that is too large for that.
+        Raise ``ObjectTooLarge`` if a generation would be opened in a page that is too large for another one.
         """
         return {region: or_raised(answer) for region, answer in self.swap_each(decisions).items()}
 
     def swap_each(self, decisions: Mapping[Region, Decide]) -> dict[Region, Swap | LancewalError]:
-        """``swap`` that answers each by itself.  An error without a verdict leaves its region undecided."""
+        """Do ``swap``, but answer each region by itself.  An error without a verdict leaves its region undecided."""
         pages = self._by_page(decisions)
 
         def of_page(page: Page) -> dict[Region, Swap | LancewalError]:
@@ -398,7 +399,7 @@ def _too_large(page: Page, size: int) -> ObjectTooLarge:
 
 
 def _opens(index: RegionState, found: RegionState | None) -> bool:
-    """Whether ``index`` has a generation that is newer than all that were found."""
+    """Return whether ``index`` has a generation newer than all that were found."""
     if index.newest is None:
         return False
     return found is None or found.newest is None or index.newest.generation > found.newest.generation
@@ -407,7 +408,7 @@ def _opens(index: RegionState, found: RegionState | None) -> bool:
 def _from_before(
     before: _PageRead | None, content: StatePage
 ) -> tuple[dict[Region, RegionState], dict[Region, Before]]:
-    """Return the states decoded before whose records are still the same, and the others."""
+    """Return the states decoded before whose records are unchanged, and the states before of the other records."""
     same: dict[Region, RegionState] = {}
     if before is None:
         return same, {}

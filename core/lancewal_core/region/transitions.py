@@ -199,7 +199,7 @@ def flushed(index: RegionState, generation: Generation, key: str, now_ms: int, w
 def refreshed(index: RegionState, generation: Generation, old: str, new: str, write_id: str) -> RegionState | None:
     """Replace the flush of a FLUSHED generation whose files are missing by one rebuilt from its entries.
 
-    It stays FLUSHED since when it was.
+    The time at which the generation became FLUSHED stays.
     """
     records = list(index.generations)
     for at, record in enumerate(records):
@@ -225,12 +225,14 @@ def merged(
 def trim(
     index: RegionState, boundary: GenerationRecord, write_id: str, paged: Seq[GenerationRecord] = ()
 ) -> RegionState | None:
-    """Move the trimmed boundary forward to ``boundary``, MERGED, and drop it and all below it from the index.
+    """Move the trimmed boundary forward to ``boundary``, MERGED, and drop it and all generations below it from the
+    index.
 
-    ``paged``: generations that left the index, whose record times count for ``trimmed_record_time_max_ms``.
+    ``paged`` are generations that left the index; their record times count for ``trimmed_record_time_max_ms``.
 
-    The newest generation always stays named: it says where the region continues.  Declined where the index says otherwise
-    of a generation than when the boundary was chosen: it was taken back after a restore.
+    The newest generation always stays named: it says where the region continues.  The change is declined if the index
+    has another record of a generation than when the boundary was chosen.  Then the generation was taken back after a
+    restore.
     """
     if (
         boundary.generation <= index.trimmed_generation

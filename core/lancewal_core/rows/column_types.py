@@ -97,7 +97,7 @@ _NEAREST = {name: type_ for type_, names in _ELSEWHERE.items() for name in names
 
 
 def _hint(name: str) -> str:
-    """`` (did you mean ...?)``, or nothing if no type is like it."""
+    """Return `` (did you mean ...?)``, or nothing if no type is similar."""
     plain = name.lower()
     known = [*_PLAIN, "decimal128", "timestamp", "list", "struct", "fixed_size_list"]
     like = difflib.get_close_matches(plain, known, 1, 0.6)

@@ -85,7 +85,7 @@ def compose(parts: Sequence[Folded], schema: RowSchema) -> Folded:
 
 
 def fold_onto(parts: Sequence[Folded], operations: pa.Table, schema: RowSchema) -> Folded:
-    """``compose([*parts, fold(operations)])`` in one pass; ``operations`` has the columns of a WAL batch."""
+    """Return ``compose([*parts, fold(operations)])`` in one pass; ``operations`` has the columns of a WAL batch."""
     if operations.num_rows == 0 and len(parts) == 1:
         return parts[0]
     wanted = operation_schema(schema)
@@ -96,7 +96,7 @@ def fold_onto(parts: Sequence[Folded], operations: pa.Table, schema: RowSchema) 
 
 
 def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
-    """``compose([first, more])`` at the cost of ``more``'s keys and one look at each of ``first``'s."""
+    """Return ``compose([first, more])`` at the cost of ``more``'s keys and one look at each of ``first``'s."""
     keys = KeySet(more.keys(schema))
     if len(keys) == 0:
         return first

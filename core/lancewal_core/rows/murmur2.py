@@ -52,7 +52,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
-    """``partition_of`` for each key of a (large_)binary or (large_)string array, as int32; -1 for a null."""
+    """Return ``partition_of`` for each key of a (large_)binary or (large_)string array, as int32; -1 for a null."""
     _check_count(partitions)
     unsigned = hashes(keys)
     unsigned &= np.uint32(0x7FFFFFFF)
@@ -65,7 +65,7 @@ def partitions_of(keys: pa.Array, partitions: int) -> npt.NDArray[np.int32]:
 
 
 def hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """``murmur2`` of each key of a (large_)binary or (large_)string array; of a null, anything."""
+    """Return ``murmur2`` of each key of a (large_)binary or (large_)string array; any number for a null."""
     result = np.empty(len(keys), np.uint32)
     for first in range(0, len(keys), _ROWS):
         result[first : first + _ROWS] = _hashes(byte_view(keys.slice(first, _ROWS)))

@@ -5,5 +5,6 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Policy = Literal["stop", "dead-letter", "ignore"]
-"""``stop`` its partition right before it; have it acknowledged as a dead letter and go on; or pass it over and count it."""
+"""Handling of a record that is no row.  ``stop`` stops its partition right before the record.  ``dead-letter`` has the
+record acknowledged as a dead letter and goes on.  ``ignore`` skips and counts it."""
 POLICIES: tuple[Policy, ...] = get_args(Policy)

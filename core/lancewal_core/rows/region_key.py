@@ -1,4 +1,4 @@
-"""The canonical encoding of a region key: the bytes that producers use as Kafka key, and so what decides the partition.
+"""The canonical encoding of a region key: the bytes that producers use as Kafka key.  It decides the partition.
 
 1. Two equal region keys have the same encoding, two different ones (of one table) different encodings.
 2. One column: a string is its UTF-8, a binary its bytes, an integer its decimal text, a boolean ``true`` or ``false``,
@@ -220,7 +220,7 @@ def _kind_of_value(value: object) -> _Kind | None:
 
 
 def _alone(value: object) -> bytes:
-    """Encoding of a value that is a whole region key."""
+    """Return the encoding of a value that is a whole region key."""
     match value:
         case bytes():
             return value

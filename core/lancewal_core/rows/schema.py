@@ -120,9 +120,10 @@ def is_reserved(name: str) -> bool:
 
 
 def alike_but_for_case(fields: Iterable[pa.Field], within: str = "") -> str:
-    """Name the columns, and the members of one struct, whose names differ in upper and lower case alone; empty if none do.
+    """Return the columns, and the members of one struct, whose names differ in upper and lower case alone; empty if
+    there are none.
 
-    lancewal and Lance tell them apart.  DuckDB reads one for the other without a word, and Spark refuses both."""
+    lancewal and Lance tell them apart.  DuckDB silently reads one for the other, and Spark refuses both."""
     seen: dict[str, str] = {}
     found = []
     for field in fields:

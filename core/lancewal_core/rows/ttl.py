@@ -19,7 +19,7 @@ _PER_MS = {"us": 1_000, "ns": 1_000_000}
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """See the module docstring."""
+    """Rule by which rows expire (module docstring)."""
 
     column: str
     seconds: int
@@ -35,7 +35,7 @@ class Ttl:
 
 
 def check_ttl(ttl: Ttl | None, rows: RowSchema, patches: bool) -> None:
-    """``InvalidSchema`` unless rows of this table can expire so."""
+    """Raise ``InvalidSchema`` unless rows of this table can expire by this rule."""
     if ttl is None:
         return
     if ttl.column not in rows.columns.names:

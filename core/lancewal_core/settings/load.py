@@ -1,15 +1,15 @@
 """Settings: one YAML file, secret files and the environment, read once in ``main`` into one frozen tree.
 
 Guarantees of ``load_settings``
- 1. A variable overrides a secret file, and that the YAML file, key by key.  ``LANCEWAL_INGEST__LINGER_MS`` is
-    ``ingest: {linger_ms: ...}``; lists and mappings are written as JSON in a variable.
- 2. What is unknown, misspelt, malformed or contradictory is an error: in the file, in a variable, in a secret file.
- 3. All errors are reported at once, each with its file and line or its variable, its key and what was expected, and where
-    no file was named that is said too.
-    No message, ``repr`` or ``masked()`` shows a secret.
+ 1. A variable overrides a secret file, and a secret file overrides the YAML file, key by key.
+    ``LANCEWAL_INGEST__LINGER_MS`` is ``ingest: {linger_ms: ...}``; lists and mappings are written as JSON in a
+    variable.
+ 2. An unknown, misspelt, malformed or contradictory value is an error: in the file, in a variable, in a secret file.
+ 3. All errors are reported at once, each with its file and line or its variable, its key and what was expected.  If no
+    file was named, the report says so too.  No message, ``repr`` or ``masked()`` shows a secret.
 
-A key that is not set has its default; the empty text, list or mapping means "not set".  A command names what it cannot
-do without by ``Settings.need``.
+A key that is not set has its default; the empty text, list or mapping means "not set".  A command names the keys that
+it needs by ``Settings.need``.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ Port = Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)]
 
 
 class Section(BaseModel):
-    """Frozen; an unknown key is an error; a key's docstring says what it means and why its default is what it is."""
+    """Base class of sections.  A section is frozen, and an unknown key is an error.  A key's docstring gives its
+    meaning, and the reason for its default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=False)
 
@@ -137,7 +138,7 @@ def _column_type(text: str) -> str:
 
 
 class TableSettings(Section):
-    """The table's contract, whole and only: ``table create`` and ``table attach`` make it durable, later commands compare,
+    """The table's contract, complete: ``table create`` and ``table attach`` make it durable, later commands compare,
     and ``table alter`` changes what may change."""
 
     uri: str = ""
@@ -245,7 +246,7 @@ _OURS = {
     "enable.partition.eof": "lancewal's consumer does not use it",
     "partitioner": "lancewal's partitioner is murmur2",
 }
-"""librdkafka properties that correctness depends on, and what to do instead."""
+"""librdkafka properties that correctness depends on, and what to do instead of setting them."""
 
 
 class KafkaSettings(Section):

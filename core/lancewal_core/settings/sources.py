@@ -83,7 +83,7 @@ def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def closest(name: str, known: Collection[str]) -> str:
-    """``; did you mean ...?``, or nothing if no known name is like it."""
+    """Return ``; did you mean ...?``, or nothing if no known name is similar."""
     found = [ELSEWHERE[name]] if name in ELSEWHERE else difflib.get_close_matches(name, known, 1, 0.6)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -110,7 +110,7 @@ def _text(path: Path) -> str:
 
 
 def read_yaml(path: Path) -> Source:
-    """The file's values.  A key that is given twice is a problem: YAML would silently take the last."""
+    """Return the file's values.  A key that is given twice is a problem: YAML would silently take the last."""
     try:
         text = _text(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -172,7 +172,7 @@ def _walk(
 
 
 class _Variables(EnvSettingsSource):
-    """pydantic's reading of nested variables, from a mapping that is given."""
+    """pydantic's reader of nested variables, over a given mapping."""
 
     def __init__(self, settings: type[BaseSettings], variables: Mapping[str, str | None]) -> None:
         self._given = variables

@@ -47,7 +47,7 @@ class SeenFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """See the module docstring."""
+    """A cause that holds up records (module docstring)."""
 
     kind: str
     step: PathStep

@@ -137,7 +137,7 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 
 def _waits_in_kafka(it: PartitionFacts) -> bool:
-    """Whether Kafka has something that is not durable, readable or not."""
+    """Return whether Kafka has records that are not durable, readable or not."""
     at = it.durable if it.durable is not None else it.start
     return it.kafka is not None and it.kafka.high > (it.kafka.low if at is None else at)
 

@@ -91,15 +91,16 @@ class PartitionFacts:
     """Time of the newest segment in the owner's log, for any partition."""
     rejections: Rejections = Rejections()
     misrouted_to: int | None = None
-    """Partition that the record at the durable position belongs in, if that is another; a mere sign without the next."""
+    """Partition to which the record at the durable position belongs, if it is another one.  Without the next field this
+    is only a hint."""
     misrouted_why: str = ""
     """Whether that record's key or its partition is wrong, as a sentence; empty if its row could not be read."""
     open: WaitingGeneration | None = None
     """The OPEN generation, if it has entries."""
     sealed: WaitingGeneration | None = None
-    """The oldest that is sealed and not flushed, and is not known to have no row."""
+    """The oldest generation that is sealed and not flushed, unless it is known to have no row."""
     unmerged: WaitingGeneration | None = None
-    """The oldest that is flushed and not merged, and has rows."""
+    """The oldest generation that is flushed and not merged, and has rows."""
     stopped: Failure | None = None
     """Why its owner has stopped it."""
     refused: Failure | None = None

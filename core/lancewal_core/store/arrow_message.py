@@ -138,7 +138,8 @@ def declared_stream(stream: pa.Buffer) -> DeclaredBatch:
 def _read(
     metadata: bytes, body: int, head: Callable[[int], bytes | memoryview], *, dictionary: bool = False
 ) -> DeclaredBatch:
-    """``body``: its length; ``head``: 8 bytes of it, from a place on."""
+    """Return the sizes that a message's metadata declare.  ``body`` is the length of its body, ``head`` returns 8 bytes
+    of it from a place."""
     table = _Table(metadata, _unsigned(metadata, 0))
     kind = table.scalar(1, "<B")
     if kind != _RECORD_BATCH and not (dictionary and kind == _DICTIONARY_BATCH):

@@ -172,7 +172,8 @@ def opened_object(root: Path, key: str) -> Iterator[int | None]:
 
 
 def refuse_links(root: Path, folders: Sequence[str], *, below: bool = False) -> None:
-    """``LinkRefused`` where one of these folders is a link; ``below``: where anything in them is, at any depth."""
+    """Raise ``LinkRefused`` if one of these folders is a link; with ``below`` also if anything in them is, at any
+    depth."""
     waiting = [folder.rstrip("/") for folder in folders]
     while waiting:
         folder = waiting.pop()

@@ -21,7 +21,7 @@ from lancewal_core.names.paths import FlushFile
 
 _MIB = 1 << 20
 SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
-"""Rows of a WAL segment, unpacked.  Ingest cuts segments at 32 MiB, but for one record that is larger."""
+"""Unpacked bytes of the rows of a WAL segment.  Ingest cuts segments at 32 MiB, but for one record that is larger."""
 SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
 """The section table of a segment: that of half a million rejected records."""
 BUNDLE_BYTES_MAX = 64 * _MIB

@@ -36,7 +36,8 @@ class Stored:
     """This call made the object."""
 
     etag: str | None = field(default=None, compare=False)
-    """The entity tag that the store gave it, where it gives one: a listing shows the same while that object lies there."""
+    """Entity tag that the store gave the object, if it gives one.  A listing shows the same tag while that object lies
+    there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class ObjectInfo:
 
 
 class ObjectStore(Protocol):
-    """See the module docstring.  Every method may raise ``StoreUnavailable``."""
+    """An object store (module docstring).  Every method may raise ``StoreUnavailable``."""
 
     def get(self, key: str) -> bytes | None: ...
 

@@ -17,7 +17,7 @@ REMEMBERED_MAX = 1_000
 
 
 class ObservedStore:
-    """``shown`` is the table of the service's metrics.  Several threads may use it."""
+    """Store whose requests are counted.  ``shown`` is the table of the service's metrics.  Several threads may use it."""
 
     def __init__(
         self, store: ObjectStore, shown: StoreMetricTable, now: Callable[[], float] = time.perf_counter

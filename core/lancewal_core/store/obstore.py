@@ -173,7 +173,7 @@ class ObstoreStore:
                 raise self._unavailable("delete", key, error) from error
 
     def _check_bucket(self, act: str, key: str, error: BaseException) -> None:
-        """``StoreUnavailable`` where it is not the object that is absent: that says nothing about the object."""
+        """Raise ``StoreUnavailable`` if the bucket is absent, and not the object: that says nothing about the object."""
         if _NO_BUCKET in str(error):
             raise self._unavailable(act, key, error) from error
 

@@ -144,7 +144,7 @@ class Swapped(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """``decide`` had nothing to write against ``found``, the newest version."""
+    """The swap was declined: ``decide`` had nothing to write against ``found``, the newest version."""
 
     found: Version | None
 

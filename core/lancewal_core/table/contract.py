@@ -31,7 +31,7 @@ FORMAT = 1
 POLICIES = frozenset({"on_bad_record", "on_misrouted", "dead_letter_topic"})
 """Terms about records that are no rows.  A process that works by an older version of these does no harm."""
 MISROUTED = "misrouted"
-"""Kind of a record that lies in another partition than it belongs in; all other kinds are bad records."""
+"""Kind of a record that lies in another partition than the one where it belongs; all other kinds are bad records."""
 UNREADABLE = "unreadable"
 """Kind of a record that nobody could read, and that a person has skipped.  It has a dead letter under any policy."""
 GROUP_TERMS = frozenset({"group_id", "former_group_id"})
@@ -77,7 +77,7 @@ class Column(BaseModel):
 
 
 class Contract(BaseModel):
-    """See the module docstring.  Positions are Kafka offsets to read next; windows are in seconds."""
+    """A contract (module docstring).  Positions are Kafka offsets to read next; windows are in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -177,7 +177,7 @@ class Contract(BaseModel):
 
     @property
     def keyed_by_bytes(self) -> bool:
-        """Whether the region of a row cannot be told from its columns."""
+        """Whether the columns of a row do not tell its region."""
         return self.key_format == "bytes"
 
     @property
@@ -213,7 +213,7 @@ def changed_terms(before: Contract, after: Contract) -> frozenset[str]:
 
 
 def check_dead_letters(contract: Contract) -> None:
-    """``InvalidInput`` unless dead letters go to a topic that can be, and is another one."""
+    """Raise ``InvalidInput`` unless the dead-letter topic has a valid name, and is not the topic itself."""
     named = contract.dead_letter_topic
     if named and not is_topic(named):
         raise InvalidInput(f"dead_letter_topic {named[:_SHOWN]!a}: expected the name of a topic: {TOPIC_FORM}")
@@ -222,7 +222,7 @@ def check_dead_letters(contract: Contract) -> None:
 
 
 def column_texts(schema: pa.Schema) -> dict[str, str]:
-    """``{column: type text}`` of an Arrow schema; ``InvalidSchema`` for a type that lancewal does not have."""
+    """Return ``{column: type text}`` of an Arrow schema; ``InvalidSchema`` for a type that lancewal does not have."""
     return {field.name: format_type(field.type) for field in schema}
 
 

@@ -88,7 +88,7 @@ def decode_control(data: bytes, where: str) -> Control:
 
 
 def until_text(until: Until) -> str:
-    """``until resumed``, or ``until`` and the time."""
+    """Return the text ``until resumed``, or ``until`` and the time."""
     return "until resumed" if until == RESUMED else f"until {utc_text(until)}"
 
 

@@ -27,7 +27,7 @@ from lancewal_core.table.contract import (
 
 
 def check_group(contract: Contract, group: str) -> None:
-    """``FormerGroup`` or ``OtherGroup`` where the contract names another group."""
+    """Raise ``FormerGroup`` or ``OtherGroup`` if the contract names another group."""
     named = contract.group_id
     if named is None or named == group:
         return
@@ -46,9 +46,10 @@ def check_group(contract: Contract, group: str) -> None:
 
 
 def take_group(store: ObjectStore, clock: Clock, contract: Contract, group: str) -> Contract:
-    """The contract, which names ``group``: it did so, or this call has made it; errors of ``check_group``.
+    """Return the contract with ``group``: it named the group already, or this call has written it.  Errors as in
+    ``check_group``.
 
-    ``ContractChanged`` where other terms have changed since ``contract`` was read."""
+    ``ContractChanged`` if other terms have changed since ``contract`` was read."""
     if contract.group_id is None:
         family = contract_family(contract.making)
 

@@ -44,7 +44,8 @@ class LoadRecord(BaseModel):
 def begin_load(
     store: ObjectStore, name: str, contract: Contract, record: LoadRecord, *, look_only: bool = False
 ) -> LoadRecord:
-    """Return where the load ``name`` began: here, or where an earlier try did; ``look_only``: where it would begin.
+    """Return where the load ``name`` began: here, or where an earlier try did.  With ``look_only``: where it would
+    begin.
 
     ``InvalidInput`` for a name that cannot be one, and for a load of another topic; ``StoreUnavailable`` without a
     verdict.

@@ -298,11 +298,10 @@ class PinnedTable(Protocol):
         """Whether rows keep their ids when fragments are rewritten."""
 
     def updated_rows(self) -> frozenset[tuple[int, int]]:
-        """Return for rows that were updated and kept their row id in which version each was made, and in which updated
-        last.
+        """Return pairs of versions, for rows that were updated and kept their row id.
 
-        Empty for tables without stable row ids: there an updated row is another one, or lies where ``fields_apart``
-        finds it.
+        The first version of a pair made such a row, the second updated it last.  Empty for tables without stable row
+        ids.  There an updated row is another row, or lies where ``fields_apart`` finds it.
         """
 
     def unrewritable_fragments(self) -> frozenset[int]:
@@ -468,7 +467,7 @@ class Table(Protocol):
 
 
 def index_in_between(read: PinnedTable, table: Table, commit: TableCommit) -> Conflicted | None:
-    """Guarantee 5 of ``commit``: Lance would rebase it over such an index."""
+    """Check guarantee 5 of ``commit``; Lance would rebase the commit over such an index."""
     if not commit.columns_written:
         return None
     newest = table.newest()

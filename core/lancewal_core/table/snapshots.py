@@ -82,14 +82,14 @@ class Snapshot:
 
 
 def check_until(until_ms: int) -> int:
-    """``until_ms``; ``InvalidInput`` where it is too far off to be written as a time."""
+    """Return ``until_ms``; ``InvalidInput`` if it is too far away to be written as a time."""
     if until_ms >= _YEAR_10000_MS:
         raise InvalidInput("a snapshot that is kept for so long has no end before the year 10000: leave out --for")
     return until_ms
 
 
 def begun(now_ms: int, maker: str) -> dict[str, str]:
-    """Notes of a branch that is to become a snapshot."""
+    """Return the notes of a branch that is to become a snapshot."""
     return {NOTE: _BEGUN, _CREATED: utc_text(now_ms), _MAKER: maker}
 
 
@@ -167,7 +167,7 @@ def has_notes(table: Table, name: str, notes: Mapping[str, str]) -> bool:
 
 
 def check_name(name: str) -> str:
-    """``name``; ``InvalidInput`` where no snapshot may be called so: it is part of a path, and of Lance's names."""
+    """Return ``name``; ``InvalidInput`` if no snapshot may have it.  The name is part of a path, and of Lance's names."""
     plain = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
     dots = ".." in name or name.strip(".") != name or name.endswith(".lock")
     if not plain or not 0 < len(name) <= NAME_MAX or name == "main" or dots:

@@ -112,7 +112,7 @@ def check_links(folder: Path, name: str) -> None:
 
 
 def check_store(store: ObjectStore, tasks: Tasks, uri: str, new_id: Callable[[], str]) -> None:
-    """Steps 1 to 4.  ``StoreUnavailable`` too where the store takes objects and then does not let them be read."""
+    """Do steps 1 to 4.  ``StoreUnavailable`` also if the store takes objects and then does not let them be read."""
     probe = _Probe(store, tasks, uri)
     keys = [paths.probe(new_id()) for _ in range(ROUNDS)]
     try:

@@ -99,7 +99,7 @@ def check_way(way: StoreWay, name: str) -> None:
 
 
 def prove_store(store: ObjectStore, tasks: Tasks, way: StoreWay, uri: str, new_id: Callable[[], str]) -> None:
-    """Steps 1 to 3; errors as of ``check_store``."""
+    """Do steps 1 to 3; errors as in ``check_store``."""
     check_way(way, new_id())
     record = encode_way(way)
     # Step 1

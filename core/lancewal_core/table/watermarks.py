@@ -244,7 +244,7 @@ class Watermarks:
             return self._walk(version, listed=False)  # the listing may have been short of a record
 
     def newest(self, check: Callable[[PinnedTable], None] = lambda pinned: None) -> tuple[PinnedTable, InForce]:
-        """The newest version and W of it; looks again where a clean-up has overtaken the version first found.
+        """Return the newest version and its watermarks; look again if a clean-up has removed the version found first.
 
         ``check`` may refuse a version by an error, before anything is asked about its watermarks."""
         return self._newest(self.at, check)
@@ -300,7 +300,8 @@ class Watermarks:
         return known
 
     def record(self, in_force: InForce, version: TableVersion, kind: Literal["merge", "checkpoint"]) -> Unknown | None:
-        """Write ``merges/<version>``; one that is there already must say the same.  ``Unknown``: it may be missing."""
+        """Write ``merges/<version>``.  A record that is there already must say the same.  ``Unknown``: the record may
+        be missing."""
         if version == self._written:
             return None  # a quiet table: no request a round
         key = paths.merge_record(version, self._making)
@@ -430,7 +431,7 @@ def _kind(content: JsonObject) -> str:
 
 
 def decode_merge_finished(data: bytes, key: str) -> str:
-    """The uuid of the merge that is finished, or ``ObjectCorrupt``."""
+    """Return the uuid of the finished merge, or raise ``ObjectCorrupt``."""
     try:
         return word(data.decode("ascii"), "uuid")
     except ValueError as error:

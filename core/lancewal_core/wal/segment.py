@@ -299,7 +299,7 @@ def decode_segment(data: bytes, where: str, regions: Collection[Region] | None =
 
 
 def segment_of(trailer: Trailer, data: bytes, where: str, regions: Collection[Region] | None = None) -> Segment:
-    """``decode_segment`` of an object whose trailer is decoded."""
+    """Do ``decode_segment`` for an object whose trailer is decoded."""
     entries = tuple(entries_of(trailer, data, where, regions))
     return Segment(trailer.log, trailer.sequence, trailer.writer, entries, trailer.written_at_ms)
 
@@ -334,9 +334,9 @@ def trailer_length(tail: bytes, where: str) -> int:
 
 
 def decode_trailer(tail: bytes, where: str, object_size: int) -> Trailer | Fence:
-    """Read the trailer from the object's last ``trailer_length`` bytes or more.
+    """Decode the trailer from the object's last ``trailer_length`` bytes or more.
 
-    ``object_size`` is the size of the whole object, which must be what the trailer says.
+    ``object_size`` is the size of the whole object, which must be the size that the trailer says.
     """
     message, body_length = read_table(tail, where, object_size)
     if paths.parse_wal_segment(where) != (message.log, message.sequence):

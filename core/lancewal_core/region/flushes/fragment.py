@@ -25,7 +25,7 @@ _WHOLES = ("file_major_version", "file_minor_version", "file_size_bytes")
 
 
 def fragment_text(value: object) -> str:
-    """``value`` of a manifest as the text in which fragments travel; ``JsonFault`` unless it is as promised."""
+    """Return ``value`` of a manifest as JSON text; ``JsonFault`` unless it keeps the guarantee."""
     if not isinstance(value, dict):
         raise JsonFault("a fragment of it is no object")
     fragment = JsonObject(value, "fragments")

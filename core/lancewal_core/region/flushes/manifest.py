@@ -204,7 +204,7 @@ class Flush:
 
 
 def flush_name(key: str) -> str:
-    """The flush whose manifest this is."""
+    """Return the name of the flush whose manifest has this key."""
     parsed = paths.parse_flush_file(key)
     if parsed is None or parsed[1] is not FlushFile.MANIFEST:
         raise ValueError(f"{key} is no manifest of a flush")

@@ -28,7 +28,7 @@ class RecordBroken(ValueError):
 
 
 def pack_record(data: bytes) -> bytes:
-    """``data``: an encoded index."""
+    """Pack ``data``, an encoded index."""
     frame: bytes = pa.compress(data, codec="zstd", asbytes=True)
     rest = struct.pack("<I", len(data)) + frame
     return struct.pack("<I", google_crc32c.value(rest)) + rest

@@ -113,7 +113,7 @@ class PageSwapped(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class PageDeclined:
-    """``decide`` had nothing to write against ``known``, the newest version."""
+    """The swap was declined: ``decide`` had nothing to write against ``known``, the newest version."""
 
     known: KnownPage | None
 
@@ -138,10 +138,10 @@ def swap(
     encode: Callable[[V], bytes],
     known: KnownPage | None = None,
 ) -> PageSwapped[V] | PageDeclined:
-    """Guarantee 2.  ``decide`` may raise, and may be asked about its own value; ``StoreUnavailable`` if no try got a verdict.
+    """Swap a page (guarantee 2).  ``decide`` may raise, and may be asked about its own value.
 
-    ``encode`` gives other bytes each time.  After ``StoreUnavailable`` the write may still land: the caller decides again
-    from the newest version, and finds its own value there.
+    ``encode`` gives other bytes each time.  Raise ``StoreUnavailable`` if no try got a verdict.  The write may still
+    land after that.  The caller then decides again from the newest version, and finds its own value there.
     """
     guessed = known is not None and not known.at.is_long_ago(clock)  # b: decided on what is known, unasked
     current, lost = known if guessed else newest(store, family, clock, known), 0

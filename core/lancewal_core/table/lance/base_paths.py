@@ -24,7 +24,7 @@ _SHOWN = 3
 
 
 def check_base_paths(dataset: Any, uri: str) -> None:
-    """``BasePathsRefused`` if files of the data set at ``uri`` may lie outside its folder."""
+    """Raise ``BasePathsRefused`` if files of the data set at ``uri`` may lie outside its folder."""
     outside = sorted(base.path for base in dataset.base_paths().values() if not _inside(base.path, uri))
     branched, tree, name = _canonical(uri).partition("/tree/")
     if outside and tree and all(_inside(path, branched) for path in outside):

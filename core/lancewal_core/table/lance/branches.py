@@ -174,14 +174,14 @@ class Branches:
 
 
 def _branch(key: str, data: bytes) -> Branch:
-    """``JsonFault`` where the object is no branch, for Lance neither."""
+    """Return the branch in an object; ``JsonFault`` if the object is not one, for Lance neither."""
     name, found = _parsed(key, paths.BRANCH_REFS, data)
     version, _ = found.whole("parentVersion"), found.whole("createAt")
     return Branch(name, TableVersion(version), _notes(found))
 
 
 def _check_tag(key: str, data: bytes) -> None:
-    """``JsonFault`` where the object is no tag."""
+    """Raise ``JsonFault`` if the object is no tag."""
     _, found = _parsed(key, paths.TAG_REFS, data)
     found.whole("version")
     _notes(found)

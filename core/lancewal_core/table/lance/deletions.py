@@ -42,7 +42,8 @@ _ENTRY_BYTES = 512
 
 
 class DeletionFiles:
-    """See the module docstring.  ``store`` is the table's folder, in which they must lie; threads may share it."""
+    """Deletion files (module docstring).  ``store`` is the table's folder, in which they must lie; threads may share
+    it."""
 
     def __init__(self, store: ObjectStore, bytes_max: int = 64 << 20) -> None:
         self._store = store

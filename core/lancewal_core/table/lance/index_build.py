@@ -123,9 +123,11 @@ def meets_far_rows(error: BaseException) -> bool:
 
 
 def far_rows(dataset: Any, build: IndexBuild, fragment_ids: Sequence[int] | None = None) -> npt.NDArray[np.uint64]:
-    """Addresses of rows that an index by ``l2`` cannot take: the squared length of the vector is beyond float32.
+    """Return the addresses of rows that an index by ``l2`` cannot take: the squared length of the vector is beyond
+    float32.
 
-    Lance leaves out vectors that are null, infinite or NaN, and gives up the whole index for one that is far (Lance 14).
+    Lance leaves out vectors that are null, infinite or NaN.  For one vector that is too long it gives up the whole
+    index (Lance 14).
     """
     found = [np.zeros(0, np.uint64)]
     with reading(f"looking for vectors that index {build.name} cannot take"):

@@ -57,7 +57,7 @@ class LancePinnedTable:
     def __init__(
         self, dataset: Any, deletions: Callable[[], DeletionFiles], files: Callable[[], LanceFileSession]
     ) -> None:
-        """``deletions`` are those of the table's folder, ``files`` opens others in it."""
+        """``deletions`` opens those of the table's folder, ``files`` other files in it."""
         self._opened = dataset
         self._deletions = deletions
         self._files = files

@@ -307,7 +307,7 @@ class LanceTable:
             return _not_indexed(error)
 
     def build_index_again(self, dataset: Any, build: IndexBuild) -> Committed:
-        """``rebuild_index`` of a version, as it is; Lance's errors are raised."""
+        """Do ``rebuild_index`` for the version given; Lance's errors are raised."""
         try:
             build_again(dataset, build)
         except (OSError, RuntimeError, ValueError) as error:
@@ -387,7 +387,8 @@ class LanceTable:
         return LancePinnedTable(opened, self._deletion_files, self._file_session)
 
     def _refuse_links(self, *, below: bool = False) -> None:
-        """``LinkRefused`` where one of Lance's folders is a link; ``below``: where anything in them is.  Lance follows all."""
+        """Raise ``LinkRefused`` if one of Lance's folders is a link; with ``below`` also if anything in them is.  Lance
+        follows all links."""
         root = local_folder(self._root)
         if root is not None:
             inside = self.uri.removeprefix(self._root).strip("/")
@@ -395,7 +396,7 @@ class LanceTable:
             refuse_links(root, folders, below=below)
 
     def _refuse_folders(self) -> None:
-        """``ObjectCorrupt`` where a folder lies in place of a manifest: Lance says that there is no table."""
+        """Raise ``ObjectCorrupt`` if a folder lies in place of a manifest.  Lance only says that there is no table."""
         root = local_folder(self._root)
         if root is None or not root.is_dir():
             return
