@@ -119,8 +119,8 @@ def _array(schema: RowSchema, name: str, column: object, said: str) -> pa.Array:
 
 
 def _cast(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> tuple[pa.Array, bool]:
-    """Return the values in the type of the key, and whether nothing is lost by that: a date has no time of day, a bool
-    no 2."""
+    """Return the values in the type of the key, and whether nothing is lost by that.  A date has no time of day, and a
+    bool has no 2."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
