@@ -17,6 +17,8 @@ python3 dev.py check-spark [VERSION ...]  the same reads on the oldest and the n
                               version alone: local, a standalone cluster, Spark Connect; against DuckDB
 python3 dev.py interop [VERSION ...]  merged tables and a named snapshot opened by releases of pylance, which it fetches from
                               PyPI by version alone, and by Lance's connector for Spark
+python3 dev.py check-upgrade [FROM]  the release of a commit (the newest release) and this checkout on one table, side by
+                              side: services of both on a real broker, there and back, every row compared
 python3 dev.py measure [COMMIT]  size, prose and structure of the source, and seconds of the tests; --keep takes the seconds
                               from the last whole run of the tests
 python3 dev.py prose BASE     what came or went in docstrings and pages since a commit, and where more than texts changed;
@@ -103,6 +105,7 @@ def main(arguments: list[str]) -> int:
         "soak",
         "check-ops",
         "check-spark",
+        "check-upgrade",
         "interop",
         "measure",
         "prose",
@@ -114,7 +117,7 @@ def main(arguments: list[str]) -> int:
         return 2
     with one_at_a_time():
         make_venv()
-        if command in ("demo", "test", "bench", "bench-peers", "soak", "check-ops"):
+        if command in ("demo", "test", "bench", "bench-peers", "soak", "check-ops", "check-upgrade"):
             fetch_stack("kafka", *(["s3"] if command in ("test", "soak", "check-ops") else []))
     if command == "demo":
         become(VENV / "bin" / "lancewal", "demo", *rest)
@@ -124,6 +127,8 @@ def main(arguments: list[str]) -> int:
         become(PYTHON, "-m", "tests.ops", *rest)
     if command == "check-spark":
         become(PYTHON, "-m", "tests.spark_versions", *rest)
+    if command == "check-upgrade":
+        become(PYTHON, "-m", "tests.upgrade", *rest)
     if command == "interop":
         become(PYTHON, "-m", "tests.interop", *rest)
     if command == "measure":
