@@ -102,7 +102,7 @@ class _Distance:
         self._all = MemorySource(contract.topic_id, partitions)
         self._halves = [self._all.part(range(n, partitions, MEMBERS)) for n in range(MEMBERS)]
         self._ingests = self._members()
-        self._context = open_context(self._settings, stack)
+        self._context = stack.enter_context(open_context(self._settings))
         self._rounds, self._garbage = RoundState(), GarbageState()
         self._seed = 0
 

@@ -57,6 +57,7 @@ from lancewal_kafka.topic import EARLIEST, TopicState
 from lancewal_reader.table import reads_of
 from lancewal_tables.define.attach import existing_rows
 from lancewal_tables.define.register import columns_of, first_contract, register
+from lancewal_tables.define.topic import FittingTopic
 from lancewal_tables.snapshots.make import make_snapshot
 
 SEGMENT_ROWS = 50_000
@@ -236,9 +237,9 @@ def _attach(store: ObjectStore, table: LanceTable) -> Contract:
     """As ``lancewal table attach``, without Kafka and without its check that no key is there twice: the base has none."""
     settings = Settings.model_validate({"table": {"uri": table.uri, "primary_key": [KEY], "region_key": [KEY]}})
     pinned = table.newest()
-    topic = TopicState("benchmark", "benchmark-id", 1, compacted=False)
+    topic = FittingTopic(TopicState("benchmark", "benchmark-id", 1, compacted=False), (EARLIEST,), ())
     rows = existing_rows(pinned, settings)
-    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, (EARLIEST,))
+    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic)
     return register(Folder(store, table, Address(table.uri).way()), pinned, contract)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import NamedTuple
@@ -51,9 +52,11 @@ class Threads(NamedTuple):
         return Threads(tasks, computing)
 
 
-def open_context(settings: Settings, stack: ExitStack, *, on_threads: bool = False) -> FlusherContext:
-    """Open the table for a command: with threads of its own, which ``stack`` ends."""
-    return open_on(settings, Threads.of(settings, stack), stack, on_threads=on_threads)
+@contextmanager
+def open_context(settings: Settings, *, on_threads: bool = False) -> Iterator[FlusherContext]:
+    """Open the table for a command, with threads of its own."""
+    with ExitStack() as stack:
+        yield open_on(settings, Threads.of(settings, stack), stack, on_threads=on_threads)
 
 
 def open_on(

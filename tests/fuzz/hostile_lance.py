@@ -136,7 +136,7 @@ def open_as_flusher(uri: str) -> None:
     from lancewal_flusher.open import open_context
 
     with ExitStack() as stack:
-        context = open_context(Settings(table=TableSettings(uri=uri)), stack)
+        context = stack.enter_context(open_context(Settings(table=TableSettings(uri=uri))))
         pinned, _ = context.watermarks.newest()
         for fragment in pinned.fragments():
             pinned.hidden_rows(fragment.fragment_id)

@@ -208,7 +208,9 @@ def settings_of(table: FlusherTable, **more: Any) -> Settings:
 
 def compacted(settings: Settings) -> object:
     with ExitStack() as stack:
-        return look(open_context(settings, stack), compaction_limits(settings.flusher), with_sentinel=True)
+        return look(
+            stack.enter_context(open_context(settings)), compaction_limits(settings.flusher), with_sentinel=True
+        )
 
 
 OPENED: dict[str, Callable[[FlusherTable, Any], object]] = {

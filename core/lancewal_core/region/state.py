@@ -15,6 +15,7 @@ index, are the same message marked as such.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -181,6 +182,17 @@ class RegionState:
     @property
     def newest(self) -> GenerationRecord | None:
         return self.generations[-1] if self.generations else None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Number of generations by the name of their state, in the order of states; states without one are left out."""
+        found = Counter(record.state for record in self.generations)
+        return {state.name.lower(): found[state] for state in GenerationState if found[state]}
+
+    def flushed(self, merged: Position | None) -> Position | None:
+        """Position up to which generations are flushed, or ``merged`` by then; None if none is."""
+        ends = [record.next for record in self.generations if record.flush is not None]
+        return max((end for end in (*ends, merged) if end is not None), default=None)
 
     def check(self, sound: Collection[Generation] = ()) -> None:
         """Raise ``ObjectCorrupt`` unless the structural invariants hold.

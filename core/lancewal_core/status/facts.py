@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lancewal_core.errors import LancewalError
+
 STANDS_S = 60.0
 """Seconds without progress after which a step counts as stalled.  A working service leaves no work undone for so long."""
 
@@ -60,6 +62,10 @@ class Failure:
 
     kind: str
     text: str
+
+    @staticmethod
+    def of(error: LancewalError) -> Failure:
+        return Failure(error.kind, str(error))
 
 
 @dataclass(frozen=True, slots=True)

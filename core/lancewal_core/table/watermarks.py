@@ -98,6 +98,10 @@ class InForce:
         found = self.regions.get(region)
         return None if found is None else found.next
 
+    @property
+    def keys_in_conflict(self) -> int:
+        return 0 if self.conflicts is None else self.conflicts.keys
+
     def why_stopped(self, region: Region) -> RegionConflict | None:
         """Return why ingest takes no further records of the region; None if it takes them."""
         return None if self.conflicts is None else self.conflicts.why_stopped(region)

@@ -51,8 +51,7 @@ def _look(settings: Settings, everything: bool) -> CompactionSummary | str:
     from lancewal_flusher.service.limits import compaction_limits
     from lancewal_flusher.upkeep.compact_all import look
 
-    with ExitStack() as stack:
-        context = open_context(settings, stack, on_threads=True)
+    with open_context(settings, on_threads=True) as context:
         found = look(context, compaction_limits(settings.flusher), with_sentinel=everything)
     return found.reason if isinstance(found, Refused) else found
 
@@ -63,15 +62,14 @@ def _compact(settings: Settings, everything: bool) -> CompactionSummary:
     from lancewal_flusher.service.limits import compaction_limits
     from lancewal_flusher.upkeep.compact_all import compact_to_the_end
 
-    with ExitStack() as stack:
-        context = open_context(settings, stack)
+    with open_context(settings) as context, stop_signals() as stopping:
         return compact_to_the_end(
             context,
             compaction_limits(settings.flusher),
             with_sentinel=everything,
             landed=lambda done: done.log(context.events),
             refused=lambda reason: context.events.compaction_refused(reason=reason),
-            stopping=stack.enter_context(stop_signals()),
+            stopping=stopping,
         )
 
 

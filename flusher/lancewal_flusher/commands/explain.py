@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict
 
 from lancewal_core.cli.output import aligned, one_line
@@ -17,8 +16,7 @@ from lancewal_flusher.service.limits import compaction_limits, merge_limits
 def next_merge(settings: Settings) -> tuple[Mapping[str, object], str]:
     """Look at the table without writing anything.  Return what the next merge would do, and that as text for people."""
     flusher = settings.flusher
-    with ExitStack() as stack:
-        context = open_context(settings, stack, on_threads=True)
+    with open_context(settings, on_threads=True) as context:
         found = explain(
             context,
             merge_limits(settings, context.contract),

@@ -32,8 +32,6 @@ def command(
 
     Example: lancewal gc --dry-run
     """
-    from contextlib import ExitStack
-
     from lancewal_core.process.stop_signals import stop_signals
     from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
     from lancewal_flusher.open import open_context
@@ -41,8 +39,7 @@ def command(
     if dry_run and wait:
         raise InvalidInput("--dry-run deletes nothing, so there is nothing to --wait for: give one of them")
     settings = asked.settings()
-    with ExitStack() as stack:
-        context = open_context(settings, stack, on_threads=True)
+    with open_context(settings, on_threads=True) as context, stop_signals() as stopping:
         if dry_run:
             summary = look(context)
         else:
@@ -50,7 +47,7 @@ def command(
             summary = collect_to_the_end(
                 context,
                 wait=wait,
-                stopping=stack.enter_context(stop_signals()),
+                stopping=stopping,
                 waits=lambda objects: context.events.garbage_awaited(objects=objects, grace_s=grace_s),
             )
     asked.report(asdict(summary), summary_text(summary, dry_run))

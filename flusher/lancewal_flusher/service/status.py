@@ -6,13 +6,13 @@ of waiting rows comes from stored state, else from when this process knew of the
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.names.ids import Generation, Region
 from lancewal_core.process.clock import Clock
-from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
+from lancewal_core.region.state import GenerationRecord, GenerationState
 from lancewal_core.status.facts import Failure, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.status.report import (
     Figures,
@@ -54,7 +54,7 @@ class FlusherStatus:
     def round(self, report: RoundReport, backlog: Backlog) -> None:
         """A round ended without an error, but for the regions that it left."""
         self._failed = None
-        self._held = {region: _failure(error) for region, error in report.held.items()}
+        self._held = {region: Failure.of(error) for region, error in report.held.items()}
         self.looked(backlog)
         now_ms = self._clock.now_ms()
         for merge in report.merges:
@@ -70,7 +70,7 @@ class FlusherStatus:
         self._backlog = backlog
 
     def round_failed(self, error: LancewalError) -> None:
-        self._failed = _failure(error)
+        self._failed = Failure.of(error)
 
     def take(self, paused: Until | None, not_ready: Sequence[str]) -> TableStatus:
         """Take the status as of now; ``not_ready`` is what the service's readiness says."""
@@ -94,7 +94,6 @@ class FlusherStatus:
         diagnosis = table_diagnosis(table, partitions)
         said = [diagnosis.message, *(found.diagnosis.message for found in partitions)]
         others = [text for text in not_ready if not any(message in text for message in said)]
-        conflicts = None if backlog is None else backlog.in_force.conflicts
         return TableStatus(
             seen_by=Service.FLUSHER.value,
             at_ms=now_ms,
@@ -117,7 +116,7 @@ class FlusherStatus:
             partitions=partitions,
             problems=(*problems_of(table, partitions), *others, *self.index_problems()),
             unknown=UNKNOWN,
-            keys_in_conflict=0 if conflicts is None else conflicts.keys,
+            keys_in_conflict=0 if backlog is None else backlog.in_force.keys_in_conflict,
             recent_merges=tuple(self._merges),
         )
 
@@ -125,25 +124,24 @@ class FlusherStatus:
         index, in_force = backlog.indexes.get(region), backlog.in_force
         newest = None if index is None else index.newest
         merged, stopped = in_force.position(region), in_force.why_stopped(region)
-        states = Counter(r.state.name.lower() for r in (() if index is None else index.generations))
         facts = PartitionFacts(
             region.topic,
             region.partition,
             claimed=index is not None or (None if region in self._held else False),
             owner=None if newest is None else newest.owner,
             durable=None if newest is None else newest.next,
-            flushed=_flushed(index, merged),
+            flushed=merged if index is None else index.flushed(merged),
             merged=merged,
             read=merged,
             sealed=self._oldest(backlog, region, GenerationState.SEALED),
             unmerged=self._oldest(backlog, region, GenerationState.FLUSHED),
-            stopped=None if stopped is None else _failure(stopped),
+            stopped=None if stopped is None else Failure.of(stopped),
             held=self._held.get(region),
         )
         return Figures(
             facts,
             merged_generation=in_force.generation(region),
-            generations={s.name.lower(): states[s.name.lower()] for s in GenerationState if states[s.name.lower()]},
+            generations={} if index is None else index.counts,
             unmerged_rows=backlog.rows.get(region, 0),
         )
 
@@ -155,12 +153,3 @@ class FlusherStatus:
         if found is backlog.waiting[region][0]:
             seen_ms = backlog.waits_since_ms.get(region, seen_ms)
         return WaitingGeneration(found.generation, seen_ms, backlog.rows.get(region, 0))
-
-
-def _flushed(index: RegionState | None, merged: int | None) -> int | None:
-    ends = [int(r.next) for r in index.generations if r.flush is not None and r.next is not None] if index else []
-    return max([*ends, *([merged] if merged is not None else [])], default=None)
-
-
-def _failure(error: LancewalError) -> Failure:
-    return Failure(error.kind, str(error))

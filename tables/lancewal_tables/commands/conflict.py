@@ -98,8 +98,6 @@ def settle(
 
     Example: lancewal conflict settle orders-2 --all --dry-run
     """
-    from contextlib import ExitStack
-
     from lancewal_flusher.merge.settle import plan_settle
     from lancewal_flusher.merge.settle import settle as decide
     from lancewal_flusher.open import open_context
@@ -107,8 +105,7 @@ def settle(
 
     if bool(key) == every:
         raise InvalidInput("name the keys by --key, or take --all")
-    with ExitStack() as stack:
-        context = open_context(asked.settings(), stack, on_threads=True)
+    with open_context(asked.settings(), on_threads=True) as context:
         region = _region(context.contract, partition, topic_id)
         if not dry_run:
             agree(yes, "what waits of other partitions is dropped")

@@ -78,7 +78,7 @@ def create(
         opened = []
         for uri in table or [""]:
             settings = replace(asked, table=uri).settings()
-            context = open_context(settings, stack, on_threads=True)
+            context = stack.enter_context(open_context(settings, on_threads=True))
             opened.append((context, reads_of(context, settings.table.uri, 0)))
         made = make_together(opened, name, point, for_ms)
         found = [{"table": reads.uri, **_about(one)} for (_, reads), one in zip(opened, made, strict=True)]

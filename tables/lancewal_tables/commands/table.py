@@ -179,14 +179,12 @@ def export_memwal(
 
     Example: lancewal table export-memwal memwal.binpb
     """
-    from contextlib import ExitStack
-
     from lancewal_flusher.open import open_context
     from lancewal_tables.status.memwal_export import export_memwal
 
     settings = asked.settings()
-    with ExitStack() as stack:
-        details = export_memwal(open_context(settings, stack, on_threads=True))
+    with open_context(settings, on_threads=True) as context:
+        details = export_memwal(context)
     try:
         file.write_bytes(details)
     except OSError as error:

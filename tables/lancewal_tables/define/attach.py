@@ -25,7 +25,6 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.checks import check_allowed
 from lancewal_core.table.contract import Contract, column_texts
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_tables.define.register import (
@@ -33,18 +32,10 @@ from lancewal_tables.define.register import (
     columns_of,
     first_contract,
     go_on,
-    needed_region_key,
     register,
     store_error,
 )
-from lancewal_tables.define.topic import (
-    brokers_of,
-    check_carries,
-    names_alike,
-    no_dead_letter_topic,
-    no_warning,
-    unpacks_unseen,
-)
+from lancewal_tables.define.topic import check_asked, fitting_topic, no_warning
 from lancewal_tables.define.unique_keys import check_unique_keys
 
 if TYPE_CHECKING:
@@ -64,14 +55,7 @@ def attach_table(
     Errors: those of ``create_table``, ``TableMissing``, ``DuplicateKeys``; ``ContractMismatch`` if the settings declare
     columns that are not the table's.
     """
-    settings.need(
-        "table.uri",
-        "table.primary_key",
-        *needed_region_key(settings.table),
-        "kafka.bootstrap_servers",
-        "table.topic",
-    )
-    check_allowed(settings, settings.table.topic, settings.table.dead_letters)
+    check_asked(settings, "table.uri")
     address = Address.of(settings)
     folder = address.folder()
     pinned = folder.table.newest()
@@ -81,19 +65,15 @@ def attach_table(
         return go_on(folder, pinned, begun, settings, look_only=look_only)
     rows = existing_rows(pinned, settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
-    inspector = inspector or brokers_of(settings)
-    topic = inspector.describe(settings.table.topic)
-    check_carries(topic, rows, settings.table)
-    start = inspector.starts(topic, settings.table.start)
+    topic = fitting_topic(settings, rows, inspector)
     check_unique_keys(pinned, rows)
-    letters = no_dead_letter_topic(inspector, settings.table.dead_letters)
-    for text in filter(None, (names_alike(rows), unpacks_unseen(topic), letters)):
+    for text in topic.warnings:
         warn(text)
     nullable = [name for name in rows.primary_key if pinned.schema.field(name).nullable]
     if look_only:
         if nullable:
             warn(f"{nullable} of the Lance table would be declared not nullable, in a commit of its own")
-        return first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
+        return first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic)
     checked, changes = pinned.version, 0
     # Step 1
     if nullable:
@@ -106,7 +86,7 @@ def attach_table(
     pinned = folder.table.newest()
     if pinned.version != checked + changes:
         check_unique_keys(pinned, existing_rows(pinned, settings))
-    contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    contract = first_contract(folder.table, columns_of(pinned, rows), rows, settings.table, topic)
     return register(folder, pinned, contract)
 
 

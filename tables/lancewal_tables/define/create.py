@@ -27,7 +27,6 @@ from lancewal_core.rows.schema import RowSchema
 from lancewal_core.rows.ttl import check_ttl
 from lancewal_core.settings.declared import declared_columns, declared_keys, declared_ttl
 from lancewal_core.settings.load import Settings
-from lancewal_core.table.checks import check_allowed
 from lancewal_core.table.contract import Column, Contract
 from lancewal_core.table.lance.pinned import LancePinnedTable
 from lancewal_core.table.lance.table import LanceTable
@@ -37,18 +36,10 @@ from lancewal_tables.define.register import (
     columns_of,
     first_contract,
     go_on,
-    needed_region_key,
     register,
     store_error,
 )
-from lancewal_tables.define.topic import (
-    brokers_of,
-    check_carries,
-    names_alike,
-    no_dead_letter_topic,
-    no_warning,
-    unpacks_unseen,
-)
+from lancewal_tables.define.topic import check_asked, fitting_topic, no_warning
 
 if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicInspector
@@ -66,15 +57,7 @@ def create_table(
     Errors: ``InvalidSettings``, ``InvalidSchema``, ``TopicMissing``, ``TopicUnsuitable``, ``TableExists``,
     ``StoreNotWritable``, ``StoreRefused``; ``KafkaUnavailable`` and ``StoreUnavailable`` to be tried again.
     """
-    settings.need(
-        "table.uri",
-        "table.columns",
-        "table.primary_key",
-        *needed_region_key(settings.table),
-        "kafka.bootstrap_servers",
-        "table.topic",
-    )
-    check_allowed(settings, settings.table.topic, settings.table.dead_letters)
+    check_asked(settings, "table.uri", "table.columns")
     rows = declared_rows(settings)
     check_ttl(declared_ttl(settings.table), rows, settings.table.patches)
     address = Address.of(settings)
@@ -82,17 +65,12 @@ def create_table(
     there, begun = _what_is_there(table, rows, settings)
     if there is not None and begun is not None:
         return go_on(Folder(address.store(), table, address.way()), there, begun, settings, look_only=look_only)
-    inspector = inspector or brokers_of(settings)
-    topic = inspector.describe(settings.table.topic)
-    check_carries(topic, rows, settings.table)
-    start = inspector.starts(topic, settings.table.start)
-    letters = no_dead_letter_topic(inspector, settings.table.dead_letters)
-    warnings = names_alike(rows), unpacks_unseen(topic), letters
+    topic = fitting_topic(settings, rows, inspector)
     if look_only:
-        for text in filter(None, warnings):
+        for text in topic.warnings:
             warn(text)
         columns = columns_of(there, rows) if there is not None else _columns_without_table(rows)
-        return first_contract(table, columns, rows, settings.table, topic, start)
+        return first_contract(table, columns, rows, settings.table, topic)
     # Step 1
     if there is None:
         check_way(address.way(), uuid4().hex)
@@ -103,11 +81,11 @@ def create_table(
         except OSError as error:
             if _what_is_there(table, rows, settings)[0] is None:
                 raise store_error(error, f"creating a Lance table at {uri}") from error
-    for text in filter(None, warnings):  # not before: who cannot create is told why, and nothing besides
+    for text in topic.warnings:  # not before: who cannot create is told why, and nothing besides
         warn(text)
     # Steps 2 to 4
     pinned = table.newest()
-    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic, start)
+    contract = first_contract(table, columns_of(pinned, rows), rows, settings.table, topic)
     return register(Folder(address.store(), table, address.way()), pinned, contract)
 
 

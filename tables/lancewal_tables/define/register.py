@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 from uuid import uuid4
 
 from lancewal_core.errors import LancewalError, StoreNotWritable, StoreUnavailable, TableExists, TableMissing
@@ -51,17 +51,10 @@ from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.protocol import PinnedTable
 from lancewal_core.table.store_proof import prove_store
 from lancewal_core.table.watermarks import NOTHING_MERGED, TABLE_UUID, Watermarks
-
-if TYPE_CHECKING:
-    from lancewal_kafka.topic import TopicState
+from lancewal_tables.define.topic import FittingTopic
 
 _TRIES = 4
 """Attempts of a commit that others' commits to the same key have met."""
-
-
-def needed_region_key(settings: TableSettings) -> tuple[str, ...]:
-    """Return the setting that names the columns that producers key by, if they key by columns."""
-    return ("table.region_key",) if settings.format.key == "canonical" else ()
 
 
 def begun_contract(folder: Folder) -> Contract | None:
@@ -129,26 +122,21 @@ def go_on(
 
 
 def first_contract(
-    table: LanceTable,
-    columns: Sequence[Column],
-    rows: RowSchema,
-    settings: TableSettings,
-    topic: TopicState,
-    start: Sequence[int],
+    table: LanceTable, columns: Sequence[Column], rows: RowSchema, settings: TableSettings, topic: FittingTopic
 ) -> Contract:
     """Return the contract that step 1 puts; nothing is written."""
     return Contract(
         table_uuid=str(uuid4()),
         place=place_of(table.uri),
         making=Making(uuid4().hex),
-        topic=topic.topic,
-        topic_id=topic.topic_id,
-        partitions=topic.partitions,
+        topic=topic.state.topic,
+        topic_id=topic.state.topic_id,
+        partitions=topic.state.partitions,
         primary_key=rows.primary_key,
         region_key=rows.region_key,
         value_format=settings.format.value,
         key_format=settings.format.key,
-        start=tuple(start),
+        start=tuple(topic.start),
         columns=tuple(columns),
         patches=settings.patches,
         on_bad_record=settings.on_bad_record,

@@ -5,12 +5,15 @@ Kafka's client is loaded where brokers are asked: a flusher without it does all 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lancewal_core.errors import KafkaForbidden, TopicMissing, TopicUnsuitable
 from lancewal_core.rows.schema import RowSchema, alike_but_for_case
 from lancewal_core.settings.load import Settings
 from lancewal_core.settings.sections import TableSettings
+from lancewal_core.table.checks import check_allowed
 
 if TYPE_CHECKING:
     from lancewal_kafka.topic import TopicInspector, TopicState
@@ -21,6 +24,34 @@ def brokers_of(settings: Settings) -> TopicInspector:
     from lancewal_kafka.topic import TopicInspector
 
     return TopicInspector(settings.kafka.client())
+
+
+@dataclass(frozen=True, slots=True)
+class FittingTopic:
+    """A topic that can carry a table, as it is now."""
+
+    state: TopicState
+    start: Sequence[int]
+    """Positions at which the table begins, by partition."""
+    warnings: Sequence[str]
+
+
+def check_asked(settings: Settings, *needed: str) -> None:
+    """``InvalidSettings`` unless the settings have what makes a table of a topic, ``needed`` too, and allow the topic."""
+    asked = settings.table
+    region_key = ("table.region_key",) if asked.format.key == "canonical" else ()  # else there are no such columns
+    settings.need(*needed, "table.primary_key", *region_key, "kafka.bootstrap_servers", "table.topic")
+    check_allowed(settings, asked.topic, asked.dead_letters)
+
+
+def fitting_topic(settings: Settings, rows: RowSchema, inspector: TopicInspector | None) -> FittingTopic:
+    """Ask the brokers for the table's topic.  ``TopicUnsuitable`` unless it can carry the table."""
+    inspector, asked = inspector or brokers_of(settings), settings.table
+    topic = inspector.describe(asked.topic)
+    check_carries(topic, rows, asked)
+    start = inspector.starts(topic, asked.start)
+    found = names_alike(rows), unpacks_unseen(topic), no_dead_letter_topic(inspector, asked.dead_letters)
+    return FittingTopic(topic, start, [warning for warning in found if warning is not None])
 
 
 def no_warning(text: str) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -108,8 +107,7 @@ def load_files(
     began too long ago.  ``PlanRetriesExhausted``: merges come too fast.  Errors of the store and the table are raised
     as they are.
     """
-    with ExitStack() as stack:
-        context = open_context(settings, stack, on_threads=True)
+    with open_context(settings, on_threads=True) as context:
         files = find_files(addresses, settings.storage.options)
         asked = LoadAsked(name or name_of(files), duplicates, bounds or LoadBounds(), look_only)
         return load(context, files, asked, landed, stopping)
@@ -117,8 +115,8 @@ def load_files(
 
 def begin(settings: Settings, name: str, *, look_only: bool = False) -> LoadRecord:
     """Do step 2 only: keys deleted from now on will not come back by a load of this name."""
-    with ExitStack() as stack:
-        return _begin(open_context(settings, stack, on_threads=True), name, look_only=look_only)
+    with open_context(settings, on_threads=True) as context:
+        return _begin(context, name, look_only=look_only)
 
 
 def load(

@@ -62,7 +62,7 @@ def look_at_kafka(settings: Settings, contract: Contract, uri: str, now_ms: int,
         inspector = TopicInspector(settings.kafka.client(), timeout_s)
         found.spans = _spans(inspector, contract, now_ms, found)
     except LancewalError as error:
-        found.failure = Failure(error.kind, str(error))
+        found.failure = Failure.of(error)
         return found
     if not found.spans:
         return found

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lancewal_core.names.ids import Position
 from lancewal_core.region.opened_table import OpenedTable
 from lancewal_core.region.state import GenerationRecord, GenerationState, RegionState
 from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, WaitingGeneration
@@ -37,9 +35,8 @@ def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
     """Return the stored facts of one partition; asks nobody."""
     region, index, in_force = counts.region, counts.index, seen.in_force
     newest = None if index is None else index.newest
-    generations = () if index is None else index.generations
     span = seen.spans.get(region.partition)
-    states = Counter(record.state.name.lower() for record in generations)
+    merged = None if in_force is None else in_force.position(region)
     stopped = None if in_force is None else in_force.why_stopped(region)
     facts = PartitionFacts(
         region.topic,
@@ -50,8 +47,8 @@ def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
         begun=_begun(index),
         owner=None if newest is None else newest.owner,
         durable=counts.durable,
-        flushed=_flushed(index, None if in_force is None else in_force.position(region)),
-        merged=None if in_force is None else in_force.position(region),
+        flushed=merged if index is None else index.flushed(merged),
+        merged=merged,
         read=None if seen.read is None else seen.read.position(region),
         changed_ms=_changed_ms(seen, counts, span),
         owner_wrote_ms=counts.owner_wrote_at_ms or None,
@@ -59,12 +56,12 @@ def stored_facts(seen: SharedFacts, counts: UnmergedCounts) -> Figures:
         open=_open(seen, counts, newest),
         sealed=_sealed(counts),
         unmerged=_unmerged(counts),
-        stopped=None if stopped is None else Failure(stopped.kind, str(stopped)),
+        stopped=None if stopped is None else Failure.of(stopped),
     )
     return Figures(
         facts,
         merged_generation=None if in_force is None else in_force.generation(region),
-        generations={s.name.lower(): states[s.name.lower()] for s in GenerationState if states[s.name.lower()]},
+        generations={} if index is None else index.counts,
         unmerged_rows=counts.rows,
         unmerged_bytes=counts.nbytes,
     )
@@ -89,11 +86,6 @@ def _begun(index: RegionState | None) -> int | None:
     if index is None or not index.generations or index.generations[0].generation != 1:
         return None
     return index.generations[0].first
-
-
-def _flushed(index: RegionState | None, merged: Position | None) -> int | None:
-    ends = [r.next for r in index.generations if r.flush is not None and r.next is not None] if index else []
-    return max([*ends, *([merged] if merged is not None else [])], default=None)
 
 
 def _changed_ms(seen: SharedFacts, counts: UnmergedCounts, span: KafkaSpan | None) -> int | None:

@@ -161,7 +161,7 @@ def table_status(
         problems=tuple(problems),
         unknown=_unknown(kafka, settings, reader_version),
         not_looked_at=tuple(looked.not_looked_at),
-        keys_in_conflict=0 if conflicts is None else conflicts.keys,
+        keys_in_conflict=facts.keys_in_conflict,
     )
 
 
@@ -177,9 +177,7 @@ def _table_facts(
         members=kafka.members,
         paused={service: until_text(until) for service, until in paused.items()},
         table_rows=sum(f.live_rows for f in stored.pinned.fragments()),
-        keys_in_conflict=0
-        if (in_force := stored.in_force) is None or in_force.conflicts is None
-        else in_force.conflicts.keys,
+        keys_in_conflict=0 if stored.in_force is None else stored.in_force.keys_in_conflict,
         version=stored.pinned.version,
         merged_ms=max((r.merged_at_ms for r in generations if r.merged_at_ms is not None), default=None),
         merge_after_s=flusher.merge_interval_s + min(flusher.merge_defer_s, contract.freshness_target_s),

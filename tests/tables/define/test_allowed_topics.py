@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -79,8 +79,8 @@ def ingest(settings: Settings) -> None:
 
 
 def flusher(settings: Settings) -> None:
-    with ExitStack() as stack:
-        open_flusher(settings, stack, on_threads=True)
+    with open_flusher(settings, on_threads=True):
+        pass
 
 
 def repair(settings: Settings) -> None:

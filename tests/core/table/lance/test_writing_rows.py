@@ -174,7 +174,7 @@ def test_services_have_a_thread_for_each_core(tmp_path: Path, monkeypatch: pytes
     settings = Settings.model_validate({"table": {"uri": made.uri}})
     monkeypatch.delenv(CORES_RESERVED, raising=False)
     with ExitStack() as stack:
-        open_flusher(settings, stack)
+        stack.enter_context(open_flusher(settings))
         assert os.environ.pop(CORES_RESERVED) == "0"
         tasks = ThreadTasks()
         stack.callback(tasks.close)
