@@ -189,7 +189,7 @@ class ProcessForked(StartAgain):
 
 
 class SparkStopped(StartAgain):
-    """The Spark context of this process has ended, also while it was made, and cannot be had again in it."""
+    """The Spark context of this process has ended, perhaps while it was made, and cannot be started again in it."""
 
 
 # -- a person must act -----------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class TableMissing(ActionNeeded):
 
 
 class BasePathsRefused(ActionNeeded):
-    """The table's manifest leads to files outside the table's folder, and nobody has allowed it."""
+    """The table's manifest leads to files outside the table's folder, and nobody has allowed that."""
 
 
 class LinkRefused(ActionNeeded):
@@ -334,7 +334,8 @@ class SnapshotMissing(ActionNeeded):
 
 
 class RecordsGivenUp(ActionNeeded):
-    """A token's record was given up; or a receipt covers records of a lost segment that were given up since, or just then."""
+    """A token's record was given up.  Or a receipt covers records of a lost segment that were given up since, or just
+    then."""
 
 
 class SearchUnsupported(ActionNeeded):
@@ -346,7 +347,7 @@ class TooManyUnmerged(ActionNeeded):
 
 
 class TokenRejected(ActionNeeded):
-    """The record of a token became a dead letter: no read will show it."""
+    """The record of a token became a dead letter, so no read will show it."""
 
 
 class StoreNotWritable(ActionNeeded):
@@ -354,7 +355,8 @@ class StoreNotWritable(ActionNeeded):
 
 
 class StoreUnsafe(ActionNeeded):
-    """The store does not honour conditional PUTs, or a folder has no hard links: nothing of the protocol holds on it."""
+    """The store does not honour conditional PUTs, or a folder has no hard links.  The protocol is not safe on such a
+    store."""
 
 
 class FlusherPaused(ActionNeeded):

@@ -101,7 +101,7 @@ class CommandApp(typer.Typer):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options that commands take together: the fields of a dataclass that extends it (``with_options``)."""
+    """Base class for options that several commands take: the fields of a dataclass that extends it (``with_options``)."""
 
 
 def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -141,7 +141,7 @@ def _nothing() -> None: ...
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """Errors of values without the words that pydantic puts before a text of its caller."""
+    """Remove the words that pydantic puts before its caller's text from errors of values."""
     try:
         yield
     except typer.BadParameter as error:

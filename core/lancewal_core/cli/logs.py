@@ -71,7 +71,7 @@ def configure_logging(level: LogLevel, form: LogFormat = LogFormat.AUTO) -> None
 
 
 def _stderr() -> tuple[TextIO, bool]:
-    """The stream of the log, and whether it is a terminal: there it shares stderr with the line of progress."""
+    """Return the stream of the log, and whether it is a terminal, where it shares stderr with the line of progress."""
     if not sys.stderr.isatty():
         listen(None)
         return sys.stderr, False
@@ -94,7 +94,7 @@ def _of_libraries(_: object, __: str, line: MutableMapping[str, Any]) -> Mapping
 
 
 def _readable(_: object, __: str, line: MutableMapping[str, Any]) -> str:
-    """Time, level, event and message, then the other fields; a traceback below."""
+    """Return an event as lines for people: time, level, event and message, then the other fields; a traceback below."""
     fields = dict(line)
     traceback = str(fields.pop("exception", ""))
     first = [str(fields.pop(name, "")) for name in ("timestamp", "level", "event", "message")]

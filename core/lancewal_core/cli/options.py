@@ -4,8 +4,8 @@ here.
 A command is about one table, and takes ``-t``, ``-c`` and ``--storage-option``.  It prints its report in the form of
 ``-o``.  ``--dry-run`` and ``--yes`` mean the same in every command.
 
-A command that has a parameter ``asked: TableAsked`` takes the first three.  One that has ``asked: Asked`` takes all four.
-They stand behind its other options (``groups.with_options``).
+A command that has a parameter ``asked: TableAsked`` takes the first three.  One that has ``asked: Asked`` takes all
+four.  They come after its other options (``groups.with_options``).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ YesOption: TypeAlias = Annotated[
 
 
 class Output(StrEnum):
-    """How a command writes its report."""
+    """Form of a command's report."""
 
     TEXT = "text"
     JSON = "json"

@@ -78,7 +78,7 @@ class ProgressLine:
                 self._drawn = shown
 
     def write(self, text: str) -> int:
-        """Lines of the log: this is their stream."""
+        """Write lines of the log, whose stream this is."""
         with self._lock:
             self._erase()
             self._midline = not text.endswith("\n")

@@ -38,11 +38,11 @@ def catalog_family(making: Making | None) -> Family:
 
 RECENT_S = 10.0
 KNOWN_FOR_S = 3600.0
-"""A version read longer ago is looked for by a listing: versions after it may have been deleted."""
+"""Seconds after which a version that was read is looked for by a listing: versions after it may have been deleted."""
 
 _CHECKSUM = re.compile(rb',"crc32c":([0-9]{1,10})\}\Z')
 _CHECKSUM_SIZE = 21
-"""Bytes at the end that hold it, at most."""
+"""Most bytes at the end that hold the checksum."""
 
 _Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 _Number = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -206,7 +206,9 @@ class KeyCatalogs:
         return swapped.value
 
     def _lost(self, error: StoreInconsistent | ObjectCorrupt) -> KeyCatalog:
-        """Versions were deleted, the listing hides them, or one is too large to be one: look from the start next time."""
+        """Forget what is known, so that the next look starts from a listing; return an empty catalog.
+
+        Versions were deleted, the listing hides them, or an object is too large to be one."""
         self._known = None
         self.problem = error
         return EMPTY

@@ -66,7 +66,7 @@ KEYS_MAX = 4_000_000
 """Most keys that may wait at a time.  Records that are durable before ingest has stopped need room beyond ``KEYS_FEW``:
 sealed generations of two partitions and more, a million rows each."""
 _BYTES_FEW = CONFLICTS_ROWS_BYTES_MAX // 4
-"""Limit like ``KEYS_FEW``, for wide rows."""
+"""Bytes of rows that wait, as a limit like ``KEYS_FEW``, for wide rows."""
 _REGIONS_MAX = 100_000
 _LENGTH_BYTES = 8
 
@@ -89,7 +89,7 @@ def _column(name: str, type_: pa.DataType) -> pa.Field:
 
 @dataclass(frozen=True)
 class Conflicts:
-    """Content of the object; a value.  Its columns are those of the two streams."""
+    """Content of the object of conflicts, as a value.  Its columns are those of the two streams."""
 
     schema: RowSchema
     waiting: pa.Table
@@ -214,7 +214,7 @@ class Conflicts:
 
 
 class ConflictKeys:
-    """Keys in force.  Operations on them through another region than the owner do not reach the table."""
+    """Keys in conflict in force.  Operations on them through another region than the owner do not reach the table."""
 
     def __init__(self, conflicts: Conflicts, counts: Counts) -> None:
         found = conflicts.that_counts(counts)
@@ -224,7 +224,7 @@ class ConflictKeys:
         self._owners = found.owners[REGION].to_numpy()
 
     def __len__(self) -> int:
-        """Keys that wait."""
+        """Return the number of keys that wait."""
         return len(self._waiting)
 
     def left_out(self, region: Region, keys: pa.Table) -> Mask:

@@ -39,9 +39,9 @@ from lancewal_core.table.protocol import Fragment, PinnedTable, key_file
 
 Places = npt.NDArray[np.int64]
 _SIDE_BY_SIDE_KEYS = 50_000
-"""Fewer are looked up by one thread: their steps are so short that several threads would wait for each other."""
+"""Keys below which one thread looks them up: their steps are so short that several threads would wait for each other."""
 _FETCHED_ALONE = 2
-"""Parts that are not open yet; more of them are fetched side by side, for however few keys."""
+"""Parts not open yet up to which one thread fetches them.  More parts are fetched side by side, for however few keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class RowsOfKeys:
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Rows that ``find`` found.  ``faults`` says why files are uncovered that should not be."""
+    """Rows that ``find`` found.  ``faults`` says why files are uncovered that should be covered."""
 
     covered: Mapping[int, RowsOfKeys]
     """Rows that were found, by fragment id; a fragment without such a row is left out."""
@@ -152,7 +152,7 @@ def covered_files(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragm
 
 
 def _counting(runs: Sequence[KeyRun], fragments: Mapping[str, Sequence[Fragment]]) -> list[tuple[KeyRun, list[int]]]:
-    """The runs that count, with the places of the files for which they do."""
+    """Return the runs that count, with the places of the files for which they do."""
     seen: set[str] = set()
     found: list[tuple[KeyRun, list[int]]] = []
     for run in runs:
@@ -221,7 +221,7 @@ def _collect(
     counts: Counts | None,
     found: dict[int, list[RowsOfKeys]],
 ) -> None:
-    """Entries of the files that count, as rows of fragments."""
+    """Return entries of the files that count, as rows of fragments."""
     partitions: Partitions | None = None
     if counts is not None:
         # The last one stands for the place -1.

@@ -15,7 +15,8 @@ from lancewal_core.rows.key_set import KeySet
 from lancewal_core.table.protocol import PinnedTable
 
 _TABLE_ROWS = 1 << 24
-"""Fragments up to here are looked at by a byte for each row, which takes half the time; longer ones by sorting."""
+"""Largest row number up to which live rows are found by a byte for each row, which takes half the time; above it by
+sorting."""
 
 
 def find_live(pinned: PinnedTable, keys: KeySet, found: KeyRows) -> dict[int, RowsOfKeys]:
@@ -39,7 +40,7 @@ def live_rows(pinned: PinnedTable, fragment_id: int, rows: RowsOfKeys) -> RowsOf
 
 
 def scan_fragment(pinned: PinnedTable, keys: KeySet, fragment_id: int) -> RowsOfKeys:
-    """Live rows of one fragment, by a scan; a place is one in ``keys``."""
+    """Return the live rows of one fragment with these keys, by a scan; a place is one in ``keys``."""
     found = find_keys(pinned, keys, [fragment_id])
     return _in_fragment(found, np.ones(len(found.places), np.bool_))
 

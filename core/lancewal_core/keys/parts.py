@@ -33,7 +33,7 @@ from lancewal_core.store.object_store import ObjectStore
 
 _CHUNK = 1 << 20
 _MAPS_MAX = 512
-"""Parts that are open at a time: those of some hundred million rows."""
+"""Most parts that are open at a time: those of some hundred million rows."""
 
 
 class PartSource(Protocol):

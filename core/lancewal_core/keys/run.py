@@ -32,7 +32,7 @@ from lancewal_core.keys.sorted_search import every_step, first_places
 from lancewal_core.store.arrow_message import declared_stream
 
 PART_ENTRIES = 524_288
-"""A part takes 16 bytes an entry beside the key's bytes: about 8 MB."""
+"""Entries of a part.  A part takes 16 bytes an entry beside the key's bytes: about 8 MB."""
 
 _SCANNED = 16
 """Entries for each key sought up to which looking at all entries is faster."""

@@ -41,7 +41,7 @@ def find_keys(pinned: PinnedTable, keys: KeySet, fragment_ids: Sequence[int] | N
 
 
 def groups(batches: Iterator[pa.RecordBatch], rows: int, nbytes: int = 64 << 20) -> Iterator[pa.Table]:
-    """Batches gathered into tables of at least ``rows`` rows or ``nbytes`` bytes, the last one excepted."""
+    """Yield batches gathered into tables of at least ``rows`` rows or ``nbytes`` bytes, except the last one."""
     gathered: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:

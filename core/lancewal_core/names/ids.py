@@ -18,7 +18,7 @@ Sequence = NewType("Sequence", int)
 Position = NewType("Position", int)
 """Next Kafka offset to read.  The only form in which offsets are stored."""
 Generation = NewType("Generation", int)
-"""Life of a MemTable, from 1 in each region."""
+"""Number of a generation: one life of a MemTable, from 1 in each region."""
 TableVersion = NewType("TableVersion", int)
 
 

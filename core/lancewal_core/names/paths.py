@@ -28,7 +28,7 @@ from lancewal_core.names.words import FORM, TOPIC_MAX, WORD_MAX, is_word
 ROOT = "_lancewal/"
 """Folder for all state of lancewal, below the table's root."""
 DATA = "data/"
-"""Lance's data files; a snapshot's rows are written here."""
+"""Folder of Lance's data files; a flush's rows are written here."""
 DELETIONS = "_deletions/"
 """Lance's deletion files."""
 INDICES = "_indices/"
@@ -71,7 +71,7 @@ def made_folder(making: Making | None) -> str:
 
 
 def making_of(key: str) -> Making | None:
-    """The making whose folder the object lies in."""
+    """Return the making whose folder the object lies in."""
     match = _MADE.match(key)
     return Making(match[1]) if match and is_word(match[1]) else None
 
@@ -103,7 +103,8 @@ def branch_folder(name: str) -> str:
 
 
 def parse_table_version(key: str) -> TableVersion | None:
-    """The table version of a manifest: by Lance's present names, 20 digits that count down, or by its former ones."""
+    """Return the table version of a manifest, by Lance's present names (20 digits that count down), or by its former
+    ones."""
     found = _MANIFEST.fullmatch(key)
     if found is None:
         return None
@@ -145,7 +146,7 @@ def drain_prefix(making: Making | None) -> str:
 
 
 def drain_version(version: int, making: Making | None) -> str:
-    """How far old partitions are drained while the topic has more than the contract."""
+    """Return the key of a version of the drain."""
     return f"{drain_prefix(making)}{inverted_version(version)}.json"
 
 
@@ -158,7 +159,7 @@ def merges_prefix(making: Making | None) -> str:
 
 
 def merge_record(version: TableVersion, making: Making | None) -> str:
-    """Watermarks in force at a table version."""
+    """Return the key of the record of the watermarks in force at a table version."""
     return f"{merges_prefix(making)}{inverted_version(version)}.json"
 
 
@@ -168,7 +169,7 @@ def parse_merge_record(key: str) -> TableVersion | None:
 
 
 def merge_finished(version: TableVersion, making: Making | None) -> str:
-    """Says that the merge which made this table version needs no further work."""
+    """Return the key of the record that the merge which made this table version needs no further work."""
     return f"{merges_prefix(making)}{inverted_version(version)}.finished.json"
 
 
@@ -306,7 +307,7 @@ def _log_in(key: str) -> LogId | None:
 
 
 def wal_segment(log: LogId, sequence: Sequence) -> str:
-    """A segment or fence: they compete for the same key."""
+    """Return the key of a segment or fence: they compete for the same key."""
     return f"{log_prefix(log)}{_digits_20('sequence', sequence)}.arrow"
 
 
@@ -352,7 +353,7 @@ def page_prefix(page: Page) -> str:
 
 
 def page_version(page: Page, version: int) -> str:
-    """The states of the regions of a page."""
+    """Return the key of a version of a page, which has the states of its regions."""
     return f"{page_prefix(page)}{inverted_version(version)}.binpb"
 
 

@@ -54,6 +54,6 @@ def word(text: str, what: str) -> str:
 
 
 def as_word(text: str, length: int = WORD_MAX) -> str:
-    """A word that looks like ``text``, which comes from the machine, of at most ``length`` characters."""
+    """Return a word of at most ``length`` characters that looks like ``text``, which comes from the machine."""
     made = _OTHER.sub("-", text)[:length]
     return made if is_word(made) else "none"

@@ -36,7 +36,7 @@ _ASK_S = 0.2
 
 
 def sleep_unless(stopping: Callable[[], bool], clock: Clock, seconds: float) -> None:
-    """Let that much time pass, or less once ``stopping``: asked every ``_ASK_S``."""
+    """Wait for that time, or less once ``stopping`` is true, which is asked every ``_ASK_S``."""
     until = clock.monotonic() + seconds
     while not stopping() and (left := until - clock.monotonic()) > 0:
         clock.sleep(min(left, _ASK_S))
@@ -48,7 +48,8 @@ def ms_since_1970(moment: datetime) -> int:
 
 
 def utc_text(ms: int) -> str:
-    """Milliseconds since 1970 as people read them: ``2026-01-31T00:00:00Z``, with milliseconds where there are any."""
+    """Return milliseconds since 1970 in a form for people: ``2026-01-31T00:00:00Z``, with milliseconds if there are
+    any."""
     seconds, rest = divmod(ms, 1000)
     try:
         text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

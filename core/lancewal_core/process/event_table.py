@@ -74,7 +74,7 @@ def debug(message: str, *fields: str) -> Event:
 
 
 def info(message: str, *fields: str) -> Event:
-    """Work as it should be."""
+    """Declare an event of normal work."""
     return Event("info", message, fields)
 
 
@@ -84,5 +84,5 @@ def warning(message: str, *fields: str) -> Event:
 
 
 def error(message: str, *fields: str) -> Event:
-    """Something ended, or waits for a person."""
+    """Declare an event after which something has ended, or waits for a person."""
     return Event("error", message, fields)

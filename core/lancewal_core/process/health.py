@@ -37,7 +37,7 @@ from lancewal_core.process.library_errors import first_line
 from lancewal_core.process.service_events import ServiceEvents
 
 CONNECTIONS_MAX = 16
-"""Probes and some scrapers: each has one for some milliseconds."""
+"""Most open connections.  Probes and some scrapers have one each, for some milliseconds."""
 REQUEST_S = 5.0
 HEAD_BYTES_MAX = 8 * 1024
 _PLACE_S = 1.0
@@ -59,7 +59,7 @@ class HttpAnswer:
 
 
 Page = Callable[[], HttpAnswer]
-"""A page, by the request's ``Accept``; called by any thread, and costs nothing but its bytes."""
+"""Function that returns a page.  Any thread may call it, and it costs nothing but its bytes."""
 NO_PAGE = HttpAnswer(404, "text/plain", b"this process has no status\n")
 
 
@@ -196,7 +196,7 @@ def address_family(host: str) -> socket.AddressFamily:
 
 
 class HealthServer:
-    """Listens inside ``with``; ``port`` 0 takes a free one, ``self.port`` says which."""
+    """Server that listens inside ``with``.  ``port`` 0 takes a free port; ``self.port`` says which."""
 
     def __init__(
         self, host: str, port: int, registry: CollectorRegistry, health: Health, status: Page = lambda: NO_PAGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _SOURCE_PLACE = re.compile(r"(,( location:)? \S+\.rs:\d+:\d+)(?=$|[\s,)])")
-"""Place in a Rust library's own source where an error arose, and went through."""
+"""Place in a Rust library's own source where an error arose, or through which it went."""
 _CAUSE = re.compile(r'InvalidCertificate\(\s*(?P<certificate>\w+)|(?:message|error): "(?P<text>[^"]*)"')
 """Cause of an error in the lines that obstore shows after the first (Rust's debug form).  The innermost cause says why
 nothing was sent."""
@@ -20,10 +20,10 @@ _URL_QUERY = re.compile(r"(?<!\w)(\w+://[^\s?'\"]*)(\?[^\s)'\"]+)?")
 """Both patterns look at each character a fixed number of times: a text may hold a row's value of a megabyte without a
 space."""
 _TOKEN_CONFIG = re.compile(r'(sasl\.oauthbearer\.config beginning at: )[^"\n]+')
-"""librdkafka shows the rest of the property from where it does not understand it."""
+"""Message of librdkafka that shows a property, from the place that it does not understand."""
 _UNSENT = "error sending request"
 _UNTOLD = " (it does not say why: look at the address and, for https, at the authorities in SSL_CERT_FILE)"
-"""Lance ends its line there."""
+"""Text to add where Lance's line ends without a cause."""
 _LENGTH_MAX = 400
 _READ_MAX = 20_000
 """Characters of a text that are read.  The rest is no longer about the error, but shows a value."""
@@ -34,7 +34,8 @@ _NO_SPACE = re.compile(
 
 
 def without_secrets(text: str) -> str:
-    """A library's ``text``, with ``***`` for the user information and the query of each address in it, and for a property."""
+    """Return a library's ``text``, with ``***`` for the user information and the query of each address in it, and for a
+    property."""
     text = _URL_USER.sub(r"\g<1>***@", text)
     text = _URL_QUERY.sub(lambda found: f"{found[1]}?***" if found[2] else found[1], text)
     return _TOKEN_CONFIG.sub(r"\g<1>***", text)

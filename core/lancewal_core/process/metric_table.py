@@ -53,7 +53,7 @@ class Declaration:
 
 
 class Declared(Generic[M]):
-    """A member of a table: of the class the declaration, of an object the metric."""
+    """A metric of a table.  Of the class it is the declaration, of an object the metric."""
 
     def __init__(self, kind: Kind, meaning: str, labels: tuple[str, ...], make: Callable[..., M]) -> None:
         self.kind = kind
@@ -129,7 +129,9 @@ class MetricTable(Collector):
 
 
 def counter(meaning: str, *labels: str, known: Sequence[tuple[str, ...] | str] = ()) -> Declared[Counter]:
-    """Only ever grows; shown with ``_total``.  ``known``: values of its labels that are shown with 0 from the beginning."""
+    """Declare a metric that only grows; it is shown with ``_total``.
+
+    ``known`` are values of its labels that are shown with 0 from the beginning."""
 
     def make(name: str, text: str, labels: Sequence[str], registry: None) -> Counter:
         made = Counter(name, text, labels, registry=registry)
@@ -146,7 +148,7 @@ def gauge(meaning: str, *labels: str) -> Declared[Gauge]:
 
 
 def histogram(meaning: str, buckets: Sequence[float], *labels: str) -> Declared[Histogram]:
-    """Counts of observations up to each of ``buckets``."""
+    """Declare a metric that counts observations up to each of ``buckets``."""
 
     def make(name: str, text: str, labels: Sequence[str], registry: None) -> Histogram:
         return Histogram(name, text, labels, registry=registry, buckets=buckets)
@@ -155,12 +157,13 @@ def histogram(meaning: str, buckets: Sequence[float], *labels: str) -> Declared[
 
 
 def info(meaning: str, *labels: str) -> Declared[Info]:
-    """Names and versions, each a label; its value is 1."""
+    """Declare a metric of names and versions, each a label; its value is 1."""
     return Declared("info", meaning, labels, Info)
 
 
 def show_only(gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-    """Make these all that the gauge shows: a value for each tuple of label values, in the order of the gauge's labels.
+    """Make these values all that the gauge shows: one for each tuple of label values, in the order of the gauge's
+    labels.
 
     A scrape in between finds every label value that had a sample before and has one afterwards.
     """

@@ -35,5 +35,6 @@ class ServiceEvents(EventTable):
 
 
 def place_of(error: LancewalError) -> dict[str, object]:
-    """Fields that say where it was, as far as it knows: ``topic``, ``partition``, ``offset``, ``object``."""
+    """Return the fields that say where an error was, as far as it knows: ``topic``, ``partition``, ``offset``,
+    ``object``."""
     return {name: value for name, value in error.where.items() if name in ("topic", "partition", "offset", "object")}

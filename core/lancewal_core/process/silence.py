@@ -31,9 +31,9 @@ class Pace:
 
 
 STORE = Pace(5.0, 10.0)
-"""A question is one GET of a small object: half a million a month, some tenths of a dollar."""
+"""Pace for a store.  A question is one GET of a small object: half a million a month, some tenths of a dollar."""
 BROKER = Pace(2.0, 5.0)
-"""A question costs a broker nothing.  A partition's new leader is elected in less."""
+"""Pace for a broker.  A question costs the broker nothing.  A partition's new leader is elected in less time."""
 
 
 class SilenceWatch:

@@ -19,7 +19,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from lancewal_core.errors import ProcessForked
 
 IO_THREADS = 64
-"""Requests that wait for a store side by side: more than cores, for they compute nothing; threads begin as they are needed."""
+"""Requests that may wait for a store side by side.  There are more than cores, since they compute nothing.  Threads
+begin as they are needed."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -64,7 +64,8 @@ def end_region(opened: OpenedTable, new_id: Callable[[], str], ender: OwnerId, r
 def end_generations(
     opened: OpenedTable, ender: OwnerId, records: Mapping[Region, GenerationRecord]
 ) -> dict[Region, Ended | LancewalError]:
-    """The ends of OPEN generations, after fencing their logs.  ``OwnershipLost`` of a region that went on."""
+    """Fence the logs of OPEN generations; return where each generation ends.  ``OwnershipLost`` for a region that
+    another process has continued."""
     by_log: dict[LogId, dict[Region, GenerationRecord]] = {}
     for region, record in records.items():
         by_log.setdefault(record.log, {})[region] = record
@@ -117,7 +118,7 @@ def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, erro
 
 
 def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], now_ms: int) -> Ended | StoreInconsistent:
-    """The end of an OPEN generation by a walk from its first segment, or from before it, to the end of its log."""
+    """Return the end of an OPEN generation, by a walk from its first segment, or from before it, to the end of its log."""
     segments = [s for s in walked.segments if s.sequence >= record.first_sequence]
     entries = [e for s in segments for e in s.entries if e.region == region and e.first >= record.first]
     position = record.first

@@ -53,7 +53,7 @@ ALONE_ROWS = 50_000
 ALONE_BYTES = 8 << 20
 """Bytes from which on a generation is flushed alone.  A merge that must read it needs a multiple of its size in memory."""
 TOGETHER_BYTES = 64 << 20
-"""Bytes that generations which are flushed together hold at most: as much as one of them by the default of
+"""Most bytes of generations that are flushed together: as much as one of them has by the default of
 ``ingest.seal_bytes``.  A larger one goes alone."""
 
 
@@ -148,7 +148,7 @@ def _together(flushable: Seq[Flushable]) -> list[list[Flushable]]:
     """Return the generations of each flush.
 
     Generations without records have a flush of their own.  So a merge that leaves one of them out still adopts the file
-    of the others, and their damage holds up no others."""
+    of the others.  Damage of their flush holds up no other generation."""
     small = [one for one in flushable if _is_small(one.content)]
     with_records = [one for one in small if one.record.next != one.record.first]
     without = [one for one in small if one.record.next == one.record.first]

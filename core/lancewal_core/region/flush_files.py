@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Fold of the entries of a generation."""
+    """Content of a generation: the fold of its entries."""
 
     folded: Folded
     repaired: bool = False
@@ -160,12 +160,12 @@ def read_each(
 
 
 def read_rows(table: Table, flushed: FlushedGeneration, columns: Sequence[str], schema: RowSchema) -> pa.Table:
-    """Rows in state Row, these columns of them."""
+    """Return these columns of the rows in state Row."""
     return _own_rows(flushed, _scanned(table, [flushed], columns, schema), schema)
 
 
 def _scanned(table: Table, run: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema) -> pa.Table:
-    """Rows of parts that follow one another in a flush."""
+    """Return the rows of parts that follow one another in a flush."""
     first, last = run[0], run[-1]
     wanted = pa.schema([schema.table.field(name) for name in columns])
     own = range(first.rows_from, last.rows_from + last.rows)
@@ -202,18 +202,18 @@ def _own_rows(flushed: FlushedGeneration, read: pa.Table, schema: RowSchema) -> 
 
 
 def read_gone(store: ObjectStore, flushed: FlushedGeneration, schema: RowSchema) -> pa.Table:
-    """Keys in state Gone."""
+    """Return the keys in state Gone."""
     return schema.key.empty_table() if flushed.deletes is None else _read_side(store, flushed.deletes, schema.key)
 
 
 def read_partials(store: ObjectStore, flushed: FlushedGeneration, schema: RowSchema) -> pa.Table:
-    """Rows in state Partial."""
+    """Return the rows in state Partial."""
     wanted = partial_schema(schema)
     return wanted.empty_table() if flushed.patches is None else _read_side(store, flushed.patches, wanted)
 
 
 def read_folded(store: ObjectStore, table: Table, flushed: FlushedGeneration, schema: RowSchema) -> Folded:
-    """The whole content."""
+    """Return the whole content of a flushed generation."""
     return Folded(
         read_rows(table, flushed, schema.table.names, schema),
         read_gone(store, flushed, schema),

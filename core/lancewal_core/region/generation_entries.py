@@ -54,9 +54,9 @@ class InLog(Protocol):
 
 
 def entries_of(opened: OpenedTable, region: Region, record: InLog) -> list[Entry]:
-    """The entries of a SEALED or later generation, from its log.
+    """Return the entries of a SEALED or later generation, from its log.
 
-    ``PlanStale`` when one is not there: it may have been trimmed since the index was read (``kept_entries`` looks).
+    ``PlanStale`` if one is missing: it may have been trimmed since the index was read (``kept_entries`` looks).
     """
     walked = walk(
         opened.store, opened.tasks, record.log, record.first_sequence, before=record.end_sequence, regions=(region,)
@@ -82,7 +82,8 @@ def headers_of(opened: OpenedTable, generations: Seq[tuple[Region, InLog]]) -> l
 
 
 def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> list[E]:
-    """The generation's own of the entries found in its log before ``end``; ``PlanStale`` unless they are all."""
+    """Return the generation's entries, of those found in its log before ``end``; ``PlanStale`` unless they are
+    complete."""
     entries = [e for e in found if e.region == region and _is_of(record, e)]
     if record.next is None or not is_chain(entries, record.first, record.next):
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"

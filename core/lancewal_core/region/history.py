@@ -40,12 +40,12 @@ from lancewal_core.store.object_store import ObjectInfo, ObjectStore
 from lancewal_core.table.watermarks import InForce
 
 _READS = 3
-"""Times that index and pages are read to find them without a gap: another collector may trim in between."""
+"""Times that index and pages are read to find them without a gap.  Another collector may trim in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """An index, and its pages by object key (those below the boundary that are not deleted yet included)."""
+    """An index, and its pages by object key.  Pages below the boundary that are not deleted yet are included."""
 
     index: RegionState
     pages: tuple[tuple[str, tuple[GenerationRecord, ...]], ...]
@@ -97,7 +97,7 @@ def _identity(info: ObjectInfo) -> tuple[str, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SoundHistories:
-    """Histories of regions that somebody has claimed; of ``damaged`` ones nothing is known."""
+    """Histories of regions that somebody has claimed.  Nothing is known of the ``damaged`` ones."""
 
     of: Mapping[Region, History]
     damaged: Mapping[Region, Corrupt]

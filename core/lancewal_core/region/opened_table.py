@@ -49,7 +49,7 @@ class OpenedTable:
 
     @property
     def parts(self) -> Parts:
-        """Values that a context which extends it begins with."""
+        """Values with which a context that extends this class begins."""
         return (
             self.store,
             self.table,
@@ -62,7 +62,7 @@ class OpenedTable:
         )
 
     def contract_of(self, version: int) -> Contract:
-        """A version of the contract, which rows name."""
+        """Return the version of the contract that rows name."""
         return self.contracts.of(self.contract, version)
 
     def columns_of(self, flushed: FlushedGeneration) -> RowSchema:
@@ -71,11 +71,12 @@ class OpenedTable:
         return self.contracts.rows(self.contract, flushed.contract_version)
 
     def rows_as_wanted(self, rows: Rows, version: int, where: Callable[[], str]) -> Rows:
-        """Rows written under this version of the contract, as the table's contract has them (``rows_as``)."""
+        """Return rows written under this version of the contract, with the columns of the table's contract
+        (``rows_as``)."""
         return rows_as(rows, self.contracts.rows(self.contract, version), self.contract.rows, where)
 
     def rows_of(self, entry: Entry) -> pa.RecordBatch:
-        """The rows of an entry as the table's contract has them."""
+        """Return the rows of an entry, with the columns of the table's contract."""
         return self.rows_as_wanted(entry.rows, entry.contract_version, lambda: entry_name(entry))
 
     def rows_of_flush(self, flushed: FlushedGeneration, content: Folded) -> Folded:
@@ -92,5 +93,5 @@ class OpenedTable:
 
 
 def entry_name(entry: Entry) -> str:
-    """An entry as messages name it."""
+    """Return the name of an entry in messages."""
     return f"the entry of partition {entry.region.name} at offset {entry.first}"

@@ -40,15 +40,15 @@ _CHECKSUM_TAG = b"\xfd\x07"
 _CHECKSUM_SIZE = len(_CHECKSUM_TAG) + 4
 
 NO_ROW_MS = -(1 << 63)
-"""Highest record time of no row: below every time."""
+"""Highest record time of a generation without rows: below every time."""
 _OWN_FIELDS_FROM = 100
-"""Numbers below are those of the MemWAL index specification."""
+"""First number of lancewal's own fields.  Lower numbers are those of the MemWAL index specification."""
 
 _Message = mem_wal_pb2.MemWalIndexDetails
 
 
 class GenerationState(Enum):
-    """How far a generation has come; the values are those of the wire."""
+    """State of a generation; the values are those of the wire."""
 
     OPEN = 0
     SEALED = 1
@@ -66,7 +66,7 @@ TRANSITIONS: dict[GenerationState, frozenset[GenerationState]] = {
     GenerationState.FLUSHED: frozenset({GenerationState.MERGED}),
     GenerationState.MERGED: frozenset(),
 }
-"""The allowed changes of a generation's state.  One more, MERGED to FLUSHED, is a person's alone: ``revived``."""
+"""The allowed changes of a generation's state.  One more, MERGED to FLUSHED, needs a person's decision: ``revived``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,10 +371,10 @@ def decode_history(data: bytes, where: str) -> HistoryPage:
 def encode_specified(
     regions: Iterable[tuple[Region, Iterable[tuple[GenerationRecord, Seq[Position] | range]]]],
 ) -> bytes:
-    """Generations of several regions, each with the ids of its entries, which are their first positions, as one
-    ``MemWalIndexDetails`` with the specification's fields alone.
+    """Encode generations of several regions as one ``MemWalIndexDetails`` with the specification's fields alone.
 
-    For readers that know the specification, not lancewal: it has no checksum, and ``decode_index`` refuses it.
+    Each generation comes with the ids of its entries, which are their first positions.  This is for readers that know
+    the specification, not lancewal: it has no checksum, and ``decode_index`` refuses it.
     """
     message = _Message()
     for region, records in regions:
@@ -429,7 +429,7 @@ def _encode_generation(region: Region, record: GenerationRecord) -> _Message.Mem
 
 
 def _generations(message: _Message, where: str, there: _Encoded | None = None) -> tuple[GenerationRecord, ...]:
-    """Decode the generations; those that are in ``there`` as they are here are taken from there."""
+    """Decode the generations.  Those that are unchanged from ``there`` are taken from it."""
     name = Region(message.topic, TopicId(message.topic_id), message.partition).name
     found: list[GenerationRecord] = []
     for mem_wal in message.mem_wal_list:

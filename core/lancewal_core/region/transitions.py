@@ -183,7 +183,7 @@ def reanchor(index: RegionState, generation: Generation, claimant: Claimant, wri
 
 
 def flushed(index: RegionState, generation: Generation, key: str, now_ms: int, write_id: str) -> RegionState | None:
-    """SEALED -> FLUSHED, strictly in generation order."""
+    """Change SEALED to FLUSHED, strictly in generation order."""
     records = list(index.generations)
     for at, record in enumerate(records):
         if record.generation == generation:
@@ -212,7 +212,7 @@ def refreshed(index: RegionState, generation: Generation, old: str, new: str, wr
 def merged(
     index: RegionState, watermark: Generation, version: TableVersion, now_ms: int, write_id: str
 ) -> RegionState | None:
-    """FLUSHED -> MERGED for every generation at or below the watermark of table version ``version``."""
+    """Change FLUSHED to MERGED for every generation at or below the watermark of table version ``version``."""
     records = tuple(
         replace(r, state=GenerationState.MERGED, merged_version=version, merged_at_ms=now_ms)
         if r.generation <= watermark and r.state is GenerationState.FLUSHED

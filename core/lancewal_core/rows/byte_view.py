@@ -16,7 +16,7 @@ class ByteView:
     """Value ``i`` is ``data[borders[i]:borders[i + 1]]``.  ``data`` is not copied: read it, do not write."""
 
     data: npt.NDArray[np.uint8]
-    """The bytes of all values, one after the other; those in null slots too.  There may be others around them."""
+    """The bytes of all values, one after the other, also those in null slots.  There may be other bytes around them."""
     borders: npt.NDArray[np.int64]
     """``len(array) + 1`` positions in ``data``, ascending."""
 

@@ -77,7 +77,7 @@ def fold(batches: Sequence[pa.RecordBatch], schema: RowSchema) -> Folded:
 
 
 def compose(parts: Sequence[Folded], schema: RowSchema) -> Folded:
-    """The fold of all operations of ``parts``, each part later than those before it."""
+    """Return the fold of all operations of ``parts``, each part later than those before it."""
     if len(parts) == 1:
         return parts[0]
     tables = [table for part in parts for table in _operations(part, schema) if table.num_rows]
@@ -105,7 +105,7 @@ def extend(first: Folded, more: Folded, schema: RowSchema) -> Folded:
 
 
 def states_at(folded: Folded, places: Indices) -> Folded:
-    """The states of the keys that have these places in ``Folded.keys``, each once."""
+    """Return the states of the keys at these places in ``Folded.keys``, each once."""
     gone, partials = folded.rows.num_rows, folded.rows.num_rows + folded.gone.num_rows
 
     def part(table: pa.Table, first: int) -> pa.Table:
@@ -116,7 +116,7 @@ def states_at(folded: Folded, places: Indices) -> Folded:
 
 
 def divide(folded: Folded, keys: KeySet) -> tuple[Folded, Folded]:
-    """The states of these keys, and those of the others."""
+    """Return the states of these keys, and those of the others."""
     (rows, rows_left), (gone, gone_left), (partials, partials_left) = (
         _split(part, keys) for part in (folded.rows, folded.gone, folded.partials)
     )
@@ -124,7 +124,7 @@ def divide(folded: Folded, keys: KeySet) -> tuple[Folded, Folded]:
 
 
 def side_by_side(parts: Sequence[Folded], schema: RowSchema) -> Folded:
-    """The states of all parts, which have no key in common."""
+    """Return the states of all parts together.  The parts must have no key in common."""
     return Folded(
         pa.concat_tables([schema.table.empty_table(), *(part.rows for part in parts)]).combine_chunks(),
         pa.concat_tables([schema.key.empty_table(), *(part.gone for part in parts)]).combine_chunks(),
@@ -133,12 +133,12 @@ def side_by_side(parts: Sequence[Folded], schema: RowSchema) -> Folded:
 
 
 def operations_of(folded: Folded, schema: RowSchema) -> pa.Table:
-    """A fold as operations, one a key, which fold to it again; columns of ``operation_schema``."""
+    """Return a fold as operations, one for each key, which fold to it again; columns of ``operation_schema``."""
     return pa.concat_tables(_operations(folded, schema)).combine_chunks()
 
 
 def _split(part: pa.Table, keys: KeySet) -> tuple[pa.Table, pa.Table]:
-    """The rows with a key of the set, and the others."""
+    """Return the rows with a key of the set, and the other rows."""
     touched = keys.contains([part[name] for name in keys.names])
     if not touched.any():
         return part.slice(0, 0), part
@@ -146,9 +146,9 @@ def _split(part: pa.Table, keys: KeySet) -> tuple[pa.Table, pa.Table]:
 
 
 def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:
-    """Complete Partial rows from the table's rows: columns of ``RowSchema.table``, in the order of ``partials``.
+    """Complete Partial rows from the table's rows; return columns of ``RowSchema.table``, in the order of ``partials``.
 
-    ``base`` has the table's columns and at most one row per key, in any order; keys without one are completed from
+    ``base`` has the table's columns and at most one row per key, in any order.  Keys without a row are completed from
     nulls.
     """
     partials, base = partials.combine_chunks(), base.combine_chunks()
@@ -170,7 +170,7 @@ def complete(partials: pa.Table, base: pa.Table, schema: RowSchema) -> pa.Table:
 
 
 def columns_set(partials: pa.Table, schema: RowSchema) -> dict[str, bool]:
-    """Columns outside the primary key that any of these patches sets, each with whether all of them do."""
+    """Return the columns outside the primary key that any of these patches sets, each with whether all patches set it."""
     if partials.num_rows == 0:
         return {}
     present = _present_bits(partials.combine_chunks()[PRESENT], schema)
@@ -261,7 +261,8 @@ def _combined(table: pa.Table) -> pa.Table:
 
 
 def _rows_at(table: pa.Table, places: Indices) -> pa.Table:
-    """The rows at these places, which differ, in any order.  ``take`` joins chunks first, and refuses more than 2 GiB."""
+    """Return the rows at these places, which are all different, in any order.  ``take`` would join chunks first, and
+    refuse more than 2 GiB."""
     if all(column.num_chunks <= 1 for column in table.columns):
         return table.take(pa.array(places))
     wanted = np.zeros(table.num_rows, np.bool_)

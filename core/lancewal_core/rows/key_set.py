@@ -67,11 +67,12 @@ class KeySet:
 
     @property
     def group_rows(self) -> int:
-        """How many rows to gather for one call."""
+        """Number of rows to gather for one call."""
         return 1 if isinstance(self._matching, _Pivot) else GROUP_ROWS
 
     def places(self, columns: Sequence[Column]) -> Places:
-        """Per row the place of its key, -1 where the key is not in the set.  ``columns`` in the order of ``names``."""
+        """Return for each row the place of its key, -1 if the key is not in the set.  ``columns`` are in the order of
+        ``names``."""
         found = np.full(len(columns[0]), -1, np.int64)
         if self._size:
             rows, places = self._matching.match(columns)
@@ -79,7 +80,7 @@ class KeySet:
         return found
 
     def contains(self, columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
-        """Per row whether its key is in the set."""
+        """Return for each row whether its key is in the set."""
         return self.places(columns) >= 0
 
 
@@ -121,7 +122,7 @@ class _Pivot:
         return None
 
     def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:
-        """Rows with a key of the set, and its places."""
+        """Return the rows with a key of the set, and the places of their keys."""
         values = integers(columns[self._at])
         rows = np.flatnonzero(self._bits[self._hash(values)])
         values = values[rows]
@@ -163,7 +164,7 @@ class _Kernels:
             codes = _numpy(combined.indices).astype(np.int64)
 
     def match(self, columns: Sequence[Column]) -> tuple[Places, Places]:
-        """Rows with a key of the set, and its places."""
+        """Return the rows with a key of the set, and the places of their keys."""
         codes = _index_in(columns[self._order[0]], self._first)
         rows = np.flatnonzero(codes >= 0)
         codes = codes[rows]

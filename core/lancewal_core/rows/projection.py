@@ -49,10 +49,10 @@ Rows = TypeVar("Rows")
 
 
 def rows_as(rows: Rows, written: RowSchema, wanted: RowSchema, where: Callable[[], str]) -> Rows:
-    """Rows that were ``written`` under one contract, as the ``wanted`` contract has them.
+    """Return rows that were ``written`` under one contract in the form of the ``wanted`` contract.
 
-    ``rows``: a WAL batch, a range of one, a table of them, or a fold.  ``where`` names them for people.  ``ContractMismatch``
-    names the first column that differs.
+    ``rows`` is a WAL batch, a range of one, a table of them, or a fold.  ``where`` names the rows in messages.
+    ``ContractMismatch`` names the first column that differs.
     """
     if written is wanted or written == wanted:
         return rows

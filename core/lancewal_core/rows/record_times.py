@@ -17,7 +17,7 @@ from lancewal_core.rows.schema import TIMESTAMP
 
 
 class RecordTimes(NamedTuple):
-    """The lowest and the highest of at least one row."""
+    """The lowest and the highest time of at least one row."""
 
     min_ms: int
     max_ms: int

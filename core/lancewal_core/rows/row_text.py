@@ -1,4 +1,4 @@
-"""Rows as texts that are equal exactly where all values are, NaN included: for the few rows that are compared one by one."""
+"""Rows as texts, for rows that are compared one by one.  Two texts are equal exactly if all values are, NaN included."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def row_texts(rows: pa.Table) -> list[str]:
 
 
 def _text(value: pa.Scalar) -> str:
-    """Times as numbers: Python has no year 10,000."""
+    """Return the text of a value.  Times become numbers: Python has no year 10,000."""
     type_ = value.type
     if not value.is_valid:
         return "null"

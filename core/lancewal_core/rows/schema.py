@@ -36,7 +36,7 @@ COLUMNS_MAX = 4096
 Signature = tuple[tuple[str, pa.DataType], ...]
 """Names and types of columns, in their order."""
 KeyFormat = Literal["canonical", "bytes"]
-"""Choice of a record's partition: by the canonical encoding of its row's region key, or by whatever bytes its key has."""
+"""Choice of a record's partition: by the canonical encoding of its row's region key, or by the bytes of its own key."""
 
 SYSTEM_FIELDS: tuple[pa.Field, ...] = (
     pa.field(OFFSET, pa.int64(), nullable=False),
@@ -82,7 +82,7 @@ class RowSchema:
 
     @cached_property
     def signature(self) -> Signature:
-        """Name and type of each column, for keys of caches: an altered policy leaves it as it is."""
+        """Name and type of each column, for keys of caches.  An altered policy does not change it."""
         return tuple((field.name, field.type) for field in self.table)
 
     @property
@@ -92,7 +92,7 @@ class RowSchema:
 
 
 _NO_NAME = re.compile(r"^$|^\*$|[.`\x00]")
-"""Names that Lance refuses, or takes and does not find again when it is asked for them."""
+"""Names that Lance refuses, or takes and does not find again."""
 RESERVED_NAMES = frozenset(
     {
         *(field.name for field in SYSTEM_FIELDS),
@@ -111,7 +111,7 @@ RESERVED_NAMES = frozenset(
 """Names that no column of a table may have, in lower case.  Any other name may begin with ``_``, as those of MongoDB,
 Airbyte and dlt do."""
 _RESERVED_PREFIX = "_row"
-"""Lance adds ``_rowid``, ``_rowaddr`` and others that begin so."""
+"""Prefix of columns that Lance adds: ``_rowid``, ``_rowaddr`` and others."""
 
 
 def is_reserved(name: str) -> bool:

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 
 PREFIX = "LANCEWAL_"
 _FILE_MAX = 1 << 20
-"""Characters of a file.  It may be a pipe or a device, which need not end."""
+"""Most characters of a file that are read.  The file may be a pipe or a device without an end."""
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$")
 """Variables that Kubernetes puts into every container for each Service of the namespace."""
 
@@ -70,7 +70,7 @@ ELSEWHERE = {
     "table.schema": "table.columns",
     "storage_options": "storage.options",
 }
-"""Names that other programs have for the same."""
+"""Names that other programs have for the same setting."""
 
 
 def key_paths(model: type[BaseModel], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -195,7 +195,8 @@ def read_environment(settings: type[BaseSettings], beside: Collection[str], envi
 
 
 def read_secrets(settings: type[BaseSettings], beside: Collection[str], folder: Path) -> Source:
-    """Values of files in ``folder`` that are named like variables, in either case; a last line end is cut off."""
+    """Return the values of files in ``folder`` that are named like variables, in either case, each without its last
+    line end."""
     try:
         files = sorted(f for f in folder.iterdir() if not f.name.startswith(".") and f.is_file())
     except OSError as error:

@@ -20,7 +20,7 @@ from lancewal_core.status.report import TableStatus
 LOOKED_AT_S = 1.0
 IDLE_S = 10.0
 _LOOKS_S = 60.0
-"""Requests count as recent for this long."""
+"""Seconds for which a request counts as recent."""
 
 _HEADERS: Mapping[str, str] = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 

@@ -53,7 +53,7 @@ class WaitingGeneration:
     rows: int = 0
     nbytes: int = 0
     due_ms: int | None = None
-    """Time when an OPEN one is sealed at the latest, by the settings that this process has."""
+    """Latest time at which an OPEN generation is sealed, by the settings of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,14 @@ class PartitionFacts:
     """Position where its first generation began."""
     owner: str | None = None
     consumed: int | None = None
-    """Taken from Kafka by its owner; only the owner knows."""
+    """Position up to which its owner has taken records from Kafka; only the owner knows."""
     decoded: int | None = None
-    """Made rows or dead letters, perhaps not stored yet; only the owner knows."""
+    """Position up to which its owner has made rows or dead letters, perhaps not stored yet; only the owner knows."""
     durable: int | None = None
     flushed: int | None = None
     merged: int | None = None
     read: int | None = None
-    """Position of the version that a reader opens."""
+    """Position up to which the version that a reader opens holds the partition."""
     changed_ms: int | None = None
     """Time at which the newest entry, or the index, was written."""
     owner_wrote_ms: int | None = None
@@ -122,18 +122,18 @@ class TableFacts:
     now_ms: int
     topic: str
     kafka: Failure | None = None
-    """Why the topic cannot be asked, or is not the contract's."""
+    """Fault if the topic cannot be asked, or is not the contract's."""
     members: int | None = None
     """Members of ingest's consumer group."""
     paused: Mapping[str, str] = field(default_factory=dict)
-    """Services that an operator pauses, and until when, as text."""
+    """Services that an operator has paused, and until when, as text."""
     table_rows: int | None = None
     keys_in_conflict: int = 0
-    """Whose records wait for a person's decision, as of the newest version."""
+    """Number of keys that wait for a person's decision, as of the newest version."""
     version: int | None = None
     """Newest version of the Lance table."""
     read_version: int | None = None
-    """The one that a reader was seen to have open."""
+    """The version that a reader was seen to have open."""
     merged_ms: int | None = None
     """Time of the last merge."""
     merge_after_s: float = 60.0

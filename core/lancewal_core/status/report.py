@@ -40,7 +40,8 @@ class PartitionStatus:
     merged: int | None
     """Position up to which the table's newest version holds the partition; null if nothing is merged."""
     read: int | None
-    """Position up to which the version that a reader opens holds it: the newest, or that of ``--reader-version``."""
+    """Position up to which the version that a reader opens holds the partition: the newest, or that of
+    ``--reader-version``."""
     lag: int | None
     """``high`` minus ``durable``: an upper bound of the records that are not durable."""
     freshness_s: float | None

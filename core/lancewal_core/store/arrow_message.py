@@ -29,9 +29,9 @@ _PAIR = struct.Struct("<qq")
 _BLOCK = struct.Struct("<qi4xq")
 """Place of a message, and how long its metadata and its body are."""
 LZ4_RATIO_MAX = 256
-"""An lz4 block cannot expand by more: one byte of a length field adds at most 255."""
+"""Largest ratio by which an lz4 block can expand: one byte of a length field adds at most 255."""
 _NOT_COMPRESSED = -1
-"""Stated size of a buffer that was left as it is inside a compressed batch."""
+"""Stated size of a buffer that is not compressed inside a compressed batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class FolderStore:
 
 @contextmanager
 def opened_folder(root: Path, folders: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """Descriptor of the folder that these names lead to from ``root`` on; ``make``: those that are missing."""
+    """Open the folder that these names lead to from ``root``; yield its descriptor.  ``make`` makes missing folders."""
     try:
         opened = os.open(root, _ROOT)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -183,7 +183,7 @@ def refuse_links(root: Path, folders: Sequence[str], *, below: bool = False) -> 
 
 
 def folders_in(root: Path, folder: str) -> list[str]:
-    """Keys of the folders that lie in ``folder`` itself; empty where it is not there."""
+    """Return the keys of the folders directly in ``folder``; empty if it is not there."""
     folder = folder.rstrip("/")
     with suppress(FileNotFoundError), opened_folder(root, _parts(folder)) as opened:
         return sorted(_folders_in(opened, root, folder))
@@ -252,7 +252,7 @@ def _link(root: Path, key: str) -> LinkRefused:
 
 
 def _put(parent: int, name: str, data: bytes) -> str:
-    """The entity tag; ``FileExistsError`` where an object has that name."""
+    """Put the file and return its entity tag; ``FileExistsError`` if an object has that name."""
     staged, file = _staged(parent, name)
     try:
         try:
@@ -300,7 +300,8 @@ def _parts(key: str) -> list[str]:
 
 
 def _is_text(name: str) -> bool:
-    """A name in a folder is bytes, which need not be UTF-8; no key of ours has others."""
+    """Return whether a name can be part of a key.  A name in a folder is bytes, which need not be UTF-8; keys have no
+    others."""
     try:
         name.encode()
     except UnicodeEncodeError:

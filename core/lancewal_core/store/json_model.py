@@ -15,7 +15,7 @@ Word = Annotated[str, AfterValidator(lambda text: word(text, "text"))]
 """An identifier (``words``)."""
 _SHOWN = 300
 _FAULTS_MAX = 1000
-"""Faults that are looked at: each takes pydantic 10 us and some hundred bytes, and an object may have millions."""
+"""Faults that are looked at.  Each takes pydantic 10 us and some hundred bytes, and an object may have millions."""
 
 
 def _integer(value: object) -> object:
@@ -25,7 +25,7 @@ def _integer(value: object) -> object:
 
 
 Version1 = Annotated[Literal[1], BeforeValidator(_integer)]
-"""The only version that there is of something: a ``Literal`` alone takes 1.0 for 1."""
+"""The only version of a format so far.  A ``Literal`` alone would take 1.0 for 1."""
 
 
 def decode_model(model: type[M], data: bytes, where: str, what: str, newest_format: int) -> M:

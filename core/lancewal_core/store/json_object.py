@@ -22,7 +22,7 @@ from lancewal_core.names.ids import Region
 from lancewal_core.names.words import FORM, is_word
 
 WHOLE_MAX = 2**63 - 1
-"""Positions, versions and sizes are signed 64-bit numbers where they come from."""
+"""Largest integer: positions, versions and sizes are signed 64-bit numbers where they come from."""
 _SHOWN = 60
 
 
@@ -32,7 +32,7 @@ class JsonFault(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """Members of an object; ``path`` leads to it in the text, for messages."""
+    """Members of an object.  ``path`` is its place in the text, for messages."""
 
     members: dict[str, object]
     path: str = ""
@@ -134,7 +134,7 @@ def is_whole(value: object, low: int = 0, high: int = WHOLE_MAX) -> TypeGuard[in
 
 
 def region_named(name: str) -> Region:
-    """The region of this name; ``JsonFault`` for every text that no region has as its name."""
+    """Return the region of this name; ``JsonFault`` for a text that no region has as its name."""
     region = paths.parse_region(name)
     if region is None:
         raise JsonFault(f"{name[:_SHOWN]!r} is no region")

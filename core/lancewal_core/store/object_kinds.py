@@ -23,7 +23,7 @@ _MIB = 1 << 20
 SEGMENT_ROWS_BYTES_MAX = 512 * _MIB
 """Unpacked bytes of the rows of a WAL segment.  Ingest cuts segments at 32 MiB, but for one record that is larger."""
 SEGMENT_TRAILER_BYTES_MAX = 32 * _MIB
-"""The section table of a segment: that of half a million rejected records."""
+"""Most bytes of a segment's section table: room for half a million rejected records."""
 BUNDLE_BYTES_MAX = 64 * _MIB
 """Bytes of a bundle; ingest's have 2 MiB at most."""
 BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
@@ -31,15 +31,15 @@ BUNDLE_ROWS_BYTES_MAX = 128 * _MIB
 SIDE_FILE_ROWS_BYTES_MAX = 2048 * _MIB
 """Unpacked bytes of the rows of a flush's side file: twice what ``ingest.seal_bytes`` allows."""
 CONFLICTS_BYTES_MAX = 512 * _MIB
-"""Keys in conflict: a million that wait with short rows through two partitions take 47 MiB (measured)."""
+"""Most bytes of keys in conflict.  A million that wait with short rows through two partitions take 47 MiB (measured)."""
 CONFLICTS_ROWS_BYTES_MAX = 1024 * _MIB
 """Keys in conflict, unpacked: a million take 167 MiB."""
 SMALL_BYTES_MAX = _MIB
 """Most bytes of an object that one person or one process writes about itself."""
 HISTORY_BYTES_MAX = 64 * _MIB
 PAGE_BYTES_MAX = 128 * _MIB
-"""Bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but the newest of each
-region wait for their merge."""
+"""Most bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but the newest
+of each region wait for their merge."""
 
 
 class Collected(Enum):
@@ -56,9 +56,9 @@ class ObjectKind:
     """One kind of objects."""
 
     name: str
-    """Name of one object, as ``lancewal inspect`` says."""
+    """Name of one object of the kind in ``lancewal inspect``."""
     counted_as: str
-    """Name of many, as ``lancewal gc`` says."""
+    """Name of several objects of the kind in ``lancewal gc``."""
     parse: Callable[[str], object | None]
     """Function that reads a key of this kind; None for every other key."""
     bytes_max: int

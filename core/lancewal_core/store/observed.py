@@ -13,7 +13,7 @@ from lancewal_core.store.request_metrics import OTHER, StoreMetricTable, object_
 T = TypeVar("T")
 
 REMEMBERED_MAX = 1_000
-"""Requests that failed and may come again; of more the oldest are forgotten."""
+"""Most failed requests that are remembered, since they may come again.  Beyond that the oldest are forgotten."""
 
 
 class ObservedStore:

@@ -15,7 +15,7 @@ from lancewal_core.store.obstore import local_folder
 
 
 def place_of(uri: str) -> str:
-    """The place of the table at ``uri``: an absolute local folder, or ``s3://bucket/prefix``."""
+    """Return the place of the table at ``uri``: an absolute local folder, or ``s3://bucket/prefix``."""
     folder = local_folder(uri)
     if folder is not None:
         return os.path.abspath(folder)

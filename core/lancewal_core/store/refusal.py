@@ -19,7 +19,7 @@ _REFUSED = re.compile(
     r"\bPermissionError\b|\bpermission denied\b|\bread-only file system\b|\(os error (1|13|30)\)",
     re.IGNORECASE,
 )
-"""The last line is a local folder's: EPERM, EACCES, EROFS."""
+"""Words of a refusal of access.  The last line is a local folder's: EPERM, EACCES, EROFS."""
 _IN_THE_WAY = re.compile(r"not a directory|no such file|file exists", re.IGNORECASE)
 """Words that say that something else lies where the folder of a new table belongs."""
 _CREDENTIALS = "storage.options aws_access_key_id and aws_secret_access_key (or the machine's own credentials)"

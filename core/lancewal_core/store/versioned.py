@@ -37,12 +37,12 @@ _LISTINGS = 4
 _UNKNOWN_TRIES = 8
 _UNKNOWN_PAUSE_S = 0.1
 _UNKNOWN_S = 15.0
-"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
+"""Seconds after which no further try begins.  Where requests hang until they time out, a caller's loop must still turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Place of the versions of one thing."""
+    """Keys of the versions of one object."""
 
     prefix: str
     key: Callable[[int], str]
@@ -159,8 +159,8 @@ def swap(
 ) -> Swapped[V] | Declined:
     """Compare-and-swap (guarantee 2).  ``decide`` may raise; ``StoreUnavailable`` if no try got a verdict.
 
-    After ``StoreUnavailable`` the write may still land: the caller decides again from the newest version, and finds its
-    own value there.
+    After ``StoreUnavailable`` the write may still land.  The caller then decides again from the newest version, and
+    finds its own value there.
     """
     guessed = known is not None and known.version != FIRST_VERSION
     while True:

@@ -84,7 +84,7 @@ class Contract(BaseModel):
     format: Version1 = 1
     version: int = Field(default=1, ge=1)
     table_uuid: Word
-    """New with each table, and with each place that it is taken to: no two tables that services work on share one."""
+    """Id of the table, new at each place that the table is taken to.  No two tables that services work on share one."""
     place: str | None = None
     """The table's ``place``, as the command said that gave the table its uuid.  None: not known, made by other means."""
     making: Annotated[Making, AfterValidator(_making)] | None = None
@@ -227,7 +227,7 @@ def column_texts(schema: pa.Schema) -> dict[str, str]:
 
 
 def contract_family(making: Making | None) -> Family:
-    """The versions of a contract; of a table with a making version 1 shows in no listing of them."""
+    """Return the versions of a contract.  In a table with a making, no listing of them shows version 1."""
     family = Family.made(making, paths.contract_prefix, paths.contract_version, paths.parse_contract_version)
     return replace(family, first_is_listed=making is None)
 
@@ -297,14 +297,14 @@ def newest_contract(store: ObjectStore, tasks: Tasks | None = None) -> Contract 
 
 
 class WrittenContracts:
-    """The contracts that rows were written under.  Each is read once, when rows name it; threads may share it."""
+    """Contracts under which rows were written.  Each is read once, when rows name it; threads may share this."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._found: dict[tuple[Making | None, int], Contract] = {}
 
     def know(self, contract: Contract) -> None:
-        """Keep a version that was read otherwise: rows that name it wait for no store."""
+        """Keep a version that was read otherwise, so that rows which name it wait for no store."""
         self._found[contract.making, contract.version] = contract
 
     def of(self, newest: Contract, version: int) -> Contract:
@@ -323,7 +323,7 @@ class WrittenContracts:
 
 
 def read_contract_version(store: ObjectStore, newest: Contract, version: int) -> Contract:
-    """The version of the table's contract that WAL entries written under it follow; ``newest`` is any other one."""
+    """Return the version of the table's contract under which WAL entries were written; ``newest`` is any other version."""
     key = paths.contract_version(version, newest.making)
     data = store.get(key)
     if data is None:

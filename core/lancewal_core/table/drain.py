@@ -46,7 +46,7 @@ from lancewal_core.table.contract import Contract, changed_terms, read_contract_
 FORMAT = 1
 _INT64_MAX = 2**63 - 1
 _DEPENDS_ON = frozenset({"topic", "topic_id", "partitions"})
-"""Terms of the contract that another drain goes with."""
+"""Terms of the contract that a drain belongs to: another value has another drain."""
 
 
 class Drain(BaseModel):
@@ -89,7 +89,7 @@ def read_drain(store: ObjectStore, contract: Contract) -> Drain | None:
 
 
 def drained_since(store: ObjectStore, contract: Contract) -> int:
-    """The oldest version of the contract from which on topic and partitions are these (guarantee 4)."""
+    """Return the oldest version of the contract since which topic and partitions are these (guarantee 4)."""
     since = contract
     while since.version > 1:
         before = read_contract_version(store, contract, since.version - 1)

@@ -164,12 +164,12 @@ class TableCommit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The commit landed, as this version; ``pinned`` is that, where it is at hand."""
+    """The commit landed, as this version.  ``pinned`` is the opened version, if it is at hand."""
 
     version: TableVersion
     pinned: PinnedTable | None = field(default=None, compare=False)
     far_rows: tuple[int, ...] = field(default=(), compare=False)
-    """Addresses of rows that an index does not take, so it was built without them."""
+    """Addresses of rows that the index cannot take, so that it was built without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class CommitLost:
 
     cause: str
     far_rows: tuple[int, ...] = ()
-    """Addresses of rows that the index does not take, of an extension.  ``rebuild_index`` goes on without them."""
+    """Addresses of rows that the index cannot take, after an extension.  ``rebuild_index`` goes on without them."""
 
 
 CommitOutcome = Committed | Conflicted | CommitLost
@@ -196,12 +196,12 @@ class RewriteBounds:
     """Bounds of rewriting fragments, and the form of the new ones."""
 
     batch_bytes: int
-    """Rows in one batch, about."""
+    """Approximate bytes of the rows in one batch."""
     buffer_bytes: int
     """Read ahead of the writer, at most."""
     file_rows: int
     file_bytes: int
-    """Rows and bytes, about, at which a new data file begins."""
+    """Approximate bytes at which a new data file begins; the field above is the limit in rows."""
     copy: bool
     """Copy pages unchanged if no row is deleted and the files allow it; otherwise rows are decoded and encoded."""
 
@@ -214,9 +214,9 @@ class TableIndex:
     segments: tuple[frozenset[int], ...]
     """Live fragments that each segment covers, oldest segment first."""
     columns: frozenset[str] = frozenset()
-    """Top-level columns that it indexes, or parts of them."""
+    """Top-level columns that the index covers, or of which it covers parts."""
     row_bytes: float = 0.0
-    """Bytes of a row in it, as stored; 0 where Lance does not say."""
+    """Stored bytes of a row in the index; 0 if Lance does not say."""
     kind: str = ""
     """Lance's name of it, e.g. ``BTree``, ``Inverted``, ``IVF_PQ``."""
     named: tuple[frozenset[int], ...] = ()
@@ -238,7 +238,8 @@ class TransactionInfo:
 
     operation: str
     read_version: int
-    """Version that it read; of a rebased commit the version right below it, not the one it was computed from."""
+    """Version that the transaction read.  For a rebased commit it is the version right below, not the one it was
+    computed from."""
     properties: Mapping[str, str] = field(default_factory=dict)
     restored: int | None = None
     """Version whose content a ``Restore`` brought back."""
@@ -305,7 +306,7 @@ class PinnedTable(Protocol):
         """
 
     def unrewritable_fragments(self) -> frozenset[int]:
-        """Live fragments that must stay as they are: queries by an index would be wrong after a rewrite."""
+        """Return the live fragments that must not be rewritten: queries by an index would be wrong afterwards."""
 
     def scan(
         self,
@@ -317,9 +318,10 @@ class PinnedTable(Protocol):
         with_row_address: bool = False,
         batch_rows: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Live rows; with ``with_row_address`` the last column is ``_rowaddr`` (uint64).
+        """Yield live rows.  With ``with_row_address`` the last column is ``_rowaddr`` (uint64).
 
-        ``rows``: only these physical rows of the one fragment that ``fragment_ids`` names; not of a table with stable row ids.
+        ``rows`` limits the scan to these physical rows of the one fragment in ``fragment_ids``.  It must not be used on
+        a table with stable row ids.
         """
 
     def scan_without(
@@ -361,7 +363,7 @@ class PinnedTable(Protocol):
 
 
 class Table(Protocol):
-    """The table at its newest and its past versions.  ``StoreUnavailable`` when the store does not answer."""
+    """The table: its newest version, and past ones.  ``StoreUnavailable`` if the store does not answer."""
 
     def newest(self) -> PinnedTable: ...
 

@@ -39,7 +39,8 @@ from lancewal_core.store.refusal import refusal_of_puts
 
 WRITERS = 8
 ROUNDS = 4
-"""A store that loses every second race passes all of them once in sixteen starts; each costs four requests' time."""
+"""Number of rounds.  A store that loses every second race passes all of them once in sixteen starts.  Each round costs
+four requests' time."""
 _LATE = b"late"
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of ``link`` on a file system without hard links."""

@@ -71,7 +71,7 @@ class Watermark:
     generation: Generation
     next: Position
     perhaps: Generation | None = None
-    """Position up to which the table may hold rows nevertheless, where a person has accepted a lower bound."""
+    """Generation up to which the table may still hold rows, if a person has accepted a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ class _Found:
             return known
 
     def keep(self, versions: Iterable[int], known: InForce) -> None:
-        """The last of ``versions`` stays longest."""
+        """Remember what was found for ``versions``.  The last of them stays longest."""
         with self._lock:
             for version in versions:
                 if version not in self._by_version:
@@ -359,7 +359,7 @@ class Watermarks:
                 assert_never(outcome)
 
     def _recorded(self) -> set[int]:
-        """Versions with a record, newest ones at least: a hint that saves GETs."""
+        """Return the versions with a record, at least the newest ones: a hint that saves GETs."""
         infos = self._store.list(paths.merges_prefix(self._making), limit=ANSWER_OBJECTS)
         return {v for info in infos if (v := paths.parse_merge_record(info.key)) is not None}
 

@@ -50,7 +50,7 @@ from lancewal_core.wal.segment import (
 )
 
 SEGMENTS_MAX = 1_024
-"""Segments that a bundle may copy; ingest's copy 32."""
+"""Most segments that a bundle may copy; the bundles of ingest copy 32."""
 BATCH_ROWS_MAX = 65_536
 """Most rows of a record batch, but for one entry that has more."""
 

@@ -27,7 +27,8 @@ from lancewal_core.rows.schema import OFFSET
 
 @dataclass(frozen=True, slots=True)
 class RejectedOffset:
-    """A bad record that went to the dead letters instead of into the rows."""
+    """A bad record that is listed in the entry instead of becoming a row.  It went to the dead letters, unless the
+    policy ignores it."""
 
     offset: int
     kind: str
@@ -45,7 +46,7 @@ class Entry:
     held: pa.RecordBatch | RowRange
     """A WAL batch (``rows.RowSchema.wal``), or a part of one; zero rows still move the position."""
     rejected: tuple[RejectedOffset, ...]
-    """Ascending offsets."""
+    """Bad records, by ascending offsets."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entry) and self._values() == other._values() and self.rows.equals(other.rows)
@@ -55,7 +56,7 @@ class Entry:
 
     @property
     def range(self) -> RowRange:
-        """Place of its rows."""
+        """The entry's rows, as a part of their batch."""
         return self.held if isinstance(self.held, RowRange) else RowRange.whole(self.held)
 
     @property
@@ -166,7 +167,7 @@ def check_rows(rows: pa.RecordBatch, entries: Sequence[Described]) -> None:
 
 
 def check_words(writer: str, entries: Iterable[Described]) -> None:
-    """The writer, and kinds of rejected records."""
+    """Check the words of a segment: the writer, and the kinds of rejected records."""
     try:
         word(writer, "writer")
         for kind in {record.kind for entry in entries for record in entry.rejected}:

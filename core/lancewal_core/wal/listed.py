@@ -34,8 +34,8 @@ _BYTES_AT_ONCE = 16 << 20
 _BEHIND = 2
 """Numbers to ask for after the last listed one: one that is new, and the end."""
 _BYTES_A_REQUEST = 64 << 10
-"""Bytes that a bundle may have more than the segments wanted of it: more takes longer to fetch than to ask for each of
-them."""
+"""Bytes that a bundle may have beyond the segments wanted of it.  Fetching more would take longer than asking for each
+segment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ NOTHING_SETTLED = Sequence(0)
 _FENCE_TRIES = 8
 _FENCE_PAUSE_S = 0.1
 _FENCE_S = 15.0
-"""No further try after so long: where requests hang until they time out, a caller's loop must still turn."""
+"""Seconds after which no further try begins.  Where requests hang until they time out, a caller's loop must still turn."""
 
 
 class WalkOn(Protocol[S_co]):
-    """A walk of one log, but for where it begins and ends."""
+    """A walk of one log, from a start to an end that the caller gives."""
 
     def __call__(self, start: Sequence, /, *, before: Sequence) -> Walk[S_co]: ...
 
@@ -130,7 +130,7 @@ def lost_at_end(walked: Walk[S], begins: Sequence) -> ObjectMissing | None:
 
 
 def segment_lost(log: LogId, sequence: Sequence, why: str) -> ObjectMissing:
-    """The error that names a segment which was there, as ``why`` shows."""
+    """Return the error that names a segment which was there once, as ``why`` shows."""
     key = paths.wal_segment(log, sequence)
     return ObjectMissing(
         f"{key} is missing: {why}. Restore the object, or read its records from Kafka again (`lancewal repair segment`)",

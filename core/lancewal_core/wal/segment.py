@@ -56,7 +56,7 @@ FORMAT_VERSION = 1
 MAGIC = b"LWAL"
 FOOTER_SIZE = 28
 TRAILER_HINT = 16 * 1024
-"""Bytes to fetch from an object's end at first: holds the trailer of about 170 entries without rejected records."""
+"""Bytes to fetch from an object's end first: enough for the trailer of about 170 entries without rejected records."""
 
 _FOOTER = struct.Struct("<QIIII4s")
 _FOOTER_CHECKED = 20
@@ -122,7 +122,7 @@ class EntryHeader:
     """Times of the entry's rows; None if it has none."""
     rejected: tuple[RejectedOffset, ...]
     nbytes: int
-    """Share of its record batch's bytes in the object, by rows."""
+    """Share of its record batch's bytes in the object, by the number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +213,9 @@ def encode_body(
 
 
 def _shares(entries: tuple[Entry, ...]) -> list[list[Entry]]:
-    """Entries in their order, divided by the record batch that holds them.  By rows alone, so that a segment that was read is
-    divided as it was."""
+    """Return the entries in their order, divided by the record batch that holds them.
+
+    Only the numbers of rows decide, so that a segment that was read is divided as before."""
     shares: list[list[Entry]] = []
     rows = 0
     for entry in entries:
@@ -229,7 +230,7 @@ def _shares(entries: tuple[Entry, ...]) -> list[list[Entry]]:
 def _write_stream(
     segment: Segment, schema: pa.Schema, shares: Seq[Seq[Entry]]
 ) -> tuple[pa.Buffer, list[int], list[RecordTimes | None]]:
-    """The body, where each record batch ends, and the times of each entry."""
+    """Return the body, the end of each record batch in it, and the times of each entry."""
     sink = pa.BufferOutputStream()
     # For people who open the body with an Arrow tool; a reader goes by the table.
     described = schema.with_metadata({"lancewal.log": segment.log, "lancewal.sequence": str(segment.sequence)})
@@ -279,7 +280,7 @@ def encode_fence(fence: Fence) -> bytes:
 
 
 def assemble(body: pa.Buffer, message: wal_segment_pb2.WalSegmentTable) -> bytes:
-    """The object: body, table, footer."""
+    """Return the object: body, table, footer."""
     table = message.SerializeToString(deterministic=True)
     checked = _FOOTER.pack(body.size, len(table), google_crc32c.value(table), FORMAT_VERSION, 0, MAGIC)
     checked = checked[:_FOOTER_CHECKED]
@@ -353,7 +354,7 @@ def decode_trailer(tail: bytes, where: str, object_size: int) -> Trailer | Fence
 
 
 def read_table(tail: bytes, where: str, object_size: int) -> tuple[wal_segment_pb2.WalSegmentTable, int]:
-    """The table, whatever it is of, and the length of the body."""
+    """Return the table, of a segment, fence or bundle, and the length of the body."""
     body_length, table_length, checksum = _read_footer(tail, where)
     if body_length + table_length + FOOTER_SIZE != object_size:
         raise corrupt(where, f"it has {object_size} bytes, not {body_length + table_length + FOOTER_SIZE}")
@@ -371,7 +372,7 @@ def read_table(tail: bytes, where: str, object_size: int) -> tuple[wal_segment_p
 
 
 def _read_footer(tail: bytes, where: str) -> tuple[int, int, int]:
-    """Body length, table length, table checksum."""
+    """Return body length, table length and table checksum."""
     if len(tail) < FOOTER_SIZE:
         raise corrupt(where, f"it has only {len(tail)} bytes")
     footer = bytes(tail[-FOOTER_SIZE:])
@@ -413,7 +414,7 @@ def _decode_trailer(message: _Table, body_length: int, where: str) -> Trailer:
 
 
 def check_whole(writer: str, entries: Seq[EntryHeader], where: str) -> None:
-    """Check the entries of one segment: ``ObjectCorrupt`` where they break the rules."""
+    """Check the entries of one segment; raise ``ObjectCorrupt`` if they break the rules."""
     try:
         check_entries(writer, entries)
     except LancewalError as error:

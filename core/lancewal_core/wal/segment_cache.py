@@ -22,7 +22,7 @@ class _Kept:
     segment: Segment
     nbytes: int
     plan: int
-    """The last that it was asked for in."""
+    """The last plan in which the segment was asked for."""
 
 
 class SegmentCache:

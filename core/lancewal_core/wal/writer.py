@@ -31,7 +31,7 @@ from lancewal_core.wal.segment import Fence, Segment, decode_segment, encode_seg
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """The segment is stored under ``sequence``; ``size`` in bytes."""
+    """The segment is stored under ``sequence``; ``size`` is in bytes."""
 
     sequence: Sequence
     size: int

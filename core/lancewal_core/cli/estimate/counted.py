@@ -19,13 +19,13 @@ COUNTED = Path(__file__).with_name("counted.json")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Size that an act is about."""
+    """Size of the table that an act works on."""
 
     partitions: float
     pages: float
-    """State pages that these lie in."""
+    """State pages in which these partitions lie."""
     logs: float
-    """Logs, one of each ingest process, that have unmerged rows of them."""
+    """Logs that have unmerged rows of these partitions, one for each ingest process."""
 
     @property
     def name(self) -> str:
@@ -39,13 +39,13 @@ SIZES = (SMALL, MORE_PARTITIONS, MORE_PAGES, MORE_LOGS)
 
 @dataclass(frozen=True, slots=True)
 class RequestCounts:
-    """Requests by kind; ``rounds`` of an act: as many as wait for one another."""
+    """Requests by kind.  ``rounds`` of an act is the number of requests that wait for one another."""
 
     get: float = 0.0
     """GET and HEAD."""
     list: float = 0.0
     put: float = 0.0
-    """PUT and POST, but for those that delete."""
+    """PUT and POST, without POSTs that delete."""
     delete: float = 0.0
     """Objects deleted, however many a request names."""
     rounds: float = 0.0

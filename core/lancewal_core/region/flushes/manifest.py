@@ -37,7 +37,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Stretch of a side file that a part has: an Arrow IPC stream of its own."""
+    """A part's share of a side file: an Arrow IPC stream of its own."""
 
     rows: int
     size: int
@@ -53,21 +53,21 @@ class FlushPart:
     first: Position
     next: Position
     rows: int
-    """Keys in state Row."""
+    """Number of keys in state Row."""
     deletes: Stretch | None
     patches: Stretch | None
     keys_crc32c: int
     """Checksum of the rows' keys."""
     sealed_at_ms: int | None = None
     record_times: RecordTimes | None = None
-    """This and the one above as the generation's record has them."""
+    """Times of the rows.  This and the field above are those of the generation's record."""
     repaired: bool = False
-    """Made by ``lancewal repair segment``: the log does not have all that it was folded from."""
+    """True if ``lancewal repair segment`` made the flush: then the log does not have all records that were folded."""
 
 
 @dataclass(frozen=True, slots=True)
 class SideFile:
-    """Place of the keys in state Gone, or the Partial rows, of a part."""
+    """Place of a part's Gone keys, or of its Partial rows, in a side file."""
 
     key: str
     start: int
@@ -149,7 +149,7 @@ class FlushedGeneration:
 
 @dataclass(frozen=True)
 class Flush:
-    """A manifest."""
+    """A flush, as its manifest describes it."""
 
     key: str
     contract_version: int
@@ -341,7 +341,7 @@ def _canonical(content: object) -> bytes:
 
 
 def by_flush(flushes: Sequence[FlushedGeneration]) -> list[list[FlushedGeneration]]:
-    """Parts of one flush together, in its order."""
+    """Return the parts grouped by flush, each group in the flush's order."""
     found: dict[str, list[FlushedGeneration]] = {}
     for flushed in flushes:
         found.setdefault(flushed.key, []).append(flushed)

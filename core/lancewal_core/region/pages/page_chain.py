@@ -18,19 +18,19 @@ Guarantees
 How
  a. ``KnownPage`` is a version that was proven to be the newest, and a moment before the request that proved it.
  b. A version is deleted once one that is an hour younger lies there (or after a week), and the newest never is.  An
-    hour is longer than ``SLOW_S`` and all else that may lie between.  So nothing is deleted after a version that became
-    known less than ``SLOW_S`` ago, by both clocks.  The first absent number after that version was never used.
+    hour is longer than ``SLOW_S`` and all else that may lie between.  So no number above a version that became known
+    less than ``SLOW_S`` ago, by both clocks, was deleted.  The first absent number above that version was never used.
  c. If the version became known longer ago, that is asked.  *After* the absent number was seen, or the put has landed,
-    the known version must still be there, the very same object.  Versions go in ascending order, so nothing after it
+    the known version must still be there, the very same object.  Versions go in ascending order, so no number above it
     was deleted before.  If it is gone, nothing is known, not even whether a put has landed: the search begins with a
     listing.
  d. A listing is a hint.  A version that it shows is read after the next number was seen to be absent.  The listing does
     not show which object it was.  So reading that version proves the same as in c only while the listing is not long
     ago, by both clocks.  Later, another object may have been put there, and version 1 is there in any case.  Then
     another listing is asked for.
- e. Version 1 is never deleted, so a page without it has no version.  It proves nothing in c.  If it is the
-    only version, it is the newest only where a listing shows it.  A listing that is empty, or names a version
-    that is gone, is asked again; after that it is ``StoreInconsistent``.
+ e. Version 1 is never deleted, so a page without it has no version.  It proves nothing in c.  If it is the only
+    version, it is the newest only where a listing shows it.  A listing that is empty, or names a version that is gone,
+    is asked again; after that it is ``StoreInconsistent``.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def _forward(
     """Return the newest version from ``version`` on, which is ``base`` or was read after it; None if nothing is known
     any more.
 
-    Several numbers are asked at once, and the first absent one ends the search.  Nothing after the base was deleted.
+    Several numbers are asked at once, and the first absent one ends the search.  No number above the base was deleted.
     So the version before the absent number was the newest when that number was seen to be absent.  Or the version came
     later, and was the newest until that number came.
     """
@@ -241,7 +241,7 @@ def _is_still_there(store: ObjectStore, family: Family, clock: Clock, known: Kno
 
 
 def _by_listing(store: ObjectStore, family: Family, clock: Clock, *, exists: bool) -> KnownPage | None:
-    """The newest where nothing is known (d, e); ``exists``: the page has had a version."""
+    """Return the newest version where nothing is known (d, e).  ``exists`` says that the page has had a version."""
     for _ in range(_LISTINGS):
         began = ClockMoment.now(clock)
         listed = _listed(store, family)

@@ -48,7 +48,7 @@ class PageRecord:
     """Record of one region in a page."""
 
     data: bytes
-    """A packed region index, not unpacked yet.  An empty one is lost."""
+    """A packed region index, not unpacked yet.  Empty bytes mean that the index is lost."""
     changed_at_ms: int
     """Time when the record was written, by the clock of its writer."""
 
@@ -71,7 +71,7 @@ class StatePage:
 
     @property
     def unpacked_bytes(self) -> int:
-        """Bytes of all records that are sound."""
+        """Unpacked bytes of all records that are sound."""
         return sum(unpacked_bytes(record.data) for record in self.records.values())
 
     def check(self) -> None:

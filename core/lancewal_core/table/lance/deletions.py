@@ -35,7 +35,7 @@ from lancewal_core.store.object_store import ObjectStore, put_own
 
 Rows = npt.NDArray[np.int64]
 _NUMBER_BYTES = 8
-"""A row number takes 4, and a bit where Lance says that it is not null."""
+"""Bytes of a row number at most.  It takes 4, and a bit where Lance says that it is not null."""
 _VALIDITY_BYTES = 64
 _ENTRY_BYTES = 512
 """Memory of a remembered file beside its rows."""

@@ -47,7 +47,7 @@ _TEXT = TOKENIZER | {"with_position", "block_size"}
 
 @dataclass(frozen=True, slots=True)
 class IndexBuild:
-    """Parameters that make the index once more."""
+    """Parameters to build an index once more."""
 
     name: str
     kind: str
@@ -61,7 +61,7 @@ class IndexBuild:
     unknown: str = ""
     """Reason why the index cannot be built again from what is known; empty if it can."""
     damaged: bool = False
-    """True where its files cannot be read, so that ``unknown`` says so."""
+    """True if the index's files cannot be read; ``unknown`` then says so."""
 
     @property
     def sql(self) -> str:
@@ -75,7 +75,7 @@ class IndexBuild:
 
     @property
     def call(self) -> str:
-        """Call that builds it again, for people."""
+        """Call that builds the index again, as text for people."""
         method = "create_index" if self.kind.startswith("IVF_") else "create_scalar_index"
         more = "".join(f", {key}={value!r}" for key, value in self.parameters.items())
         return f"{method}({self.column!r}, {self.kind!r}, name={self.name!r}, replace=True{more})"
@@ -106,7 +106,7 @@ def build_again(dataset: Any, build: IndexBuild) -> None:
 
 
 def known_build(dataset: Any, name: str) -> IndexBuild:
-    """How an index is built again; ``ValueError`` names one of which not all parameters are known."""
+    """Return how an index is built again; ``ValueError`` names an index of which not all parameters are known."""
     build = index_build(dataset, name)
     if build is None or build.unknown:
         kind, why = ("", "it is gone") if build is None else (f", of kind {build.kind}", build.unknown)

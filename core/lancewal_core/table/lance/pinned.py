@@ -32,10 +32,10 @@ _ROW_ID = "_rowid"
 _CREATED_AT = "_row_created_at_version"
 _UPDATED_AT = "_row_last_updated_at_version"
 _BY_PATH = ("Inverted", "IVF_")
-"""Kinds of index of which Lance finds a member of a struct whatever it is to do."""
+"""Kinds of index for which Lance finds a member of a struct in every call."""
 _BLOCKED_ONE_OF = 50
-"""Lance leaves rows out of a scan, at less cost, if they are at most one of so many.  With more of them that takes
-longer: Lance reads what lies in between, piece by piece."""
+"""Lance leaves rows out of a scan if at most one row of this many is left out, which costs less.  With more of them it
+takes longer: Lance reads the rows in between, piece by piece."""
 _READ_AHEAD_BYTES = 128 << 20
 """Bytes of files that a scan reads before their rows are asked for.  Lance's own bound is 2 GiB, and it reads more
 fragments side by side the more cores there are."""
@@ -292,7 +292,7 @@ class LancePinnedTable:
         return file is not None and file.base_id is not None
 
     def _not_live(self, fragment_id: int) -> npt.NDArray[np.int64]:
-        """Hidden rows, by asking for all others."""
+        """Return the hidden rows, by asking for all others."""
         live = [
             np.asarray(batch.column(ROW_ADDRESS)) & np.uint64(0xFFFFFFFF)
             for batch in self.scan([], fragment_ids=[fragment_id], with_row_address=True)
@@ -340,7 +340,7 @@ class LancePinnedTable:
             return self._files().open_reader(f"{INDICES}{name}")
 
     def _reading(self, act: str) -> AbstractContextManager[None]:
-        """Files of this version, and nothing by its name."""
+        """Translate errors of reading files of this version, where nothing is asked for by name."""
         return reading(f"{act} of version {self.version}", names_nothing=True)
 
     def write_columns(self, fragment_id: int, rows: npt.NDArray[np.int64], values: pa.Table, fragment_json: str) -> str:
@@ -377,7 +377,8 @@ def _fragment(metadata: Any) -> Fragment:
 
 
 def _fragments_ahead(fragments: Sequence[Fragment]) -> int:
-    """How many are read side by side: few large ones, many small ones, of which each costs a request or two to begin with."""
+    """Return how many fragments to read side by side: few large ones, or many small ones, each of which first costs a
+    request or two."""
     nbytes = max(sum(f.nbytes for f in fragments) // max(len(fragments), 1), 1)
     return min(max(_READ_AHEAD_BYTES // (2 * nbytes), 2), 16)
 

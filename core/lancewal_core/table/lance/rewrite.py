@@ -61,13 +61,13 @@ def _options(dataset: Any, fragments: Sequence[Mapping[str, Any]], bounds: Rewri
 
 
 def _seen_width(dataset: Any, fragment_id: int) -> int:
-    """Bytes of a row in memory, by the first ones of a fragment: texts may be packed a thousand times."""
+    """Return the bytes of a row in memory, by the first rows of a fragment.  Texts may be packed a thousand times."""
     seen = dataset.get_fragment(fragment_id).head(_SAMPLE_ROWS)
     return int(seen.nbytes // max(seen.num_rows, 1))
 
 
 def _fixed_width(schema: pa.Schema) -> int:
-    """Bytes of a row in memory, as far as its columns have a fixed width."""
+    """Return the bytes of a row in memory, for its columns of fixed width."""
     total = 0
     for field in schema:
         items, type_ = 1, field.type

@@ -83,7 +83,7 @@ class RowFiles:
         return tuple(map(json.dumps, found))
 
     def _to_write_through(self) -> tuple[Any, bool]:
-        """The version, and whether it was open before."""
+        """Return the version to write through, and whether it was open before."""
         with self._lock:
             was_open = self._kept is not None
             if not was_open:

@@ -17,9 +17,9 @@ Addresses = npt.NDArray[np.uint64]
 
 
 def row_list(rows: Addresses) -> bytes:
-    """Rows to leave out, or to read alone, as Lance takes them: a bitmap of numbers for each fragment.
+    """Return rows to leave out, or to read alone, in Lance's form: a bitmap of numbers for each fragment.
 
-    As ``lance.dataset.serialize_row_addrs``, which takes them one by one; of addresses or row ids.
+    The form is that of ``lance.dataset.serialize_row_addrs``, which takes rows one by one.  For addresses or row ids.
     """
     ascending = np.unique(rows)
     fragments, begins = np.unique(ascending >> np.uint64(32), return_index=True)
@@ -41,7 +41,7 @@ class RowMask:
         self._hidden: OrderedDict[int, npt.NDArray[np.bool_]] = OrderedDict()
 
     def kept(self, addresses: Addresses) -> npt.NDArray[np.bool_]:
-        """Mask of these rows: those that stay."""
+        """Return a mask of these rows: True for those that stay."""
         fragments = addresses >> np.uint64(32)
         rows = (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
         kept = np.ones(len(rows), np.bool_)

@@ -32,7 +32,7 @@ class TextIndex:
     name: str
     column: str
     segments: tuple[str, ...]
-    """Folders of their files."""
+    """Folders of the segments' files."""
     covered: frozenset[int]
     """Live fragments that the index covers."""
     tokenizer: Mapping[str, Any]
@@ -45,10 +45,10 @@ class TextIndex:
 
 @dataclass(frozen=True, slots=True)
 class DocumentLengths:
-    """Words of each document of an index; texts without a word are no documents."""
+    """Number of words of each document of an index.  A text without a word is no document."""
 
     row_ids: npt.NDArray[np.uint64]
-    """Ascending."""
+    """Row ids, ascending."""
     words: npt.NDArray[np.int64]
 
 

@@ -90,7 +90,7 @@ class WordAutomaton:
 
 
 def next_row(row: Sequence[int], word: str, letter: str) -> list[int]:
-    """Distances to each beginning of ``word`` once one more letter came."""
+    """Return the distances to each beginning of ``word`` after one more letter."""
     found = [row[0] + 1]
     for at, other in enumerate(word):
         found.append(min(row[at] + (other != letter), row[at + 1] + 1, found[at] + 1))
