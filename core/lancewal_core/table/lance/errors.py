@@ -53,7 +53,7 @@ _BEYOND_ITS_END = re.compile(
 its end is gone."""
 _DAMAGE = re.compile(
     r"corrupt file|file size is too small|failed to decode protobuf|not appear to be a lance file|panicked with message"
-    r"|encountered internal error|terminated before end of stream|references parent id"
+    r"|encountered internal error|terminated before end of stream|references parent id|does not have sufficient data"
     r"|version conflict error|/rust/lance-(file|encoding)/src/|lance-table/src/io/deletion\.rs|lance/src/dataset/versions/",
     re.IGNORECASE,
 )

@@ -160,10 +160,10 @@ class LanceTable:
                 raise VersionGone(
                     f"version {version} of {self.uri} is gone: a clean-up removed it", version=version
                 ) from error
-            raise read_error(error, f"opening version {version} of {self.uri}") from None
+            raise self._why_not_opened(error, version) from None
         except OSError as error:
             self._refuse_folders()
-            raise read_error(error, f"opening version {version} of {self.uri}") from error
+            raise self._why_not_opened(error, version) from error
         return self._pinned(opened)
 
     def opened(self, version: int) -> LancePinnedTable:
@@ -408,16 +408,21 @@ class LanceTable:
                     object=key,
                 )
 
-    def _why_not_opened(self, error: BaseException) -> BaseException:
-        """Return why the newest version cannot be opened.  Lance does not name the manifest that it cannot decode."""
-        found = read_error(error, f"opening {self.uri}")
+    def _why_not_opened(self, error: BaseException, version: int | None = None) -> BaseException:
+        """Return why a version, or the newest, cannot be opened.  Lance does not name the manifest that it cannot decode."""
+        found = read_error(
+            error, f"opening {self.uri}" if version is None else f"opening version {version} of {self.uri}"
+        )
         if not isinstance(found, ObjectCorrupt):
             return found
         listed = [
-            (v, info.key) for info in self._objects().list(VERSIONS) if (v := parse_table_version(info.key)) is not None
+            (v, info.key)
+            for info in self._objects().list(VERSIONS)
+            if (v := parse_table_version(info.key)) is not None and version in (None, v)
         ]
         key = max(listed)[1] if listed else VERSIONS
-        return ObjectCorrupt(f"{found}. The newest manifest is {key}: put it back from a copy", object=key)
+        named = "The newest manifest" if version is None else "Its manifest"
+        return ObjectCorrupt(f"{found}. {named} is {key}: put it back from a copy", object=key)
 
     def _file_session(self) -> LanceFileSession:
         """One session for all files.  A reader by a file's address makes a new client of the store, 5 ms of CPU each."""
