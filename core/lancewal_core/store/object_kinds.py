@@ -35,7 +35,7 @@ CONFLICTS_BYTES_MAX = 512 * _MIB
 CONFLICTS_ROWS_BYTES_MAX = 1024 * _MIB
 """Keys in conflict, unpacked: a million take 167 MiB."""
 SMALL_BYTES_MAX = _MIB
-"""Most bytes of an object that one person or one process writes about itself."""
+"""Most bytes of an object with a statement of one person or one process."""
 HISTORY_BYTES_MAX = 64 * _MIB
 PAGE_BYTES_MAX = 128 * _MIB
 """Most bytes of a state page, packed or not.  There is room for some 400,000 generations, of which all but the newest
