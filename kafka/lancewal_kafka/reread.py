@@ -108,11 +108,8 @@ def consumed(
                 heard_at, position = time.monotonic(), max(position, Position(at.offset))
                 told.done = min(position, end) - first
             elif time.monotonic() - heard_at > silent_s:
-                raise KafkaUnavailable(
-                    f"topic {region.topic} partition {region.partition}: nothing came for {silent_s:g} s at position "
-                    f"{position}, short of {end}",
-                    topic=region.topic,
-                    partition=region.partition,
+                raise region.partition_error(
+                    KafkaUnavailable, f"nothing came for {silent_s:g} s at position {position}, short of {end}"
                 )
 
 
@@ -140,11 +137,7 @@ def read_records(
             str(error), **{**error.where, "behind": _behind_unreadable(client, group, region, at)}
         ) from error
     except OutOfRange:
-        raise RetentionLost(
-            f"topic {region.topic} partition {region.partition}: Kafka deleted offset {first} while it was read",
-            topic=region.topic,
-            partition=region.partition,
-        ) from None
+        raise region.partition_error(RetentionLost, f"Kafka deleted offset {first} while it was read") from None
     return found, end
 
 

@@ -59,19 +59,18 @@ def plan_generations(context: RepairContext, region: Region, generation: Generat
     if generation is not None:
         records = [r for r in records if r.generation == generation]
         if not records:
-            raise RepairRefused(
-                f"region {region.name}: generation {generation} {_why_not(index, generation)}. Nothing was changed",
-                region=region.name,
+            raise region.error(
+                RepairRefused, f"generation {generation} {_why_not(index, generation)}. Nothing was changed"
             )
     # Step 2
     seen = tuple(flush_state(context, region, record) for record in records)
     rebuild = tuple(s for s in seen if s.problem is not None or generation is not None)
     for state in rebuild:
         if state.log_problem is not None:
-            raise RepairRefused(
-                f"region {region.name}: the flush of generation {state.record.generation} cannot be made from its log: "
-                f"{state.log_problem}. {LOG_LOST}. Nothing was changed",
-                region=region.name,
+            raise region.error(
+                RepairRefused,
+                f"the flush of generation {state.record.generation} cannot be made from its log: {state.log_problem}. "
+                f"{LOG_LOST}. Nothing was changed",
             )
     return GenerationRepair(region, seen, rebuild)
 

@@ -72,8 +72,7 @@ def rows_of(context: RepairContext, topic: TopicRecords, region: Region, part: P
         raise RetentionLost(
             f"offsets {first} to {part.next - 1} of partition {region.partition} cannot be read again: the topic lost its "
             f"tail once, and below {below} Kafka may have other records",
-            topic=region.topic,
-            partition=region.partition,
+            **region.place,
         )
     records = topic.read(region, first, part.next)
     if not len(records):

@@ -31,7 +31,7 @@ from typing import Literal
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.flush_state import flush_state
-from lancewal_audit.repair.told import Told, of_region, told
+from lancewal_audit.repair.told import Told, told
 from lancewal_core.errors import (
     MergedPositionUnknown,
     OutsideHistoryWindow,
@@ -102,11 +102,11 @@ class RestoredPlan:
         for region, mark in sorted(self.in_force.regions.items()):
             at = {"generation": mark.generation, "position": mark.next}
             said = f"{region.name}: merged up to generation {mark.generation}, position {mark.next}"
-            found.append(told(said, **of_region(region), **at))
+            found.append(told(said, **region.place, **at))
         for region, records in sorted(self.again.items()):
             first, last = records[0].generation, records[-1].generation
             said = f"{region.name}: generations {first} to {last}, positions from {records[0].first}, are merged again"
-            found.append(told(said, **of_region(region), merged_again=len(records), first=records[0].first))
+            found.append(told(said, **region.place, merged_again=len(records), first=records[0].first))
         if not self.again:
             found.append(told("nothing is merged again"))
         conflicts = self.in_force.conflicts
@@ -271,11 +271,11 @@ def _behind(context: RepairContext, index: RegionState, merged: Generation) -> l
     try:
         return generations_behind(context, region, index, merged)
     except OutsideHistoryWindow as error:
-        raise RepairRefused(
-            f"region {region.name}: what was merged behind generation {merged} cannot be merged again. It is trimmed: "
-            f"generations are kept {context.contract.history_window_s} s (history_window_s of the table) after their merge. "
-            "Only --rows-since drop is possible. Nothing was changed",
-            region=region.name,
+        raise region.error(
+            RepairRefused,
+            f"what was merged behind generation {merged} cannot be merged again. It is trimmed: generations are kept "
+            f"{context.contract.history_window_s} s (history_window_s of the table) after their merge. Only --rows-since "
+            "drop is possible. Nothing was changed",
         ) from error
 
 
@@ -285,10 +285,10 @@ def _check_readable(context: RepairContext, region: Region, records: list[Genera
             continue
         state = flush_state(context, region, record)
         if state.lost:
-            raise RepairRefused(
-                f"region {region.name}: generation {record.generation} is not to be had any more: {state.problem}; "
-                f"{state.log_problem}. Only --rows-since drop is possible. Nothing was changed",
-                region=region.name,
+            raise region.error(
+                RepairRefused,
+                f"generation {record.generation} is not to be had any more: {state.problem}; {state.log_problem}. Only "
+                "--rows-since drop is possible. Nothing was changed",
             )
 
 

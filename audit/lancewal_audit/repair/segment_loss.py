@@ -19,7 +19,7 @@ from typing import Literal
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.generation_parts import Gap, behind_losses
-from lancewal_audit.repair.told import Told, of_region, told
+from lancewal_audit.repair.told import Told, told
 from lancewal_audit.repair.topic_records import TopicRecords
 from lancewal_core.errors import RetentionLost, TopicUnsuitable
 from lancewal_core.names.ids import OwnerId, Position, Region
@@ -53,7 +53,7 @@ class GivenUp:
             else "rows that these took away may stay"
         )
         loss = {"kind": self.kind, "first": self.first, "next": self.next}
-        return told(f"{before}{self.cause}; {means}", **of_region(self.region), **loss)
+        return told(f"{before}{self.cause}; {means}", **self.region.place, **loss)
 
 
 def given_up(
@@ -95,8 +95,7 @@ def refuse(lost: Seq[GivenUp]) -> None:
         f"{'. '.join(one.cause for one in lost)}. Restore the object from the store's own versions. If the ingest process "
         "that wrote it still runs, stop it in order: it flushes what it has in memory. Or give them up: --accept-loss. "
         "Nothing was changed",
-        topic=first.region.topic,
-        partition=first.region.partition,
+        **first.region.place,
     )
 
 

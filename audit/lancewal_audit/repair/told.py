@@ -28,13 +28,8 @@ def told(message: str, /, **about: object) -> Told:
     return Told(message, about)
 
 
-def of_region(region: Region) -> dict[str, object]:
-    """Return the fields that name a partition and its topic."""
-    return {"topic": region.topic, "partition": region.partition}
-
-
 def of_generation(region: Region, record: GenerationRecord) -> dict[str, object]:
     """Return the fields of a generation.  Its positions are [``first``, ``next``); ``next`` is null while the generation
     is open."""
     span = {"first": record.first, "next": record.next}
-    return {**of_region(region), "generation": record.generation, **span, "state": record.state.name}
+    return {**region.place, "generation": record.generation, **span, "state": record.state.name}

@@ -55,9 +55,9 @@ class KafkaTopicRecords:
         act = f"reading offsets {first} to {end - 1} of partition {region.partition}"
         low, high = self.low(region.partition), self._inspector.ends(region.topic, [region.partition])[region.partition]
         if low > first:
-            raise RetentionLost(f"{act} again: Kafka begins at {low}", topic=region.topic, partition=region.partition)
+            raise RetentionLost(f"{act} again: Kafka begins at {low}", **region.place)
         if high < end:
-            raise TopicTruncated(f"{act} again: Kafka ends at {high}", topic=region.topic, partition=region.partition)
+            raise TopicTruncated(f"{act} again: Kafka ends at {high}", **region.place)
         found = Records([], [], [], [], [])
         with lone_consumer(self._client, self._group, region.topic) as consumer:
             try:
@@ -66,7 +66,6 @@ class KafkaTopicRecords:
             except OutOfRange as error:
                 raise RetentionLost(
                     f"{act} again: Kafka deleted records while they were read",
-                    topic=region.topic,
-                    partition=region.partition,
+                    **region.place,
                 ) from error
         return found

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 
 from lancewal_audit.repair.context import RepairContext
 from lancewal_audit.repair.restored import before_alteration
-from lancewal_audit.repair.told import Told, of_region, told
+from lancewal_audit.repair.told import Told, told
 from lancewal_core.errors import ATTACH_A_COPY, MergedPositionUnknown, RepairRefused
 from lancewal_core.keys.conflicts import read_conflicts
 from lancewal_core.names import paths
@@ -87,7 +87,7 @@ class WatermarkPlan:
                     f"{region.name}: merged up to generation {mark.generation}, position {mark.next}, by {source}. "
                     f"{len(waits)} generations after it are merged, perhaps for the second time; "
                     "changes made by hand in their rows since are undone",
-                    **of_region(region),
+                    **region.place,
                     generation=mark.generation,
                     position=mark.next,
                     merged_again=len(waits),
@@ -144,11 +144,11 @@ def _check_again(region: Region, index: RegionState, left: InForce) -> None:
     """Refuse to merge only a part again.  A merge without a record has set records of keys in conflict aside, so all is
     merged again, or nothing."""
     if index.generations[0].generation > left.generation(region) + 1:
-        raise RepairRefused(
-            f"region {region.name}: keys are in conflict, and what was set aside of them behind generation "
-            f"{left.generation(region)} cannot be told. Generations below {index.generations[0].generation}, which would be "
-            f"merged again, have left the index. To go on, {ATTACH_A_COPY}. Nothing was changed",
-            region=region.name,
+        raise region.error(
+            RepairRefused,
+            f"keys are in conflict, and what was set aside of them behind generation {left.generation(region)} cannot be "
+            f"told. Generations below {index.generations[0].generation}, which would be merged again, have left the index. "
+            f"To go on, {ATTACH_A_COPY}. Nothing was changed",
         )
 
 

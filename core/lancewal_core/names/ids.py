@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import NewType, TypeVar
+
+from lancewal_core.errors import LancewalError
+
+E = TypeVar("E", bound=LancewalError)
 
 TableUuid = NewType("TableUuid", str)
 Making = NewType("Making", str)
@@ -37,6 +41,19 @@ class Region:
     def name(self) -> str:
         """Stable text form; the region name in indexes, watermarks and receipts."""
         return f"{self.topic}/{self.topic_id}/{self.partition}"
+
+    @property
+    def place(self) -> dict[str, object]:
+        """Topic and partition, as errors and reports carry them."""
+        return {"topic": self.topic, "partition": self.partition}
+
+    def error(self, kind: type[E], message: str, **where: object) -> E:
+        """Make an error about the region: its message begins with the region's name, and it carries the name."""
+        return kind(f"region {self.name}: {message}", region=self.name, **where)
+
+    def partition_error(self, kind: type[E], message: str, **where: object) -> E:
+        """Make an error about the partition in Kafka: its message begins with topic and partition, and it carries both."""
+        return kind(f"topic {self.topic} partition {self.partition}: {message}", **self.place, **where)
 
     @staticmethod
     def parse(name: str) -> Region:

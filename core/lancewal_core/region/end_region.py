@@ -114,7 +114,7 @@ def _went_on(opened: OpenedTable, region: Region, record: GenerationRecord, erro
         return newer
     if newer is not None and record in newer.generations:
         return error  # nothing from its first segment on was trimmed
-    return OwnershipLost(f"region {region.name}: another process went on with it", region=region.name)
+    return region.error(OwnershipLost, "another process went on with it")
 
 
 def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], now_ms: int) -> Ended | StoreInconsistent:
@@ -124,10 +124,9 @@ def ended_at(region: Region, record: GenerationRecord, walked: Walk[Trailer], no
     position = record.first
     for entry in entries:
         if entry.first != position:
-            return StoreInconsistent(
-                f"region {region.name}: log {record.log} continues at {entry.first} where {position} was expected; "
-                "the index read is out of date",
-                region=region.name,
+            return region.error(
+                StoreInconsistent,
+                f"log {record.log} continues at {entry.first} where {position} was expected; the index read is out of date",
             )
         position = entry.next
     times = RecordTimes.joined(e.record_times for e in entries)

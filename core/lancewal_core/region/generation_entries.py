@@ -87,10 +87,10 @@ def _chain(region: Region, record: InLog, found: Iterable[E], end: Sequence) -> 
     entries = [e for e in found if e.region == region and _is_of(record, e)]
     if record.next is None or not is_chain(entries, record.first, record.next):
         shown = f"{entries[0].first} to {entries[-1].next} in {len(entries)} entries" if entries else "no entry"
-        raise PlanStale(
-            f"region {region.name}: generation {record.generation} has positions {record.first} to {record.next}, "
-            f"its log shows {shown} before {paths.wal_segment(record.log, end)}",
-            region=region.name,
+        raise region.error(
+            PlanStale,
+            f"generation {record.generation} has positions {record.first} to {record.next}, its log shows {shown} before "
+            f"{paths.wal_segment(record.log, end)}",
             log=record.log,
         )
     return entries
@@ -113,9 +113,8 @@ def kept_entries(opened: OpenedTable, region: Region, record: GenerationRecord) 
     except (PlanStale, Corrupt) as error:
         newer = opened.indexes.read([region]).get(region)
         if newer is None or record not in newer.generations:
-            raise PlanStale(
-                f"region {region.name}: generation {record.generation} was flushed, rebuilt, merged or trimmed meanwhile",
-                region=region.name,
+            raise region.error(
+                PlanStale, f"generation {record.generation} was flushed, rebuilt, merged or trimmed meanwhile"
             ) from error
         if isinstance(error, Corrupt):
             raise

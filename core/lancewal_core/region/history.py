@@ -115,15 +115,14 @@ def check_reaches(region: Region, index: RegionState | None, in_force: InForce) 
     merged = in_force.generation(region)
     newest = None if index is None else index.newest
     if merged > (0 if newest is None else newest.generation):
-        raise StoreInconsistent(
-            f"region {region.name}: the index found ends below generation {merged}, which the table has merged; "
-            f"{INDEX_LOST}",
-            region=region.name,
+        raise region.error(
+            StoreInconsistent,
+            f"the index found ends below generation {merged}, which the table has merged; {INDEX_LOST}",
         )
     if newest is not None and newest.generation == merged and newest.state is GenerationState.OPEN:
-        raise StoreInconsistent(
-            f"region {region.name}: the index found has generation {merged} as OPEN, which the table has merged; {INDEX_LOST}",
-            region=region.name,
+        raise region.error(
+            StoreInconsistent,
+            f"the index found has generation {merged} as OPEN, which the table has merged; {INDEX_LOST}",
         )
 
 
@@ -192,10 +191,9 @@ def _history(opened: OpenedTable, index: RegionState | None, in_force: InForce, 
             return history
         gap = f"{len(named)} of the generations {index.trimmed_generation + 1} to {index.newest.generation}"
     folder = paths.history_prefix(region, opened.contract.making)
-    raise StoreInconsistent(
-        f"region {region.name}: index and history pages name {gap}; the listing of {folder!r} is "
-        "not complete, or a page is lost",
-        region=region.name,
+    raise region.error(
+        StoreInconsistent,
+        f"index and history pages name {gap}; the listing of {folder!r} is not complete, or a page is lost",
     )
 
 
@@ -237,14 +235,14 @@ def generations_behind(
     ``end`` is the position after the generation ``merged``, if only records count; with None every generation counts."""
     # Step 1
     if index is None:
-        raise PlanStale(f"region {region.name}: the store shows no index of it", region=region.name)
+        raise region.error(PlanStale, "the store shows no index of it")
     if index.trimmed_generation > merged and index.trimmed != end:
-        raise OutsideHistoryWindow(
-            f"region {region.name}: the read needs what follows generation {merged}. Generations up to "
-            f"{index.trimmed_generation} are trimmed: what is left begins at position {index.trimmed}. A point is outside the "
-            f"history window {opened.contract.history_window_s} s after a generation behind its table version was merged. "
-            "The table's history_window_s sets a longer window",
-            region=region.name,
+        raise region.error(
+            OutsideHistoryWindow,
+            f"the read needs what follows generation {merged}. Generations up to {index.trimmed_generation} are trimmed: "
+            f"what is left begins at position {index.trimmed}. A point is outside the history window "
+            f"{opened.contract.history_window_s} s after a generation behind its table version was merged. The table's "
+            "history_window_s sets a longer window",
         )
     merged = max(merged, index.trimmed_generation)  # the newest generation is never trimmed
     known = {record.generation: record for record in index.generations if record.generation > merged}
@@ -256,12 +254,10 @@ def generations_behind(
     # Step 3
     records = [record for _, record in sorted(known.items())]
     if not records or records[0].generation != merged + 1:
-        raise PlanStale(f"region {region.name}: generation {merged + 1} is not to be found", region=region.name)
+        raise region.error(PlanStale, f"generation {merged + 1} is not to be found")
     for earlier, later in pairwise(records):
         if later.generation != earlier.generation + 1 or later.first != earlier.next:
-            raise PlanStale(
-                f"region {region.name}: nothing is to be found between the generations {earlier.generation} and "
-                f"{later.generation}",
-                region=region.name,
+            raise region.error(
+                PlanStale, f"nothing is to be found between the generations {earlier.generation} and {later.generation}"
             )
     return records

@@ -76,11 +76,10 @@ def index_in(page: StatePage, region: Region, where: str, before: Before | None 
     try:
         data = unpack_record(record.data)
     except RecordBroken as error:
-        raise ObjectCorrupt(
-            f"region {region.name}: {where} is corrupt: {error}; restore the object, or rebuild the region's state: "
-            "`lancewal repair region`",
+        raise region.error(
+            ObjectCorrupt,
+            f"{where} is corrupt: {error}; restore the object, or rebuild the region's state: `lancewal repair region`",
             object=where,
-            region=region.name,
         ) from error
     return decode_index(data, where, region, before)
 

@@ -125,9 +125,8 @@ def _sealed_where_ended(region: Region, newest: GenerationRecord, ended: Ended) 
     if (ended.generation, ended.log) != (newest.generation, newest.log):
         return None
     if ended.next < newest.first:
-        raise StoreInconsistent(
-            f"region {region.name}: generation {newest.generation} starts at {newest.first}, its log ends at {ended.next}",
-            region=region.name,
+        raise region.error(
+            StoreInconsistent, f"generation {newest.generation} starts at {newest.first}, its log ends at {ended.next}"
         )
     if ended.end_sequence < newest.first_sequence:
         # Re-anchored since, and what was found absent had been trimmed: no end was found, nor was the log ended.
@@ -296,9 +295,9 @@ def revived(
     )
     first = records[0].generation if records else index.trimmed_generation + 1
     if index.trimmed_generation > watermark or first > watermark + 1:
-        raise StoreInconsistent(
-            f"region {index.region.name}: generations above {watermark} are not to be had any more; trimmed is up to "
-            f"{index.trimmed_generation}, the first found is {first}",
-            region=index.region.name,
+        raise index.region.error(
+            StoreInconsistent,
+            f"generations above {watermark} are not to be had any more; trimmed is up to {index.trimmed_generation}, the "
+            f"first found is {first}",
         )
     return None if records == index.generations else replace(index, generations=records, write_id=write_id)

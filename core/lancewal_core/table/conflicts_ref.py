@@ -50,8 +50,7 @@ class ConflictsRef:
             f"topic {region.topic} partition {region.partition} takes no further records. {self.keys} primary keys came "
             "through several partitions and wait for a decision, many of them through this one. Mend the producers; then "
             "decide: `lancewal conflict list`, `lancewal conflict settle`",
-            topic=region.topic,
-            partition=region.partition,
+            **region.place,
             keys=self.keys,
         )
 

@@ -97,10 +97,10 @@ def waiting(index: RegionState, in_force: InForce) -> tuple[GenerationRecord, ..
             continue
         expected = found[-1].next if found else position
         if record.generation != merged + 1 + len(found) or (expected is not None and record.first != expected):
-            raise StoreInconsistent(
-                f"region {index.region.name}: generation {record.generation} at {record.first} does not follow "
-                f"generation {merged + len(found)} at {expected}",
-                region=index.region.name,
+            raise index.region.error(
+                StoreInconsistent,
+                f"generation {record.generation} at {record.first} does not follow generation {merged + len(found)} at "
+                f"{expected}",
             )
         if record.state not in (GenerationState.FLUSHED, GenerationState.MERGED):
             break
@@ -146,12 +146,11 @@ def within_memory(
     fitting = [merge for merge in merges if needed[merge.region] <= limits.memory_bytes]
     if merges and not fitting:
         region, first = merges[0].region, merges[0].flushes[0]
-        raise InvalidSettings(
-            f"region {region.name}: to merge generation {first.generation}, {first.changes} changed keys, takes about "
-            f"{needed[region]} bytes of memory, and flusher.merge_memory_bytes_max is {limits.memory_bytes}. Set it to "
-            f"{needed[region]} or more, and give the flusher that much more memory; ingest.seal_rows makes generations "
-            "smaller from now on",
-            region=region.name,
+        raise region.error(
+            InvalidSettings,
+            f"to merge generation {first.generation}, {first.changes} changed keys, takes about {needed[region]} bytes of "
+            f"memory, and flusher.merge_memory_bytes_max is {limits.memory_bytes}. Set it to {needed[region]} or more, and "
+            "give the flusher that much more memory; ingest.seal_rows makes generations smaller from now on",
         )
     left = limits.memory_bytes
     taken: set[Region] = set()

@@ -104,6 +104,5 @@ class DrainLimit:
             f"topic {contract.topic} has {more} partitions, the table's contract says {contract.partitions}: partition "
             f"{region.partition} is drained up to position {at}: {why}. Once producers are stopped and all is merged: "
             f"`lancewal table alter --partitions {more}`, which says what is left to do",
-            topic=region.topic,
-            partition=region.partition,
+            **region.place,
         )

@@ -220,14 +220,14 @@ class Preparer:
                     f"{self.contract.partitions}. {cause}. To let such records pass, without a restart: "
                     f"`lancewal table alter --on misrouted=dead-letter`; to go on without this record alone: "
                     f"`lancewal offset reject {region.topic}-{region.partition}-{offset}`",
-                    topic=region.topic, partition=region.partition, offset=offset,
+                    **region.place, offset=offset,
                 )  # fmt: skip
         if bad is not None:
             return Position(bad.offset), BadRecord(
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
                 "the contract's on_bad_record is 'stop'. Send this one record to the dead letters: "
                 f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
-                topic=region.topic, partition=region.partition, offset=bad.offset,
+                **region.place, offset=bad.offset,
             )  # fmt: skip
         return Position(0), None
 

@@ -124,8 +124,7 @@ class KafkaDeadLetters:
                     f"topic {region.topic} partition {region.partition} offset {letter.offset}: the dead-letter topic "
                     f"{self.topic} refuses its letter for its size, even without the record's value. Raise the topic's "
                     "max.message.bytes to 10000 at least, and restart",
-                    topic=region.topic,
-                    partition=region.partition,
+                    **region.place,
                     offset=letter.offset,
                 )
 

@@ -117,9 +117,7 @@ def _tombstones(
 
 
 def _nothing_lost(region: Region, position: Position, low: Position) -> InvalidInput:
-    return InvalidInput(
-        f"topic {region.topic} partition {region.partition}: nothing is lost: durable up to position {position}, and "
-        f"Kafka begins at {low}. Nothing was changed",
-        topic=region.topic,
-        partition=region.partition,
+    return region.partition_error(
+        InvalidInput,
+        f"nothing is lost: durable up to position {position}, and Kafka begins at {low}. Nothing was changed",
     )

@@ -70,19 +70,18 @@ def _store(context: IngestContext, writer: LogWriter, entry: Entry) -> None:
             case Durable():
                 return
             case FencedOut():
-                raise OwnershipLost(
-                    f"region {entry.region.name}: another process took it over meanwhile; look at `lancewal status` and "
-                    "run the command again",
-                    region=entry.region.name,
+                raise entry.region.error(
+                    OwnershipLost,
+                    "another process took it over meanwhile; look at `lancewal status` and run the command again",
                 )
             case Occupied(error=error):
                 raise error
             case Unsettled(cause=cause):
                 if context.clock.monotonic() >= until:
-                    raise StoreUnavailable(
-                        f"region {entry.region.name}: no verdict on writing its entry: {cause}; the next owner finds out, "
-                        "then run the command again if `lancewal status` shows the old position",
-                        region=entry.region.name,
+                    raise entry.region.error(
+                        StoreUnavailable,
+                        f"no verdict on writing its entry: {cause}; the next owner finds out, then run the command again "
+                        "if `lancewal status` shows the old position",
                     )
                 context.clock.sleep(_RETRY_S)
                 result = writer.put_again()

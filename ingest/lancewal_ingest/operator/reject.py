@@ -193,8 +193,4 @@ def _check_reached(region: Region, reached: Position | None, wanted: Position, o
 
 
 def _wrong(region: Region, problem: str, done: str | None = None) -> InvalidInput:
-    return InvalidInput(
-        f"topic {region.topic} partition {region.partition}: {problem}. {done or 'Nothing was changed'}",
-        topic=region.topic,
-        partition=region.partition,
-    )
+    return region.partition_error(InvalidInput, f"{problem}. {done or 'Nothing was changed'}")

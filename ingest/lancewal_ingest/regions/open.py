@@ -266,7 +266,7 @@ def _checked(
         if isinstance(found, LancewalError):
             return found
         if found != one.index:
-            return OwnershipLost(f"region {one.region.name}: another process went on with it", region=one.region.name)
+            return one.region.error(OwnershipLost, "another process went on with it")
         return problem
 
     return dict(zip(opening, context.tasks.map(check, list(opening.values())), strict=True))
@@ -299,7 +299,7 @@ def _claim(
         elif answer.ours and answer.found is not None:
             found[region] = answer.found
         else:
-            found[region] = OwnershipLost(f"region {region.name}: another process claimed it first", region=region.name)
+            found[region] = region.error(OwnershipLost, "another process claimed it first")
     return found
 
 
@@ -342,11 +342,10 @@ def _problem(
     """Why Kafka cannot go on at ``position``."""
     problem = offsets.problem(region.topic, region.partition, position, "durable")
     if isinstance(problem, TopicTruncated) and _is_accepted(context, region, position, offsets):
-        return KafkaBehind(
-            f"topic {region.topic} partition {region.partition}: Kafka ends at {offsets.high}, and its lost tail is accepted. "
-            f"Ingest reads it again from position {position} on, once it has grown up to there",
-            topic=region.topic,
-            partition=region.partition,
+        return region.partition_error(
+            KafkaBehind,
+            f"Kafka ends at {offsets.high}, and its lost tail is accepted. Ingest reads it again from position {position} "
+            "on, once it has grown up to there",
         )
     return problem or lost_tombstones(context, index, position, offsets.compaction)
 

@@ -183,4 +183,4 @@ def _moved(fixed: Fixed, answer: Swap) -> Answer:
 
 
 def _lost(memtable: MemTable) -> OwnershipLost:
-    return OwnershipLost(f"region {memtable.region.name}: another process owns it now", region=memtable.region.name)
+    return memtable.region.error(OwnershipLost, "another process owns it now")

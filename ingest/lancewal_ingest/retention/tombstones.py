@@ -65,13 +65,11 @@ def lost_tombstones(
             return None  # nothing tells that the time of the record below is wrong
     if read_at_ms is not None and opened.clock.now_ms() - read_at_ms <= compaction.tombstones_s * 1000:
         return None
-    return RetentionLost(
-        f"topic {region.topic} partition {region.partition}: durable up to position {position} for longer than the topic "
-        f"keeps tombstones (delete.retention.ms is {compaction.tombstones_s * 1000:g}). Deletes among offsets {position} to "
-        f"{old_end - 1} may be gone, and their rows would stay. To go on all the same: "
-        f"`lancewal offset accept-loss {region.topic}-{region.partition}`",
-        topic=region.topic,
-        partition=region.partition,
+    return region.partition_error(
+        RetentionLost,
+        f"durable up to position {position} for longer than the topic keeps tombstones (delete.retention.ms is "
+        f"{compaction.tombstones_s * 1000:g}). Deletes among offsets {position} to {old_end - 1} may be gone, and their "
+        f"rows would stay. To go on all the same: `lancewal offset accept-loss {region.topic}-{region.partition}`",
     )
 
 

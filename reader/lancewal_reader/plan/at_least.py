@@ -206,8 +206,7 @@ def _check_rejected_once(context: PlanContext, goal: Goal) -> None:
                 raise TokenRejected(
                     f"record {region.topic}-{region.partition}-{offset} became a dead letter ({rejected.kind}): it is no row, "
                     f"and will be none. It lies in topic {contract.dead_letters}",
-                    topic=region.topic,
-                    partition=region.partition,
+                    **region.place,
                     offset=offset,
                 )
 
@@ -222,8 +221,7 @@ def _check_given_up(context: PlanContext, goal: Goal) -> None:
                 f"record {region.topic}-{region.partition}-{offset} is no row, and will be none. Kafka deleted it before it "
                 "was durable, or its segment is lost, and its offset was given up (`lancewal offset accept-loss PARTITION` or "
                 "--accept-loss of a repair). Produce it again",
-                topic=region.topic,
-                partition=region.partition,
+                **region.place,
                 offset=offset,
             )
 
@@ -284,9 +282,8 @@ def _by_number(context: PlanContext, region: Region, record: GenerationRecord, o
                 if entry.region == region and entry.first <= offset < entry.next:
                     return entry
         if record.end_sequence is None:
-            raise PlanStale(
-                f"region {region.name}: generation {record.generation} is OPEN, its log {record.log} has no offset {offset}",
-                region=region.name,
+            raise region.error(
+                PlanStale, f"generation {record.generation} is OPEN, its log {record.log} has no offset {offset}"
             )
         at = Sequence(walked.end + 1)  # what is lost does not hide what lies behind
     return None

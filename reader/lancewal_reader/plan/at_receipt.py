@@ -188,17 +188,15 @@ def _parts(
     begin = Position(0) if merged is None else merged
     records = generations_behind(context, region, index, pinned.in_force.generation(region), begin)
     if merged is not None and records[0].first != merged:
-        raise PlanStale(
-            f"region {region.name}: generation {records[0].generation} begins at {records[0].first}, the table ends at "
-            f"{merged}",
-            region=region.name,
+        raise region.error(
+            PlanStale, f"generation {records[0].generation} begins at {records[0].first}, the table ends at {merged}"
         )
     end = records[-1].next
     if end is not None and end < cut:
-        raise PlanStale(
-            f"region {region.name}: the receipt's position {cut} lies behind its end {end}; the store's listing "
-            "is out of date, or this is no receipt",
-            region=region.name,
+        raise region.error(
+            PlanStale,
+            f"the receipt's position {cut} lies behind its end {end}; the store's listing is out of date, or this is no "
+            "receipt",
         )
     _check_given_up(context, region, begin, cut)
     needed = [record for record in records if record.first < cut]
@@ -219,10 +217,10 @@ def _check_stand_in(context: PlanContext, at: Receipt) -> None:
 def _check_given_up(context: PlanContext, region: Region, merged: Position, cut: Position) -> None:
     for loss in read_losses(context.store, region, context.contract.making):
         if loss.segment is not None and loss.first < cut and merged < loss.next:
-            raise RecordsGivenUp(
-                f"region {region.name}: the read at this receipt saw offsets {loss.first} to {loss.next - 1}, or may have: "
-                f"{loss.segment} is lost, and they were given up (`lancewal repair segment --accept-loss`). Read anew",
-                region=region.name,
+            raise region.error(
+                RecordsGivenUp,
+                f"the read at this receipt saw offsets {loss.first} to {loss.next - 1}, or may have: {loss.segment} is "
+                "lost, and they were given up (`lancewal repair segment --accept-loss`). Read anew",
             )
 
 
@@ -287,16 +285,13 @@ def _sources(parts: Seq[_Part], logs: Mapping[LogId, LogEntries]) -> list[Source
             if ref.first >= part.end:
                 break
             if ref.first != position:
-                raise PlanStale(
-                    f"region {part.region.name}: log {ref.log} continues at {ref.first}, expected {position}",
-                    region=part.region.name,
-                )
+                raise part.region.error(PlanStale, f"log {ref.log} continues at {ref.first}, expected {position}")
             position = min(ref.next, part.end)
             sources.append(replace(ref, next=position))  # Step 5
         if position != part.end:
-            raise PlanStale(
-                f"region {part.region.name}: generation {part.record.generation} is needed up to {part.end}, its log "
-                f"{part.record.log} shows it up to {position}",
-                region=part.region.name,
+            raise part.region.error(
+                PlanStale,
+                f"generation {part.record.generation} is needed up to {part.end}, its log {part.record.log} shows it up to "
+                f"{position}",
             )
     return sources

@@ -256,11 +256,9 @@ def unmerged_generations(region: Region, index: RegionState | None, in_force: In
     above = tuple(r for r in index.generations if r.generation > merged)
     expected = in_force.position(region)
     if above and (above[0].generation != merged + 1 or (expected is not None and above[0].first != expected)):
-        raise PlanStale(
-            f"region {region.name}: generations behind {merged} have left the index meanwhile", region=region.name
-        )
+        raise region.error(PlanStale, f"generations behind {merged} have left the index meanwhile")
     if index.trimmed_generation > merged:
-        raise PlanStale(f"region {region.name}: trimmed beyond generation {merged}", region=region.name)
+        raise region.error(PlanStale, f"trimmed beyond generation {merged}")
     return above
 
 
@@ -322,9 +320,8 @@ def _region_delta(
                 raise segment_lost(
                     record.log, log.end, f"generation {record.generation} of region {region.name} reaches beyond it"
                 )
-            raise PlanStale(
-                f"region {region.name}: generation {record.generation} ends at {record.next}, its log at {position}",
-                region=region.name,
+            raise region.error(
+                PlanStale, f"generation {record.generation} ends at {record.next}, its log at {position}"
             )
     if position is None:
         position = index.generations[0].first if index.generations else Position(0)
@@ -337,9 +334,7 @@ def _gap(region: Region, record: GenerationRecord, refs: Seq[EntryRef]) -> PlanS
         if ref.first != expected:
             break
         expected = ref.next
-    return PlanStale(
-        f"region {region.name}: log {record.log} continues at {ref.first}, expected {expected}", region=region.name
-    )
+    return region.error(PlanStale, f"log {record.log} continues at {ref.first}, expected {expected}")
 
 
 def _prove_ends(

@@ -92,11 +92,11 @@ def _beginning(region: Region, survey: Mapping[LogId, LogSurvey], low: Callable[
     kafka = low()
     log = survey[first.log]
     if kafka > first.first and any(n not in log.sequences or n in log.damaged for n in range(first.sequence)):
-        raise RepairRefused(
-            f"region {region.name}: nothing says that it began at offset {first.first}, the first that a log has. Segments "
-            f"before {paths.wal_segment(first.log, first.sequence)} are lost or damaged, and Kafka begins at {kafka}. "
-            "Restore them from the store's own versions. Nothing was changed",
-            region=region.name,
+        raise region.error(
+            RepairRefused,
+            f"nothing says that it began at offset {first.first}, the first that a log has. Segments before "
+            f"{paths.wal_segment(first.log, first.sequence)} are lost or damaged, and Kafka begins at {kafka}. Restore "
+            "them from the store's own versions. Nothing was changed",
         )
     return min(kafka, first.first)
 

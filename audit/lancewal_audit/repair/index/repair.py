@@ -51,7 +51,7 @@ from lancewal_audit.repair.index.generations import (
     trimmed_boundary,
 )
 from lancewal_audit.repair.log_survey import survey_logs
-from lancewal_audit.repair.told import Told, of_generation, of_region, told
+from lancewal_audit.repair.told import Told, of_generation, told
 from lancewal_core.errors import RepairRefused, RetentionLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Generation, OwnerId, Position, Region
@@ -92,7 +92,7 @@ class IndexPlan:
             told(
                 f"versions up to {self.versions.newest} are listed, "
                 + ("none of them can be read" if sound is None else f"{sound[0]} is the newest that can be read"),
-                **of_region(self.region),
+                **self.region.place,
                 state_version=self.versions.newest,
                 readable=None if sound is None else sound[0],
             ),
@@ -108,7 +108,7 @@ class IndexPlan:
         if self.missing is not None:
             first, end = self.missing
             said = f"offsets {first} to {end - 1} are in no log; what comes behind is left out"
-            found.append(told(said, **of_region(self.region), first=first, next=end))
+            found.append(told(said, **self.region.place, first=first, next=end))
         return [*found, *(told(f"it may hold more: {key}") for key in self.unreadable)]
 
 
@@ -147,12 +147,12 @@ def plan_index(
     ):
         return IndexPlan(region, versions, None, None, unreadable)
     if missing is not None and not before_gap:
-        raise RepairRefused(
-            f"region {region.name}: offsets {missing[0]} to {missing[1] - 1} are in no log that can be read, though logs "
-            f"hold what comes behind them. Damaged or lost: {list(unreadable)[:3] or 'none is known'}. Restore the "
-            "missing segments from the store's own versions. Or, where Kafka still has these offsets and all behind them, "
-            "run the command with --before-gap, and ingest reads them again. Nothing was changed",
-            region=region.name,
+        raise region.error(
+            RepairRefused,
+            f"offsets {missing[0]} to {missing[1] - 1} are in no log that can be read, though logs hold what comes behind "
+            f"them. Damaged or lost: {list(unreadable)[:3] or 'none is known'}. Restore the missing segments from the "
+            "store's own versions. Or, where Kafka still has these offsets and all behind them, run the command with "
+            "--before-gap, and ingest reads them again. Nothing was changed",
         )
     if missing is not None:
         _check_kafka(context, region, missing[0], low())
@@ -175,15 +175,13 @@ def _check_kafka(context: RepairContext, region: Region, at: Position, low: Posi
             f"region {region.name}: offsets from {at} on are in no log that can be read, and cannot be read again. The topic "
             f"lost its tail once, and below {below} Kafka may have other records. Restore the missing segments from the "
             "store's own versions. Nothing was changed",
-            topic=region.topic,
-            partition=region.partition,
+            **region.place,
         )
     if low > needed:
         raise RetentionLost(
             f"region {region.name}: offsets from {at} on are in no log that can be read, and Kafka begins at {low}. Restore "
             "the missing segments from the store's own versions. Nothing was changed",
-            topic=region.topic,
-            partition=region.partition,
+            **region.place,
         )
 
 
@@ -240,7 +238,7 @@ def repair_index(
     if lost:
         named = ", ".join(str(partition) for partition in lost)
         said = f"the states of these partitions lay in the same object and are lost too, repair each: {named}"
-        done.append(told(said, **of_region(region), lost_too=lost))
+        done.append(told(said, **region.place, lost_too=lost))
     return done
 
 
@@ -284,4 +282,4 @@ def _fill(context: RepairContext, region: Region, data: bytes, numbers: range, n
         return []
     top = numbers[-1]
     said = f"version {top} of its state is written, and the same as {filled - 1} versions below it"
-    return [told(said, **of_region(region), state_version=top, filled=filled - 1)]
+    return [told(said, **region.place, state_version=top, filled=filled - 1)]

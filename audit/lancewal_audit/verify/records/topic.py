@@ -67,11 +67,10 @@ class TopicReader:
         found = {}
         for region, end in cut.items():
             if ends[region.partition] < end:
-                raise TopicTruncated(
-                    f"topic {region.topic} partition {region.partition}: durable up to position {end}, but Kafka ends at "
-                    f"{ends[region.partition]}: the topic lost its tail. Compare with the WAL: --from wal",
-                    topic=region.topic,
-                    partition=region.partition,
+                raise region.partition_error(
+                    TopicTruncated,
+                    f"durable up to position {end}, but Kafka ends at {ends[region.partition]}: the topic lost its tail. "
+                    "Compare with the WAL: --from wal",
                 )
             beginning = beginnings[region] or Position(0)
             found[region] = Range(region, beginning, end, whole=True)
@@ -107,11 +106,8 @@ class TopicReader:
                 if low > at:
                     range_.starts_at(low, "Kafka deleted what comes before while it was read")
                 at = max(low, at)
-        raise KafkaUnavailable(
-            f"topic {region.topic} partition {region.partition}: position {at} is out of range, {_TRIES} times; its "
-            "retention is faster than the reading",
-            topic=region.topic,
-            partition=region.partition,
+        raise region.partition_error(
+            KafkaUnavailable, f"position {at} is out of range, {_TRIES} times; its retention is faster than the reading"
         )
 
     def _taken(self, region: Region, records: Records, losses: Sequence[LossRecord]) -> Iterator[RegionRecords]:
