@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lancewal_core.status.causes import CAUSES
+from lancewal_core.status.causes import Cause
 from lancewal_core.status.diagnose import Diagnosis
 from lancewal_core.status.facts import Rejections
 from lancewal_core.status.report import MergeDone, PartitionStatus, TableStatus
@@ -43,7 +43,7 @@ def meanings(shown: type) -> dict[str, str]:
 
 def table_of(heading: str) -> list[str]:
     if heading == CAUSES_BELOW:
-        rows = [f"| {c.step} | `{c.kind}` | {c.meaning} | {c.seen} |" for c in CAUSES]
+        rows = [f"| {c.step} | `{c.kind}` | {c.meaning} | {c.seen} |" for c in Cause]
         return ["| step | `kind` | what it is | seen from |", "|---|---|---|---|", *rows]
     found = meanings(SHOWN[heading])
     return [

@@ -10,8 +10,7 @@ A partition that an error stops has that error's kind (docs/reference/errors.md)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 
 class PathStep(StrEnum):
@@ -45,139 +44,58 @@ class SeenFrom(StrEnum):
     READER = "the reader's version"
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A cause that holds up records (module docstring)."""
-
-    kind: str
-    step: PathStep
-    seen: SeenFrom
-    meaning: str
+KAFKA, CONSUMED, DECODED, DURABLE, FLUSHED, MERGED, READ = PathStep
+OUTSIDE, BROKERS, INGEST, FLUSHER, READER = SeenFrom
 
 
-KAFKA_NOT_ASKED = Cause(
-    "kafka_not_asked",
-    PathStep.KAFKA,
-    SeenFrom.BROKERS,
-    "The brokers cannot be asked, or have another topic; an error's kind.",
-)
-NOTHING_PRODUCED = Cause("nothing_produced", PathStep.KAFKA, SeenFrom.BROKERS, "The partition never had a record.")
-RETENTION_PASSED = Cause(
-    "retention_passed",
-    PathStep.KAFKA,
-    SeenFrom.BROKERS,
-    "Kafka has deleted all records before the table's first claim.",
-)
-STARTS_BEHIND = Cause(
-    "starts_behind", PathStep.KAFKA, SeenFrom.BROKERS, "Every record that Kafka has lies before the table's start."
-)
-RETENTION_LOST = Cause(
-    "retention_lost",
-    PathStep.KAFKA,
-    SeenFrom.BROKERS,
-    "Kafka has deleted records that were not durable; the error's kind.",
-)
-TOPIC_TRUNCATED = Cause(
-    "topic_truncated", PathStep.KAFKA, SeenFrom.BROKERS, "Kafka ends below what is durable; the error's kind."
-)
-NO_INGEST = Cause("no_ingest", PathStep.CONSUMED, SeenFrom.OUTSIDE, "The consumer group has no member: no ingest runs.")
-INGEST_PAUSED = Cause("ingest_paused", PathStep.CONSUMED, SeenFrom.OUTSIDE, "An operator has paused ingest.")
-NOT_OPENED = Cause(
-    "not_opened",
-    PathStep.CONSUMED,
-    SeenFrom.OUTSIDE,
-    "Ingest runs, and has never opened the partition; its page knows why.",
-)
-CANNOT_OPEN = Cause(
-    "cannot_open",
-    PathStep.CONSUMED,
-    SeenFrom.INGEST,
-    "The owner of the partition cannot open it; the kind is that of the error.",
-)
-OPEN_TRANSACTION = Cause(
-    "open_transaction",
-    PathStep.CONSUMED,
-    SeenFrom.BROKERS,
-    "All that waits lies behind the beginning of an open transaction.",
-)
-THROTTLED = Cause("throttled", PathStep.CONSUMED, SeenFrom.INGEST, "Ingest's memory is full: it consumes nothing.")
-STANDS = Cause(
-    "stands", PathStep.CONSUMED, SeenFrom.OUTSIDE, "Records wait, and nothing becomes durable; ingest's page knows why."
-)
-STOPPED = Cause(
-    "stopped",
-    PathStep.DECODED,
-    SeenFrom.INGEST,
-    "The owner of the partition has stopped it; the kind is that of the error (the stored state tells `region_conflict` too).",
-)
-MISROUTED = Cause(
-    "misrouted",
-    PathStep.DECODED,
-    SeenFrom.OUTSIDE,
-    "The record at which it stands belongs to another partition by its key.",
-)
-ALL_REJECTED = Cause(
-    "all_rejected", PathStep.DECODED, SeenFrom.OUTSIDE, "None of the newest records became a row: all are dead letters."
-)
-NOT_STORED = Cause(
-    "not_stored",
-    PathStep.DURABLE,
-    SeenFrom.INGEST,
-    "Store or dead-letter topic take nothing; the kind is that of the error.",
-)
-SEAL_LIMITS = Cause(
-    "seal_limits", PathStep.FLUSHED, SeenFrom.OUTSIDE, "Rows are durable, and their MemTable has reached no limit yet."
-)
-SEAL_OVERDUE = Cause(
-    "seal_overdue", PathStep.FLUSHED, SeenFrom.OUTSIDE, "A MemTable is past its age, and its owner does not seal it."
-)
-ABANDONED = Cause(
-    "abandoned",
-    PathStep.FLUSHED,
-    SeenFrom.OUTSIDE,
-    "Rows are durable, and no ingest runs that would seal and flush them.",
-)
-FLUSH_UNDER_WAY = Cause(
-    "flush_under_way", PathStep.FLUSHED, SeenFrom.OUTSIDE, "A sealed generation is about to be flushed."
-)
-NOT_FLUSHED = Cause(
-    "not_flushed",
-    PathStep.FLUSHED,
-    SeenFrom.OUTSIDE,
-    "A sealed generation is flushed by nobody: no ingest, and no flusher.",
-)
-FLUSHER_PAUSED = Cause("flusher_paused", PathStep.MERGED, SeenFrom.OUTSIDE, "An operator has paused the flusher.")
-ROUNDS_FAIL = Cause(
-    "rounds_fail", PathStep.MERGED, SeenFrom.FLUSHER, "The flusher's rounds fail; the kind is that of the error."
-)
-HELD_BACK = Cause(
-    "held_back", PathStep.MERGED, SeenFrom.FLUSHER, "Others are merged, this one not; the kind is that of the error."
-)
-MERGE_DUE = Cause("merge_due", PathStep.MERGED, SeenFrom.OUTSIDE, "Flushed rows wait for the next merge.")
-PASSED_BY = Cause(
-    "passed_by",
-    PathStep.MERGED,
-    SeenFrom.OUTSIDE,
-    "Merges land, and leave this partition; the flusher's page knows why.",
-)
-NO_FLUSHER = Cause(
-    "no_flusher",
-    PathStep.MERGED,
-    SeenFrom.OUTSIDE,
-    "No merge has landed for long: no flusher runs, or its rounds fail.",
-)
-READER_BEHIND = Cause(
-    "reader_behind", PathStep.READ, SeenFrom.READER, "The version that the reader has open lacks what is merged."
-)
-NO_ROWS_LEFT = Cause(
-    "no_rows_left",
-    PathStep.READ,
-    SeenFrom.OUTSIDE,
-    "All is merged, and no row is left: deleted, expired, rejected, or in conflict.",
-)
-CAUGHT_UP = Cause("caught_up", PathStep.READ, SeenFrom.OUTSIDE, "All that is known of has come to the end of the way.")
-MOVING = Cause("moving", PathStep.CONSUMED, SeenFrom.OUTSIDE, "Records come, and nothing stands.")
-UNKNOWN = Cause("unknown", PathStep.READ, SeenFrom.OUTSIDE, "The facts that are known from here do not tell.")
+class Cause(Enum):
+    """Causes that hold up records (module docstring), in the order of a record's steps."""
 
-CAUSES: tuple[Cause, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Cause))
-"""All causes, in the order of a record's steps."""
+    def __init__(self, step: PathStep, seen: SeenFrom, meaning: str) -> None:
+        self.step = step
+        self.seen = seen
+        self.meaning = meaning
+
+    @property
+    def kind(self) -> str:
+        """The member's name in lower case."""
+        return self.name.lower()
+
+    KAFKA_NOT_ASKED = (KAFKA, BROKERS, "The brokers cannot be asked, or have another topic; an error's kind.")
+    NOTHING_PRODUCED = (KAFKA, BROKERS, "The partition never had a record.")
+    RETENTION_PASSED = (KAFKA, BROKERS, "Kafka has deleted all records before the table's first claim.")
+    STARTS_BEHIND = (KAFKA, BROKERS, "Every record that Kafka has lies before the table's start.")
+    RETENTION_LOST = (KAFKA, BROKERS, "Kafka has deleted records that were not durable; the error's kind.")
+    TOPIC_TRUNCATED = (KAFKA, BROKERS, "Kafka ends below what is durable; the error's kind.")
+    NO_INGEST = (CONSUMED, OUTSIDE, "The consumer group has no member: no ingest runs.")
+    INGEST_PAUSED = (CONSUMED, OUTSIDE, "An operator has paused ingest.")
+    NOT_OPENED = (CONSUMED, OUTSIDE, "Ingest runs, and has never opened the partition; its page knows why.")
+    CANNOT_OPEN = (CONSUMED, INGEST, "The owner of the partition cannot open it; the kind is that of the error.")
+    OPEN_TRANSACTION = (CONSUMED, BROKERS, "All waiting records lie after the beginning of an open transaction.")
+    THROTTLED = (CONSUMED, INGEST, "Ingest's memory is full: it consumes nothing.")
+    STANDS = (CONSUMED, OUTSIDE, "Records wait, and nothing becomes durable; ingest's page knows why.")
+    STOPPED = (
+        DECODED,
+        INGEST,
+        "The owner of the partition has stopped it; the kind is that of the error. "
+        "The stored state tells `region_conflict` too.",
+    )
+    MISROUTED = (DECODED, OUTSIDE, "The next record of the partition belongs to another partition by its key.")
+    ALL_REJECTED = (DECODED, OUTSIDE, "None of the newest records became a row: all are dead letters.")
+    NOT_STORED = (DURABLE, INGEST, "The store or the dead-letter topic accepts nothing; the kind is that of the error.")
+    SEAL_LIMITS = (FLUSHED, OUTSIDE, "Rows are durable, and their MemTable has reached no limit yet.")
+    SEAL_OVERDUE = (FLUSHED, OUTSIDE, "A MemTable is past its age, and its owner does not seal it.")
+    ABANDONED = (FLUSHED, OUTSIDE, "Rows are durable, and no ingest runs that would seal and flush them.")
+    FLUSH_UNDER_WAY = (FLUSHED, OUTSIDE, "A sealed generation is about to be flushed.")
+    NOT_FLUSHED = (FLUSHED, OUTSIDE, "No process flushes a sealed generation: no ingest, and no flusher.")
+    FLUSHER_PAUSED = (MERGED, OUTSIDE, "An operator has paused the flusher.")
+    ROUNDS_FAIL = (MERGED, FLUSHER, "The flusher's rounds fail; the kind is that of the error.")
+    HELD_BACK = (MERGED, FLUSHER, "Others are merged, this one not; the kind is that of the error.")
+    MERGE_DUE = (MERGED, OUTSIDE, "Flushed rows wait for the next merge.")
+    PASSED_BY = (MERGED, OUTSIDE, "Merges land, but skip this partition; the flusher's page knows why.")
+    NO_FLUSHER = (MERGED, OUTSIDE, "No merge has landed for long: no flusher runs, or its rounds fail.")
+    READER_BEHIND = (READ, READER, "The version that the reader has open lacks merged records.")
+    NO_ROWS_LEFT = (READ, OUTSIDE, "All records are merged, and no row is left: deleted, expired, rejected, or in conflict.")
+    CAUGHT_UP = (READ, OUTSIDE, "All known records are merged and readable.")
+    MOVING = (CONSUMED, OUTSIDE, "Records arrive, and nothing is stalled.")
+    UNKNOWN = (READ, OUTSIDE, "The known facts do not tell the cause.")

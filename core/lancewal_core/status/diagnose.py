@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.process.clock import utc_text
-from lancewal_core.status import causes
 from lancewal_core.status.causes import Cause, PathStep, Urgency
 from lancewal_core.status.facts import STANDS_S, Failure, PartitionFacts, TableFacts, WaitingGeneration
 
@@ -53,22 +52,22 @@ def diagnose(table: TableFacts, partition: PartitionFacts) -> Diagnosis:
 def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: bool = True) -> Diagnosis:
     """Diagnose the whole table, or some partitions and faults that concern all of them."""
     if table.kafka is not None:
-        return _said(causes.KAFKA_NOT_ASKED, Urgency.PROBLEM, table.kafka)
-    silent = bool(partitions) and all(found.kind == causes.NOTHING_PRODUCED.kind for found in partitions)
+        return _said(Cause.KAFKA_NOT_ASKED, Urgency.PROBLEM, table.kafka)
+    silent = bool(partitions) and all(found.kind == Cause.NOTHING_PRODUCED.kind for found in partitions)
     if silent and all_of_them and table.rounds is None:
         return _found(
-            causes.NOTHING_PRODUCED,
+            Cause.NOTHING_PRODUCED,
             Urgency.IDLE,
             f"Topic {table.topic} never had a record in any partition",
             "Look whether the producer writes to this topic at these brokers (table.topic, kafka.bootstrap_servers): a "
             "table reads no other",
         )
     # Rounds that fail before anything is known of partitions have no partition to say it.
-    rounds = [] if table.rounds is None else [_said(causes.ROUNDS_FAIL, Urgency.PROBLEM, table.rounds)]
+    rounds = [] if table.rounds is None else [_said(Cause.ROUNDS_FAIL, Urgency.PROBLEM, table.rounds)]
     found = first([*partitions, *rounds])
     if found is not None and found.state is Urgency.IDLE:  # partitions without records say nothing of those with some
-        return max(partitions, key=lambda one: (_STEPS.index(one.step), one.kind != causes.UNKNOWN.kind))
-    return found or _found(causes.UNKNOWN, Urgency.IDLE, "Nothing is known of any partition")
+        return max(partitions, key=lambda one: (_STEPS.index(one.step), one.kind != Cause.UNKNOWN.kind))
+    return found or _found(Cause.UNKNOWN, Urgency.IDLE, "Nothing is known of any partition")
 
 
 def first(found: Iterable[Diagnosis]) -> Diagnosis | None:
@@ -88,7 +87,7 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     reached = "durable up to" if it.durable is not None else "the table starts at"
     if low > at:
         return _found(
-            causes.RETENTION_LOST,
+            Cause.RETENTION_LOST,
             Urgency.PROBLEM,
             f"{reached} position {at}, but Kafka begins at {low}: offsets {at} to {low - 1} were deleted before they became "
             "durable",
@@ -96,7 +95,7 @@ def _gone(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         )
     if it.durable is not None and at > end:
         return _found(
-            causes.TOPIC_TRUNCATED,
+            Cause.TOPIC_TRUNCATED,
             Urgency.PROBLEM,
             f"durable up to position {at}, but Kafka ends at {end}: the topic lost its tail",
             f"Stop its producers; once you know why, go on behind what is durable: {accept}. Where that was done, ingest "
@@ -112,7 +111,7 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     low, high = it.kafka.low, it.kafka.high
     if high == 0:
         return _found(
-            causes.NOTHING_PRODUCED,
+            Cause.NOTHING_PRODUCED,
             Urgency.IDLE,
             "no record was ever produced to it",
             "If some should have been, look at the producer's topic, brokers and partitioner",
@@ -120,14 +119,14 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     start = it.begun if it.begun is not None else it.start
     if low == high and (start is None or start >= high):
         return _found(
-            causes.RETENTION_PASSED,
+            Cause.RETENTION_PASSED,
             Urgency.IDLE,
             f"Kafka has no record any more: offsets 0 to {high - 1} were deleted before the table began",
             "Produce them again, or load them with `lancewal table load`; the topic's retention.ms says how long records stay",
         )
     if start is not None and start >= high > low:
         return _found(
-            causes.STARTS_BEHIND,
+            Cause.STARTS_BEHIND,
             Urgency.IDLE,
             f"the table starts at position {start}, and all records that Kafka has ({low} to {high - 1}) lie before it",
             "They are never read: the start is fixed when the table is created (table.start). To have them, create the "
@@ -150,42 +149,42 @@ def _waits_long(it: PartitionFacts) -> bool:
 def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     """Diagnose records that wait in Kafka, and that nobody takes."""
     if it.refused is not None:
-        return _said(causes.CANNOT_OPEN, Urgency.PROBLEM, it.refused)
+        return _said(Cause.CANNOT_OPEN, Urgency.PROBLEM, it.refused)
     if not _waits_in_kafka(it) or it.kafka is None or it.stopped is not None or _not_stored(table, it) is not None:
         return None
     seen = f"records up to position {it.kafka.high} wait"
     state = Urgency.PROBLEM if _waits_long(it) else Urgency.WAITS
     if "ingest" in table.paused:
         return _found(
-            causes.INGEST_PAUSED,
+            Cause.INGEST_PAUSED,
             Urgency.WAITS,
             f"{seen}; ingest is paused {table.paused['ingest']}",
             "`lancewal resume ingest`",
         )
     if table.throttled:
         return _found(
-            causes.THROTTLED,
+            Cause.THROTTLED,
             Urgency.WAITS,
             f"{seen}; ingest's memory is full, so it consumes nothing",
             "If it stays so: look whether flushes reach the store, or raise ingest.memory_bytes_max",
         )
     if table.members == 0:
         return _found(
-            causes.NO_INGEST,
+            Cause.NO_INGEST,
             state,
             f"{seen}, and no ingest runs: its consumer group has no member",
             "`lancewal ingest run`",
         )
     if it.claimed is False:
         return _found(
-            causes.NOT_OPENED,
+            Cause.NOT_OPENED,
             state,
             f"{seen}, and no ingest has ever opened it",
             "Is ingest started with these settings? Its log, /readyz and /status name what keeps it from opening a partition",
         )
     if it.misrouted_why and it.misrouted_to is not None:
         return _found(
-            causes.MISROUTED,
+            Cause.MISROUTED,
             Urgency.PROBLEM,
             f"stops at position {it.durable}: the record there belongs to partition {it.misrouted_to}. {it.misrouted_why}",
             _past_misrouted(it),
@@ -208,14 +207,14 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     seen = f"stands at position {it.durable} since {since}, though records up to position {it.kafka.high} wait"
     if it.durable >= it.kafka.end:
         return _found(
-            causes.OPEN_TRANSACTION,
+            Cause.OPEN_TRANSACTION,
             Urgency.PROBLEM,
             f"{seen}. A transaction is open from position {it.kafka.end} on: what lies behind it cannot be read until it ends",
             "Find its producer (`kafka-transactions.sh find-hanging`) and end it",
         )
     if it.misrouted_to is not None:
         return _found(
-            causes.MISROUTED,
+            Cause.MISROUTED,
             Urgency.PROBLEM,
             f"{seen}. The key of the record there belongs to partition {it.misrouted_to}: the producer partitions otherwise "
             "(librdkafka needs partitioner=murmur2_random)",
@@ -226,7 +225,7 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     else:
         why = "The partition has stopped, or no ingest has it"
     return _found(
-        causes.STANDS,
+        Cause.STANDS,
         Urgency.PROBLEM,
         f"{seen}. {why}",
         "The log of ingest, its /readyz and its /status name the reason",
@@ -234,7 +233,7 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 
 def _stopped(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
-    return None if it.stopped is None else _said(causes.STOPPED, Urgency.PROBLEM, it.stopped)
+    return None if it.stopped is None else _said(Cause.STOPPED, Urgency.PROBLEM, it.stopped)
 
 
 def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
@@ -248,7 +247,7 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         reason = f"the commonest reason is {found.kind}, as at {example}"
         seen = f"none of the newest {found.records} records became a row; {reason}"
     return _found(
-        causes.ALL_REJECTED,
+        Cause.ALL_REJECTED,
         Urgency.PROBLEM,
         f"{seen}. Older ones are not counted: what is produced now becomes no row",
         "`lancewal dead-letter list` counts them by reason and column. Correct the producer, or the table's columns and "
@@ -259,7 +258,7 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 def _not_stored(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if table.not_stored is None or it.decoded is None or it.durable is None or it.decoded <= it.durable:
         return None
-    return _said(causes.NOT_STORED, Urgency.PROBLEM, table.not_stored)
+    return _said(Cause.NOT_STORED, Urgency.PROBLEM, table.not_stored)
 
 
 def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
@@ -268,7 +267,7 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     seen = f"generation {it.open.generation} has {it.open.rows} rows, {it.open.nbytes} bytes in the WAL"
     if table.members == 0 and it.open.since_ms is not None and not _young(table, it.open.since_ms):
         return _found(
-            causes.ABANDONED,
+            Cause.ABANDONED,
             Urgency.PROBLEM,
             f"{seen}, and no ingest runs that would seal it: strong reads see it, the merged table does not",
             "`lancewal ingest run`: it takes over what is there",
@@ -277,14 +276,14 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         return None
     if it.open.due_ms + STANDS_S * 1000 < table.now_ms:
         return _found(
-            causes.SEAL_OVERDUE,
+            Cause.SEAL_OVERDUE,
             Urgency.PROBLEM,
             f"{seen}, and was to be sealed by {utc_text(it.open.due_ms)}",
             "Look at ingest's log and /readyz. The store takes no new index, the owner is gone, or its ingest.seal_age_s "
             "is longer than the one given here",
         )
     return _found(
-        causes.SEAL_LIMITS,
+        Cause.SEAL_LIMITS,
         Urgency.WAITS,
         f"{seen}: below ingest's seal limits, it is sealed by {utc_text(it.open.due_ms)} at the latest",
         "Strong reads see it already. For the merged table sooner, lower ingest.seal_age_s",
@@ -297,9 +296,9 @@ def _not_flushed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     seen = f"generation {it.sealed.generation} is sealed{_since(it.sealed)}, and not flushed"
     # Ingest flushes at once; what it left behind, the flusher takes after as long.
     if it.sealed.since_ms is None or table.now_ms - it.sealed.since_ms < 3 * STANDS_S * 1000:
-        return _found(causes.FLUSH_UNDER_WAY, Urgency.WAITS, seen)
+        return _found(Cause.FLUSH_UNDER_WAY, Urgency.WAITS, seen)
     return _found(
-        causes.NOT_FLUSHED,
+        Cause.NOT_FLUSHED,
         Urgency.PROBLEM,
         f"{seen}: its ingest is gone or cannot write, and no flusher has taken it over",
         "`lancewal flusher run`; if one runs, its log and /readyz name what its WAL lacks",
@@ -308,25 +307,25 @@ def _not_flushed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
 
 def _not_merged(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if it.held is not None:
-        return _said(causes.HELD_BACK, Urgency.PROBLEM, it.held)
+        return _said(Cause.HELD_BACK, Urgency.PROBLEM, it.held)
     if it.unmerged is None:
         return None
     seen = f"generation {it.unmerged.generation} is flushed{_since(it.unmerged)}, and not merged"
     if "flusher" in table.paused:
         return _found(
-            causes.FLUSHER_PAUSED,
+            Cause.FLUSHER_PAUSED,
             Urgency.WAITS,
             f"{seen}; the flusher is paused {table.paused['flusher']}",
             "`lancewal resume flusher`",
         )
     if table.rounds is not None:
-        return _said(causes.ROUNDS_FAIL, Urgency.PROBLEM, table.rounds)
+        return _said(Cause.ROUNDS_FAIL, Urgency.PROBLEM, table.rounds)
     since = it.unmerged.since_ms
     if since is None or table.now_ms - since < (table.merge_after_s + STANDS_S) * 1000:
-        return _found(causes.MERGE_DUE, Urgency.WAITS, seen)
+        return _found(Cause.MERGE_DUE, Urgency.WAITS, seen)
     if table.merged_ms is not None and table.merged_ms > since:
         return _found(
-            causes.PASSED_BY,
+            Cause.PASSED_BY,
             Urgency.PROBLEM,
             f"{seen}, though a merge landed at {utc_text(table.merged_ms)}",
             "An object that its merge needs may be damaged: the flusher's log, its /readyz and its /status name it",
@@ -336,7 +335,7 @@ def _not_merged(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     else:
         last = "no merge ever landed" if it.merged is None else "when a merge landed last is not known"
     return _found(
-        causes.NO_FLUSHER,
+        Cause.NO_FLUSHER,
         Urgency.PROBLEM,
         f"{seen}; {last}",
         "No flusher runs (`lancewal flusher run`), or its rounds fail: then its log, /readyz and /status name the reason",
@@ -347,7 +346,7 @@ def _not_read(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if table.read_version is None or it.merged is None or (it.read or 0) >= it.merged:
         return None
     return _found(
-        causes.READER_BEHIND,
+        Cause.READER_BEHIND,
         Urgency.PROBLEM,
         f"the reader has version {table.read_version} open, which holds the partition up to position {it.read or 0}; the "
         f"table's newest, {table.version}, up to {it.merged}",
@@ -373,26 +372,26 @@ _RULES: tuple[Rule, ...] = (
 def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
     """Return the diagnosis of a partition in which no step is stalled."""
     if _waits_in_kafka(it):
-        return _found(causes.MOVING, Urgency.MOVING, "records come, and nothing stands")
+        return _found(Cause.MOVING, Urgency.MOVING, "records come, and nothing stands")
     if it.merged is None and it.durable is None:
-        return _found(causes.UNKNOWN, Urgency.IDLE, "nothing is known of it from here")
+        return _found(Cause.UNKNOWN, Urgency.IDLE, "nothing is known of it from here")
     if it.kafka is not None and table.table_rows == 0 and it.merged is not None and it.merged == it.durable:
         if table.keys_in_conflict:
             return _found(
-                causes.NO_ROWS_LEFT,
+                Cause.NO_ROWS_LEFT,
                 Urgency.IDLE,
                 f"all is merged up to position {it.merged}, and the table has no row. {table.keys_in_conflict} keys came "
                 "through two partitions, and their records wait for a decision",
                 "`lancewal conflict list` names them, `lancewal conflict settle` decides",
             )
         return _found(
-            causes.NO_ROWS_LEFT,
+            Cause.NO_ROWS_LEFT,
             Urgency.IDLE,
             f"all is merged up to position {it.merged}, and the table has no row left. Its records were deletes, or the rows "
             "expired, or were deleted since",
             "`lancewal table show` names the time to live; `lancewal verify` compares the table with its records",
         )
-    return _found(causes.CAUGHT_UP, Urgency.IDLE, "everything that is known of has come to its end")
+    return _found(Cause.CAUGHT_UP, Urgency.IDLE, "everything that is known of has come to its end")
 
 
 # -- making one -----------------------------------------------------------------------------------------------------

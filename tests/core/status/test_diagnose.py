@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lancewal_core.status import causes
-from lancewal_core.status.causes import CAUSES, Cause, PathStep, Urgency
+from lancewal_core.status.causes import Cause, PathStep, Urgency
 from lancewal_core.status.diagnose import Diagnosis, diagnose, first, overall
 from lancewal_core.status.facts import (
     STANDS_S,
@@ -60,60 +59,60 @@ class Case:
 FAILED = Failure("misrouted", "offset 40 belongs to partition 1; `lancewal offset reject orders-3-40`")
 CASES: dict[str, Case] = {
     "nothing was produced": Case(
-        causes.NOTHING_PRODUCED, Urgency.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)), "producer's topic"
+        Cause.NOTHING_PRODUCED, Urgency.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(0, 0, 0, 0)), "producer's topic"
     ),
     "nothing was produced, and an ingest waits for it": Case(
-        causes.NOTHING_PRODUCED,
+        Cause.NOTHING_PRODUCED,
         Urgency.IDLE,
         TABLE,
         replace(DONE, kafka=KafkaSpan(0, 0, 0, 0), durable=0, flushed=None, merged=None),
         "no record was ever produced",
     ),
     "retention has passed before the first claim": Case(
-        causes.RETENTION_PASSED, Urgency.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(100, 100, 100, 100)), "retention.ms"
+        Cause.RETENTION_PASSED, Urgency.IDLE, TABLE, replace(NEVER, kafka=KafkaSpan(100, 100, 100, 100)), "retention.ms"
 
     ),
     "the start lies behind all records": Case(
-        causes.STARTS_BEHIND, Urgency.IDLE, TABLE, replace(NEVER, start=100), "starts at position 100"
+        Cause.STARTS_BEHIND, Urgency.IDLE, TABLE, replace(NEVER, start=100), "starts at position 100"
     ),
     "the start lies behind all records, and an ingest waits there": Case(
-        causes.STARTS_BEHIND,
+        Cause.STARTS_BEHIND,
         Urgency.IDLE,
         TABLE,
         replace(DONE, begun=100, durable=100, flushed=None, merged=None),
         "(0 to 99) lie before it",
     ),
     "retention has passed what is durable": Case(
-        causes.RETENTION_LOST, Urgency.PROBLEM, TABLE, replace(BEHIND, kafka=KafkaSpan(60, 100, 100, 100)), "offsets 40 to 59"
+        Cause.RETENTION_LOST, Urgency.PROBLEM, TABLE, replace(BEHIND, kafka=KafkaSpan(60, 100, 100, 100)), "offsets 40 to 59"
 
     ),
     "retention has passed the start": Case(
-        causes.RETENTION_LOST,
+        Cause.RETENTION_LOST,
         Urgency.PROBLEM,
         TABLE,
         replace(NEVER, start=10, kafka=KafkaSpan(60, 100, 100, 100)),
         "the table starts at position 10, but Kafka begins at 60",
     ),
     "the topic has lost its tail": Case(
-        causes.TOPIC_TRUNCATED, Urgency.PROBLEM, TABLE, replace(DONE, kafka=KafkaSpan(0, 90, 90, 90)), "ends at 90"
+        Cause.TOPIC_TRUNCATED, Urgency.PROBLEM, TABLE, replace(DONE, kafka=KafkaSpan(0, 90, 90, 90)), "ends at 90"
     ),
     "no ingest": Case(
-        causes.NO_INGEST, Urgency.PROBLEM, replace(TABLE, members=0), BEHIND, "`lancewal ingest run`"
+        Cause.NO_INGEST, Urgency.PROBLEM, replace(TABLE, members=0), BEHIND, "`lancewal ingest run`"
     ),
-    "no ingest, of a new table": Case(causes.NO_INGEST, Urgency.PROBLEM, replace(TABLE, members=0), NEVER, "no member"),
+    "no ingest, of a new table": Case(Cause.NO_INGEST, Urgency.PROBLEM, replace(TABLE, members=0), NEVER, "no member"),
     "no ingest, and records that have just come": Case(
-        causes.NO_INGEST, Urgency.WAITS, replace(TABLE, members=0), replace(NEVER, kafka=FRESH), "no member"
+        Cause.NO_INGEST, Urgency.WAITS, replace(TABLE, members=0), replace(NEVER, kafka=FRESH), "no member"
     ),
     "ingest is paused": Case(
-        causes.INGEST_PAUSED,
+        Cause.INGEST_PAUSED,
         Urgency.WAITS,
         replace(TABLE, paused={"ingest": "until resumed"}),
         BEHIND,
         "`lancewal resume ingest`",
     ),
-    "no ingest has opened it": Case(causes.NOT_OPENED, Urgency.PROBLEM, TABLE, NEVER, "has ever opened it"),
+    "no ingest has opened it": Case(Cause.NOT_OPENED, Urgency.PROBLEM, TABLE, NEVER, "has ever opened it"),
     "its owner cannot open it": Case(
-        causes.CANNOT_OPEN,
+        Cause.CANNOT_OPEN,
         Urgency.PROBLEM,
         TABLE,
         replace(NEVER, refused=Failure("object_corrupt", "the index is damaged")),
@@ -121,56 +120,56 @@ CASES: dict[str, Case] = {
         "object_corrupt",
     ),
     "a transaction is open": Case(
-        causes.OPEN_TRANSACTION,
+        Cause.OPEN_TRANSACTION,
         Urgency.PROBLEM,
         TABLE,
         replace(BEHIND, kafka=KafkaSpan(0, 40, 100, 100)),
         "from position 40 on",
     ),
     "ingest's memory is full": Case(
-        causes.THROTTLED, Urgency.WAITS, replace(TABLE, throttled=True), BEHIND, "ingest.memory_bytes_max"
+        Cause.THROTTLED, Urgency.WAITS, replace(TABLE, throttled=True), BEHIND, "ingest.memory_bytes_max"
     ),
-    "it stands": Case(causes.STANDS, Urgency.PROBLEM, TABLE, BEHIND, "position 40"),
+    "it stands": Case(Cause.STANDS, Urgency.PROBLEM, TABLE, BEHIND, "position 40"),
     "it stands, and its owner does not": Case(
-        causes.STANDS, Urgency.PROBLEM, TABLE, replace(BEHIND, owner_wrote_ms=YOUNG), "writes for other partitions"
+        Cause.STANDS, Urgency.PROBLEM, TABLE, replace(BEHIND, owner_wrote_ms=YOUNG), "writes for other partitions"
     ),
     "keys are misrouted": Case(
-        causes.MISROUTED, Urgency.PROBLEM, TABLE, replace(BEHIND, misrouted_to=1), "`lancewal offset reject orders-3-40`"
+        Cause.MISROUTED, Urgency.PROBLEM, TABLE, replace(BEHIND, misrouted_to=1), "`lancewal offset reject orders-3-40`"
 
     ),
     "keys are misrouted, and a way out needs no restart": Case(
-        causes.MISROUTED,
+        Cause.MISROUTED,
         Urgency.PROBLEM,
         TABLE,
         replace(BEHIND, misrouted_to=1),
         "`lancewal table alter --on misrouted=dead-letter`",
     ),
     "a record is misrouted, and its row tells why at once": Case(
-        causes.MISROUTED,
+        Cause.MISROUTED,
         Urgency.PROBLEM,
         TABLE,
         replace(BEHIND, kafka=FRESH, changed_ms=YOUNG, misrouted_to=1, misrouted_why="It has no key"),
         "stops at position 40: the record there belongs to partition 1. It has no key. Correct the producer",
     ),
     "its owner has stopped it": Case(
-        causes.STOPPED, Urgency.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
+        Cause.STOPPED, Urgency.PROBLEM, TABLE, replace(BEHIND, stopped=FAILED), FAILED.text, "misrouted"
     ),
     "all records are rejected": Case(
-        causes.ALL_REJECTED,
+        Cause.ALL_REJECTED,
         Urgency.PROBLEM,
         TABLE,
         replace(DONE, rejections=Rejections(12, 0, "not_json", 77)),
         "12 records became a row; the commonest reason is not_json, as at orders-3-77. Older ones are not counted",
     ),
     "the only newest record is rejected": Case(
-        causes.ALL_REJECTED,
+        Cause.ALL_REJECTED,
         Urgency.PROBLEM,
         TABLE,
         replace(DONE, rejections=Rejections(1, 0, "not_json", 77)),
         "the newest record became no row, for the reason not_json: orders-3-77. Older ones are not counted",
     ),
     "the store takes nothing": Case(
-        causes.NOT_STORED,
+        Cause.NOT_STORED,
         Urgency.PROBLEM,
         replace(TABLE, not_stored=Failure("store_unavailable", "S3 says 503")),
         replace(BEHIND, consumed=60, decoded=60),
@@ -178,43 +177,43 @@ CASES: dict[str, Case] = {
         "store_unavailable",
     ),
     "seal limits are not reached": Case(
-        causes.SEAL_LIMITS,
+        Cause.SEAL_LIMITS,
         Urgency.WAITS,
         TABLE,
         replace(DONE, merged=40, open=WaitingGeneration(2, YOUNG, 60, 4096, NOW + 500_000)),
         "sealed by 2027-01-15T08:08:20Z",
     ),
     "a seal is overdue": Case(
-        causes.SEAL_OVERDUE,
+        Cause.SEAL_OVERDUE,
         Urgency.PROBLEM,
         TABLE,
         replace(DONE, merged=40, open=WaitingGeneration(2, OLD, 60, 4096, OLD + 1000)),
         "was to be sealed by",
     ),
     "no ingest, and rows in its WAL": Case(
-        causes.ABANDONED,
+        Cause.ABANDONED,
         Urgency.PROBLEM,
         replace(TABLE, members=0),
         replace(DONE, merged=40, open=WaitingGeneration(2, OLD, 60, 4096, NOW + 1000)),
         "takes over",
     ),
     "a flush is under way": Case(
-        causes.FLUSH_UNDER_WAY, Urgency.WAITS, TABLE,
+        Cause.FLUSH_UNDER_WAY, Urgency.WAITS, TABLE,
         replace(DONE, merged=40, sealed=WaitingGeneration(2, YOUNG)), "sealed since"
     ),
     "nobody flushes": Case(
-        causes.NOT_FLUSHED, Urgency.PROBLEM, TABLE,
+        Cause.NOT_FLUSHED, Urgency.PROBLEM, TABLE,
         replace(DONE, merged=40, sealed=WaitingGeneration(2, OLD)), "`lancewal flusher run`"
     ),
     "the flusher is paused": Case(
-        causes.FLUSHER_PAUSED,
+        Cause.FLUSHER_PAUSED,
         Urgency.WAITS,
         replace(TABLE, paused={"flusher": "until resumed"}),
         replace(DONE, merged=40, unmerged=WaitingGeneration(2, OLD)),
         "`lancewal resume flusher`",
     ),
     "rounds fail": Case(
-        causes.ROUNDS_FAIL,
+        Cause.ROUNDS_FAIL,
         Urgency.PROBLEM,
         replace(TABLE, rounds=Failure("table_restored", "somebody has restored version 3")),
         replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG)),
@@ -222,7 +221,7 @@ CASES: dict[str, Case] = {
         "table_restored",
     ),
     "it is held back": Case(
-        causes.HELD_BACK,
+        Cause.HELD_BACK,
         Urgency.PROBLEM,
         TABLE,
         replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG), held=Failure("object_missing", "x.lance is missing")),
@@ -230,40 +229,40 @@ CASES: dict[str, Case] = {
         "object_missing",
     ),
     "a merge is due": Case(
-        causes.MERGE_DUE, Urgency.WAITS, TABLE,
+        Cause.MERGE_DUE, Urgency.WAITS, TABLE,
         replace(DONE, merged=40, unmerged=WaitingGeneration(2, YOUNG)), "flushed since"
     ),
     "merges pass it by": Case(
-        causes.PASSED_BY,
+        Cause.PASSED_BY,
         Urgency.PROBLEM,
         replace(TABLE, merged_ms=YOUNG),
         replace(DONE, merged=40, unmerged=WaitingGeneration(2, OLD)),
         "though a merge landed",
     ),
     "no flusher": Case(
-        causes.NO_FLUSHER, Urgency.PROBLEM, TABLE,
+        Cause.NO_FLUSHER, Urgency.PROBLEM, TABLE,
         replace(DONE, merged=40, unmerged=WaitingGeneration(2, OLD)), "`lancewal flusher run`"
     ),
     "a reader looks at an older version": Case(
-        causes.READER_BEHIND,
+        Cause.READER_BEHIND,
         Urgency.PROBLEM,
         replace(TABLE, read_version=4),
         replace(DONE, read=40),
         "version 4 open, which holds the partition up to position 40; the table's newest, 9, up to 100",
     ),
     "no row is left": Case(
-        causes.NO_ROWS_LEFT, Urgency.IDLE, replace(TABLE, table_rows=0), DONE, "deletes, or the rows expired"
+        Cause.NO_ROWS_LEFT, Urgency.IDLE, replace(TABLE, table_rows=0), DONE, "deletes, or the rows expired"
     ),
     "no row is there, and keys wait for a decision": Case(
-        causes.NO_ROWS_LEFT,
+        Cause.NO_ROWS_LEFT,
         Urgency.IDLE,
         replace(TABLE, table_rows=0, keys_in_conflict=2),
         DONE,
         "2 keys came through two partitions, and their records wait for a decision. `lancewal conflict list`",
     ),
-    "it moves": Case(causes.MOVING, Urgency.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "nothing stands"),
-    "it has caught up": Case(causes.CAUGHT_UP, Urgency.IDLE, TABLE, DONE, "come to its end"),
-    "nothing is known": Case(causes.UNKNOWN, Urgency.IDLE, TableFacts(NOW, "orders"), PartitionFacts("orders", 3), "known"),
+    "it moves": Case(Cause.MOVING, Urgency.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "nothing stands"),
+    "it has caught up": Case(Cause.CAUGHT_UP, Urgency.IDLE, TABLE, DONE, "come to its end"),
+    "nothing is known": Case(Cause.UNKNOWN, Urgency.IDLE, TableFacts(NOW, "orders"), PartitionFacts("orders", 3), "known"),
 }  # fmt: skip
 
 
@@ -295,8 +294,8 @@ def test_the_topic_s_causes_are_those_of_the_whole_table() -> None:
 
 
 def test_every_declared_cause_is_made_here() -> None:
-    assert {case.cause for case in CASES.values()} | {causes.KAFKA_NOT_ASKED} == set(CAUSES)
-    kinds = [cause.kind for cause in CAUSES]
+    assert {case.cause for case in CASES.values()} | {Cause.KAFKA_NOT_ASKED} == set(Cause)
+    kinds = [cause.kind for cause in Cause]
     assert sorted(kinds) == sorted(set(kinds))
 
 
