@@ -95,7 +95,11 @@ class Cause(Enum):
     PASSED_BY = (MERGED, OUTSIDE, "Merges land, but skip this partition; the flusher's page knows why.")
     NO_FLUSHER = (MERGED, OUTSIDE, "No merge has landed for long: no flusher runs, or its rounds fail.")
     READER_BEHIND = (READ, READER, "The version that the reader has open lacks merged records.")
-    NO_ROWS_LEFT = (READ, OUTSIDE, "All records are merged, and no row is left: deleted, expired, rejected, or in conflict.")
+    NO_ROWS_LEFT = (
+        READ,
+        OUTSIDE,
+        "All records are merged, and no row is left: deleted, expired, rejected, or in conflict.",
+    )
     CAUGHT_UP = (READ, OUTSIDE, "All known records are merged and readable.")
     MOVING = (CONSUMED, OUTSIDE, "Records arrive, and nothing is stalled.")
     UNKNOWN = (READ, OUTSIDE, "The known facts do not tell the cause.")

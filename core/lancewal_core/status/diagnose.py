@@ -59,7 +59,7 @@ def overall(table: TableFacts, partitions: Sequence[Diagnosis], *, all_of_them: 
             Cause.NOTHING_PRODUCED,
             Urgency.IDLE,
             f"Topic {table.topic} never had a record in any partition",
-            "Look whether the producer writes to this topic at these brokers (table.topic, kafka.bootstrap_servers): a "
+            "Check whether the producer writes to this topic at these brokers (table.topic, kafka.bootstrap_servers): a "
             "table reads no other",
         )
     # Rounds that fail before anything is known of partitions have no partition to say it.
@@ -130,7 +130,7 @@ def _nothing_came(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             Urgency.IDLE,
             f"the table starts at position {start}, and all records that Kafka has ({low} to {high - 1}) lie before it",
             "They are never read: the start is fixed when the table is created (table.start). To have them, create the "
-            "table anew with table.start: earliest, or load them with `lancewal table load`",
+            "table again with table.start: earliest, or load them with `lancewal table load`",
         )
     return None
 
@@ -166,7 +166,7 @@ def _not_consumed(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             Cause.THROTTLED,
             Urgency.WAITS,
             f"{seen}; ingest's memory is full, so it consumes nothing",
-            "If it stays so: look whether flushes reach the store, or raise ingest.memory_bytes_max",
+            "If it stays so: check whether flushes reach the store, or raise ingest.memory_bytes_max",
         )
     if table.members == 0:
         return _found(
@@ -204,20 +204,20 @@ def _stands(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if it.kafka is None or it.durable is None or it.changed_ms is None or _young(table, it.changed_ms):
         return None
     since = utc_text(it.changed_ms)
-    seen = f"stands at position {it.durable} since {since}, though records up to position {it.kafka.high} wait"
+    seen = f"is stalled at position {it.durable} since {since}, though records up to position {it.kafka.high} wait"
     if it.durable >= it.kafka.end:
         return _found(
             Cause.OPEN_TRANSACTION,
             Urgency.PROBLEM,
-            f"{seen}. A transaction is open from position {it.kafka.end} on: what lies behind it cannot be read until it ends",
+            f"{seen}. A transaction is open from position {it.kafka.end} on: later records cannot be read until it ends",
             "Find its producer (`kafka-transactions.sh find-hanging`) and end it",
         )
     if it.misrouted_to is not None:
         return _found(
             Cause.MISROUTED,
             Urgency.PROBLEM,
-            f"{seen}. The key of the record there belongs to partition {it.misrouted_to}: the producer partitions otherwise "
-            "(librdkafka needs partitioner=murmur2_random)",
+            f"{seen}. The key of the record there belongs to partition {it.misrouted_to}: the producer uses another "
+            "partitioner (librdkafka needs partitioner=murmur2_random)",
             _past_misrouted(it),
         )
     if it.owner_wrote_ms is not None and _young(table, it.owner_wrote_ms):
@@ -242,14 +242,14 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
         return None
     example = f"{it.topic}-{it.partition}-{found.offset}"
     if found.records == 1:
-        seen = f"the newest record became no row, for the reason {found.kind}: {example}"
+        seen = f"the newest record did not become a row, for the reason {found.kind}: {example}"
     else:
-        reason = f"the commonest reason is {found.kind}, as at {example}"
+        reason = f"the most frequent reason is {found.kind}, as at {example}"
         seen = f"none of the newest {found.records} records became a row; {reason}"
     return _found(
         Cause.ALL_REJECTED,
         Urgency.PROBLEM,
-        f"{seen}. Older ones are not counted: what is produced now becomes no row",
+        f"{seen}. Older ones are not counted: records produced now do not become rows",
         "`lancewal dead-letter list` counts them by reason and column. Correct the producer, or the table's columns and "
         "format, and send them again. The problem is over once a newer record becomes a row",
     )
@@ -270,7 +270,7 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             Cause.ABANDONED,
             Urgency.PROBLEM,
             f"{seen}, and no ingest runs that would seal it: strong reads see it, the merged table does not",
-            "`lancewal ingest run`: it takes over what is there",
+            "`lancewal ingest run`: it takes over these rows",
         )
     if it.open.due_ms is None:
         return None
@@ -279,7 +279,7 @@ def _in_memtable(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
             Cause.SEAL_OVERDUE,
             Urgency.PROBLEM,
             f"{seen}, and was to be sealed by {utc_text(it.open.due_ms)}",
-            "Look at ingest's log and /readyz. The store takes no new index, the owner is gone, or its ingest.seal_age_s "
+            "Look at ingest's log and /readyz. The store accepts no new state, the owner is gone, or its ingest.seal_age_s "
             "is longer than the one given here",
         )
     return _found(
@@ -333,7 +333,7 @@ def _not_merged(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     if table.merged_ms is not None:
         last = f"the last merge landed at {utc_text(table.merged_ms)}"
     else:
-        last = "no merge ever landed" if it.merged is None else "when a merge landed last is not known"
+        last = "no merge ever landed" if it.merged is None else "the time of the last merge is unknown"
     return _found(
         Cause.NO_FLUSHER,
         Urgency.PROBLEM,
@@ -372,7 +372,7 @@ _RULES: tuple[Rule, ...] = (
 def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
     """Return the diagnosis of a partition in which no step is stalled."""
     if _waits_in_kafka(it):
-        return _found(Cause.MOVING, Urgency.MOVING, "records come, and nothing stands")
+        return _found(Cause.MOVING, Urgency.MOVING, "records arrive, and nothing is stalled")
     if it.merged is None and it.durable is None:
         return _found(Cause.UNKNOWN, Urgency.IDLE, "nothing is known of it from here")
     if it.kafka is not None and table.table_rows == 0 and it.merged is not None and it.merged == it.durable:
@@ -380,18 +380,18 @@ def _end(table: TableFacts, it: PartitionFacts) -> Diagnosis:
             return _found(
                 Cause.NO_ROWS_LEFT,
                 Urgency.IDLE,
-                f"all is merged up to position {it.merged}, and the table has no row. {table.keys_in_conflict} keys came "
-                "through two partitions, and their records wait for a decision",
+                f"all records are merged up to position {it.merged}, and the table has no row. {table.keys_in_conflict} keys "
+                "came through two partitions, and their records wait for a decision",
                 "`lancewal conflict list` names them, `lancewal conflict settle` decides",
             )
         return _found(
             Cause.NO_ROWS_LEFT,
             Urgency.IDLE,
-            f"all is merged up to position {it.merged}, and the table has no row left. Its records were deletes, or the rows "
-            "expired, or were deleted since",
+            f"all records are merged up to position {it.merged}, and the table has no row left. Its records were "
+            "deletes, or the rows expired, or were deleted since",
             "`lancewal table show` names the time to live; `lancewal verify` compares the table with its records",
         )
-    return _found(Cause.CAUGHT_UP, Urgency.IDLE, "everything that is known of has come to its end")
+    return _found(Cause.CAUGHT_UP, Urgency.IDLE, "all known records are merged and readable")
 
 
 # -- making one -----------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def watched(
 _IN_CONFLICT = "conflicts {} keys came through two partitions and wait for a decision: `lancewal conflict list`"
 _TITLES = (
     *("partition", "kafka", "durable", "flushed", "merged", "read", "lag"),
-    *("unmerged rows", "unmerged bytes", "generations", "stands", "owner"),
+    *("unmerged rows", "unmerged bytes", "generations", "state", "owner"),
 )
 _FIGURES = range(9)
 
@@ -148,7 +148,7 @@ def _why_1(problems: int) -> str:
 def _diagnosis(found: Diagnosis) -> list[str]:
     """Say where records of the table stop."""
     return [
-        f"stands    {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
+        f"state     {found.state} at {found.step}: {found.kind}: {one_line(found.message)}",
         *([f"do        {one_line(found.do)}"] if found.do else []),
     ]
 

@@ -159,14 +159,14 @@ CASES: dict[str, Case] = {
         Urgency.PROBLEM,
         TABLE,
         replace(DONE, rejections=Rejections(12, 0, "not_json", 77)),
-        "12 records became a row; the commonest reason is not_json, as at orders-3-77. Older ones are not counted",
+        "12 records became a row; the most frequent reason is not_json, as at orders-3-77. Older ones are not counted",
     ),
     "the only newest record is rejected": Case(
         Cause.ALL_REJECTED,
         Urgency.PROBLEM,
         TABLE,
         replace(DONE, rejections=Rejections(1, 0, "not_json", 77)),
-        "the newest record became no row, for the reason not_json: orders-3-77. Older ones are not counted",
+        "the newest record did not become a row, for the reason not_json: orders-3-77. Older ones are not counted",
     ),
     "the store takes nothing": Case(
         Cause.NOT_STORED,
@@ -260,8 +260,8 @@ CASES: dict[str, Case] = {
         DONE,
         "2 keys came through two partitions, and their records wait for a decision. `lancewal conflict list`",
     ),
-    "it moves": Case(Cause.MOVING, Urgency.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "nothing stands"),
-    "it has caught up": Case(Cause.CAUGHT_UP, Urgency.IDLE, TABLE, DONE, "come to its end"),
+    "it moves": Case(Cause.MOVING, Urgency.MOVING, TABLE, replace(BEHIND, kafka=FRESH, changed_ms=YOUNG), "is stalled"),
+    "it has caught up": Case(Cause.CAUGHT_UP, Urgency.IDLE, TABLE, DONE, "merged and readable"),
     "nothing is known": Case(Cause.UNKNOWN, Urgency.IDLE, TableFacts(NOW, "orders"), PartitionFacts("orders", 3), "known"),
 }  # fmt: skip
 

@@ -553,7 +553,7 @@ def test_a_partition_that_stands_is_a_problem(kafka: KafkaBroker, settings: Sett
     assert (fresh.problems, fresh.diagnosis.kind) == ((), "seal_limits")
     status = status_of(settings, settings.table.uri, clock=later())
     (problem,) = status.problems
-    assert "partition 0: stands at position 6 since 20" in problem
+    assert "partition 0: is stalled at position 6 since 20" in problem
     assert "records up to position 9 wait. The partition has stopped, or no ingest has it" in problem
     assert stops(status) == ["consumed: stands", "flushed: seal_limits", "kafka: nothing_produced"]
     control.pause(ingest.store, SystemClock(), new_id, control.Service.INGEST, contract.making)
@@ -642,7 +642,10 @@ def test_rejected_records_are_counted_and_the_commonest_reason_is_named(
     ingest.append(p1=1)
     status = status_of(settings, settings.table.uri)
     assert stops(status)[:2] == ["decoded: all_rejected", "flushed: seal_limits"]
-    assert f"4 records became a row; the commonest reason is not_json, as at {contract.topic}-0-5" in status.problems[0]
+    assert (
+        f"4 records became a row; the most frequent reason is not_json, as at {contract.topic}-0-5"
+        in status.problems[0]
+    )
     assert "rejected: partition 0: 4 of the newest 4 records, most often not_json, as at offset 5" in status_text(
         status
     )
@@ -762,7 +765,7 @@ def test_an_open_transaction_is_lag_and_is_named(kafka: KafkaBroker, settings: S
     fill(kafka, contract, p0=4)  # of another producer, behind it
     status = status_of(settings, settings.table.uri, clock=later())
     (problem,) = status.problems
-    assert "partition 0: stands at position 6" in problem
+    assert "partition 0: is stalled at position 6" in problem
     assert "records up to position 13 wait. A transaction is open from position 6 on" in problem
     found = status.partitions[0]
     assert (found.end, found.high, found.lag, found.diagnosis.kind) == (6, 13, 7, "open_transaction")
@@ -785,7 +788,7 @@ def test_an_owner_that_writes_for_others_has_stopped_it(
     ingest.log._clock = later()
     ingest.append(p1=5)
     (problem,) = status_of(settings, settings.table.uri, clock=later()).problems
-    assert "partition 0: stands at position 6" in problem
+    assert "partition 0: is stalled at position 6" in problem
     assert "The owner writes for other partitions, so this one has stopped" in problem
     ingest.append(p0=1)
     assert status_of(settings, settings.table.uri, clock=later()).problems == ()

@@ -134,7 +134,11 @@ MUTATIONS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[int], World]] = 
     versions_go_at_once: SWEPT_OFTEN,
     newest_first: SLEEPY,
 }
-NOTICED_AT = {a_listing_counts_for_ever: 35, versions_go_at_once: 15, any_object_there: 11}
+NOTICED_AT: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+    a_listing_counts_for_ever: 35,
+    versions_go_at_once: 15,
+    any_object_there: 11,
+}
 """The first seed that notices, for mutations that few notice.  The search begins there."""
 """Each with the worlds in which it shows soon."""
 
