@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from lancewal_core.errors import InvalidInput
 from lancewal_core.keys.conflicts import FIRST, NEXT, REGION, Conflicts
 from lancewal_core.names.ids import Region
-from lancewal_core.rows.key_set import KeySet
+from lancewal_core.rows.key_set import KeySet, distinct
 from lancewal_core.rows.schema import OP, Op
 from lancewal_core.store.json_object import region_named
 
@@ -74,18 +74,39 @@ def _rows_of(rows: pa.Table, keys: KeySet) -> pa.Table:
 
 def keys_named(conflicts: Conflicts, named: Sequence[str]) -> pa.Table:
     """The keys of these texts; ``InvalidInput`` for one that is no key, or does not wait."""
-    known = {text: at for at, text in enumerate(_texts(conflicts.waiting_keys))}
-    places = []
+    values: dict[str, object] = {}
     for text in named:
         try:
-            parsed = json.loads(text)
+            values[text] = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise _no_key(text, f"is no JSON ({error})") from error
-        at = known.get(_text(parsed))
-        if at is None:
-            raise _no_key(text, "does not wait for a decision")
-        places.append(at)
-    return conflicts.waiting_keys.take(pa.array(sorted(set(places)), pa.int64()))
+    # Millions may wait, so only keys that may be named become texts.
+    schema = conflicts.waiting_keys.schema
+    keys = [key for value in values.values() if (key := _key(value, schema)) is not None]
+    named_keys = distinct(pa.concat_tables([schema.empty_table(), *keys]), conflicts.schema)
+    waiting = _rows_of(conflicts.waiting_keys, KeySet(named_keys))
+    texts, wanted = _texts(waiting), {_text(value): text for text, value in values.items()}
+    missing = [text for plain, text in wanted.items() if plain not in texts]
+    if missing:
+        raise _no_key(missing[0], "does not wait for a decision")
+    return waiting.filter(pa.array([text in wanted for text in texts], pa.bool_()))
+
+
+def _key(values: object, schema: pa.Schema) -> pa.Table | None:
+    """The key that a text may stand for: ``_plain`` the other way round.  None where it stands for none."""
+    if not isinstance(values, list) or len(values) != len(schema) or None in values:
+        return None
+    columns = []
+    try:
+        for value, field in zip(values, schema, strict=True):
+            if pa.types.is_temporal(field.type):
+                columns.append(pa.array([value], pa.string()).cast(field.type))
+            else:
+                plain = base64.b64decode(value) if pa.types.is_binary(field.type) else value
+                columns.append(pa.array([plain], field.type))
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        return None
+    return pa.table(columns, schema)
 
 
 def _no_key(text: str, why: str) -> InvalidInput:

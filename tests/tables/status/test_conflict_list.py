@@ -8,13 +8,14 @@ import json
 import pyarrow as pa
 import pytest
 
+from lancewal_core.errors import InvalidInput
 from lancewal_core.keys.conflicts import Conflicts
 from lancewal_core.keys.origin import MergedFrom
 from lancewal_core.names.ids import Position, Region, TopicId
 from lancewal_core.rows.fold import fold
 from lancewal_core.rows.schema import RowSchema
 from lancewal_tables.status import conflict_list
-from lancewal_tables.status.conflict_list import keys_in_conflict
+from lancewal_tables.status.conflict_list import keys_in_conflict, keys_named
 
 P, Q = (Region("orders", TopicId("t"), partition) for partition in (0, 1))
 
@@ -43,7 +44,11 @@ def test_only_the_keys_that_are_shown_become_text(monkeypatch: pytest.MonkeyPatc
         return text(key)
 
     monkeypatch.setattr(conflict_list, "_text", counted)
-    shown = keys_in_conflict(waiting(pa.int64(), [30, 4, *range(1000, 3000)]), 3)
+    held = waiting(pa.int64(), [30, 4, *range(1000, 3000)])
+    assert keys_named(held, ["[30]", "[2999]", "[30]"])["id"].to_pylist() == [30, 2999]
+    assert len(made) < 20
+    made.clear()
+    shown = keys_in_conflict(held, 3)
 
     assert [key.key for key in shown] == [[4], [30], [1000]]
     assert [key.owner for key in shown] == [None, P.name, None]
@@ -70,10 +75,40 @@ def test_a_limit_of_none_and_one_above_all() -> None:
             [dt.datetime(2026, 1, 2), dt.datetime(1900, 1, 1)],
             ["1900-01-01 00:00:00.000000", "2026-01-02 00:00:00.000000"],
         ),
+        (
+            pa.timestamp("ns", "UTC"),
+            [1_767_312_000_000_000_001, -1],
+            ["1969-12-31 23:59:59.999999999Z", "2026-01-02 00:00:00.000000001Z"],
+        ),
+        (
+            pa.timestamp("s", "UTC"),
+            [1_767_312_000, -1],
+            ["1969-12-31 23:59:59Z", "2026-01-02 00:00:00Z"],
+        ),
     ],
     ids=str,
 )
-def test_keys_of_every_type_have_an_order(type_: pa.DataType, values: list[object], texts: list[object]) -> None:
-    assert json.dumps([key.key for key in keys_in_conflict(waiting(type_, values), 9)]) == json.dumps(
-        [[t] for t in texts]
-    )
+def test_keys_of_every_type_have_an_order_and_are_found_by_what_is_shown(
+    type_: pa.DataType, values: list[object], texts: list[object]
+) -> None:
+    held = waiting(type_, values)
+    assert json.dumps([key.key for key in keys_in_conflict(held, 9)]) == json.dumps([[t] for t in texts])
+    in_order = dict(zip(texts, sorted(pa.array(values, type_).to_pylist()), strict=True))
+    for text in texts:
+        found = keys_named(held, [json.dumps([text])])["id"].to_pylist()
+        assert found == [in_order[text]]
+    assert keys_named(held, [json.dumps([text]) for text in texts]).num_rows == len(values)
+
+
+@pytest.mark.parametrize(
+    "text", ["[3]", "[1.0]", "[true]", '["1"]', "[1, 1]", "[]", "1", "null", "[null]", "[1e400]", "{}", "["]
+)
+def test_a_text_that_is_not_shown_names_no_key(text: str) -> None:
+    with pytest.raises(InvalidInput, match=r"does not wait for a decision|is no JSON"):
+        keys_named(waiting(pa.int64(), [2, 1]), ["[1]", text])
+
+
+@pytest.mark.parametrize("text", ["2026-01-02", "2026-01-02T00:00:00.000000", "2026-01-02 00:00:00", "x", 1])
+def test_a_time_has_one_text(text: object) -> None:
+    with pytest.raises(InvalidInput, match="does not wait for a decision"):
+        keys_named(waiting(pa.timestamp("us"), [dt.datetime(2026, 1, 2)]), [json.dumps([text])])
