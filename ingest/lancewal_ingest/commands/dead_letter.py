@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption, read_settings
-from lancewal_core.cli.output import aligned, one_line, say, say_json
+from lancewal_core.cli.options import Asked
+from lancewal_core.cli.output import aligned, one_line
 from lancewal_core.errors import InvalidInput
 from lancewal_core.process.clock import SystemClock, ms_since_1970, utc_text
 from lancewal_core.settings.durations import duration_s
@@ -25,6 +25,7 @@ _SHOWN = 60
 
 @app.command(name="list")
 def list_(
+    asked: Asked,
     since: Annotated[
         str,
         typer.Option(
@@ -32,10 +33,6 @@ def list_(
         ),
     ] = "",
     until: Annotated[str, typer.Option(help="Only letters before this time, in the same forms.", metavar="TIME")] = "",
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Count the letters of the dead-letter topic by kind and column, with the times of the first and the last.
 
@@ -55,17 +52,15 @@ def list_(
 
     now_ms = SystemClock().now_ms()
     since_ms, until_ms = moment_ms("--since", since, now_ms), moment_ms("--until", until, now_ms)
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     settings.need("table.uri", "kafka.bootstrap_servers")
     contract = Address.of(settings).contract()
     check_topics(settings, contract)
     found = LetterGroups(contract.topic, f"lancewal-{contract.table_uuid}", since_ms, until_ms)
     group = settings.kafka.group(contract.table_uuid)
     read = read_letters(settings.kafka.client(), group, contract.dead_letters, found.add, since_ms)
-    if output is Output.JSON:
-        say_json(letters_json(contract.dead_letters, found, read))
-    else:
-        say(letters_text(contract.dead_letters, found, read))
+    topic = contract.dead_letters
+    asked.report(letters_json(topic, found, read), letters_text(topic, found, read))
 
 
 def moment_ms(option: str, text: str, now_ms: int) -> int | None:

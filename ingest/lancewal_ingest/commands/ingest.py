@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lancewal_core.cli.groups import CommandApp
-from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption, read_settings
+from lancewal_core.cli.options import TableAsked
 
 app = CommandApp(help="Consume Kafka and make rows durable.")
 
 
 @app.command()
-def run(table: TableOption = "", config: ConfigOption = None, storage_option: StorageOption = None) -> None:
+def run(asked: TableAsked) -> None:
     """Run the ingest service until SIGTERM or SIGINT.
 
     Needs `table.uri` and `kafka.bootstrap_servers`; all else is in the table's contract.  Exit code 0 after an orderly
@@ -22,4 +22,4 @@ def run(table: TableOption = "", config: ConfigOption = None, storage_option: St
     use_one_heap()  # before the import of PyArrow, which the service needs
     from lancewal_ingest.service.service import run_ingest
 
-    run_ingest(read_settings(config, table, storage_option))
+    run_ingest(asked.settings())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lancewal_core.cli.options import ConfigOption, Output, OutputOption, StorageOption, TableOption
+from lancewal_core.cli.options import Output, OutputOption, TableAsked
 from lancewal_core.cli.output import say, say_json
 from lancewal_reader.commands.options import (
     AtLeastOption,
@@ -23,6 +23,7 @@ from lancewal_reader.commands.options import (
 
 
 def command(
+    asked: TableAsked,
     filter: FilterOption = "",
     consistency: ConsistencyOption = Consistency.STRONG,
     at: AtOption = "",
@@ -32,9 +33,6 @@ def command(
     output: OutputOption = Output.TEXT,
     conflicts: ConflictsOption = OnConflicts.LEAVE_OUT,
     unmerged_keys_max: KeysMaxOption = None,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
 ) -> None:
     """Count the rows of a table as of now, or at a point. Without --filter no row of the merged table is read, except
     for keys that the key index does not cover.
@@ -47,7 +45,7 @@ def command(
     from lancewal_reader.table import counted
 
     read = read_of(consistency, at, at_least, timeout, max_staleness)
-    rows, schema = counted(open_by(config, table, storage_option, conflicts, unmerged_keys_max), filter or None, **read)
+    rows, schema = counted(open_by(asked, conflicts, unmerged_keys_max), filter or None, **read)
     say_left_out(schema)
     if output is Output.JSON:
         say_json({"rows": rows, "receipt": str(receipt_of(schema))})

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption
+from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
 from lancewal_reader.commands.options import (
     AtLeastOption,
@@ -32,6 +32,7 @@ from lancewal_reader.forms.row_output import Destination, RowOutput
 
 
 def command(
+    asked: TableAsked,
     keys: Annotated[
         list[str],
         typer.Argument(
@@ -50,9 +51,6 @@ def command(
     unmerged_keys_max: KeysMaxOption = None,
     to: ToOption = None,
     guard_formulas: GuardOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
 ) -> None:
     """Show the rows of primary keys, in the order of the keys. Keys that the key index covers are found without a scan.
 
@@ -67,7 +65,7 @@ def command(
 
     destination = Destination(output, to, guard_formulas)
     read = read_of(consistency, at, at_least, timeout, max_staleness)
-    opened = open_by(config, table, storage_option, conflicts, unmerged_keys_max)
+    opened = open_by(asked, conflicts, unmerged_keys_max)
     wanted = keys_of_texts(opened.contract.rows, keys)
     names = names_of(columns) or list(opened.schema.names)
     # Which keys have no row shows in the columns of the key.

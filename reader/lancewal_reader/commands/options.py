@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from lancewal_core.cli.options import read_settings
+from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput
 from lancewal_core.settings.durations import EXPECTED, duration_s
@@ -75,17 +75,11 @@ GuardOption: TypeAlias = Annotated[
 ]
 
 
-def open_by(
-    config: Path | None,
-    table: str,
-    storage_option: list[str] | None,
-    conflicts: OnConflicts,
-    unmerged_keys_max: int | None,
-) -> Table:
+def open_by(asked: TableAsked, conflicts: OnConflicts, unmerged_keys_max: int | None) -> Table:
     from lancewal_reader.table import open_table
     from lancewal_reader.unmerged.portions import UNMERGED_KEYS_MAX
 
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     settings.need("table.uri")
     return open_table(
         settings.table.uri,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption
+from lancewal_core.cli.options import TableAsked
 from lancewal_reader.commands.options import (
     AtLeastOption,
     AtOption,
@@ -32,6 +32,7 @@ from lancewal_reader.forms.row_output import Destination, RowOutput
 
 
 def command(
+    asked: TableAsked,
     columns: ColumnsOption = "",
     filter: FilterOption = "",
     consistency: ConsistencyOption = Consistency.STRONG,
@@ -45,9 +46,6 @@ def command(
     unmerged_keys_max: KeysMaxOption = None,
     to: ToOption = None,
     guard_formulas: GuardOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
 ) -> None:
     """Read a table as of now, or again as at a point: merged and unmerged rows together.
 
@@ -57,7 +55,7 @@ def command(
     """
     destination = Destination(output, to, guard_formulas)
     read = read_of(consistency, at, at_least, timeout, max_staleness)
-    opened = open_by(config, table, storage_option, conflicts, unmerged_keys_max)
+    opened = open_by(asked, conflicts, unmerged_keys_max)
     rows = opened.to_batches(names_of(columns), filter or None, limit, **read)
     say_left_out(rows.schema)
     destination.write(rows)

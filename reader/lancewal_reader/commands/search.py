@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lancewal_core.cli.options import ConfigOption, StorageOption, TableOption
+from lancewal_core.cli.options import TableAsked
 from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput
 from lancewal_core.store.json_object import JsonFault, parse_value
@@ -45,6 +45,7 @@ class DistanceMetric(StrEnum):
 
 
 def command(
+    asked: TableAsked,
     vector: Annotated[
         str,
         typer.Option(
@@ -76,9 +77,6 @@ def command(
     unmerged_keys_max: KeysMaxOption = None,
     to: ToOption = None,
     guard_formulas: GuardOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
 ) -> None:
     """Find the rows nearest to a vector, the best by words, or the best by both, unmerged rows too.
 
@@ -90,7 +88,7 @@ def command(
     destination = Destination(output, to, guard_formulas)
     read = read_of(consistency, at, at_least, timeout, max_staleness)
     sought = _vector_of(vector) if vector else None
-    opened = open_by(config, table, storage_option, conflicts, unmerged_keys_max)
+    opened = open_by(asked, conflicts, unmerged_keys_max)
     found = opened.search(
         sought,
         text or None,

@@ -19,6 +19,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from lancewal_core.cli.groups import with_options
 from lancewal_core.cli.output import say
 from lancewal_core.errors import InvalidInput, SearchUnsupported, TokenTimeout
 from lancewal_reader.commands import count, get, search
@@ -29,11 +30,11 @@ from lancewal_reader.table import open_table
 from tests.support.pipeline import EVERY_TYPE, KEY, Pipeline, by_key
 
 app = typer.Typer()
-app.command()(command)
+app.command()(with_options(command))
 others = typer.Typer()
-others.command("get")(get.command)
-others.command("count")(count.command)
-others.command("search")(search.command)
+others.command("get")(with_options(get.command))
+others.command("count")(with_options(count.command))
+others.command("search")(with_options(search.command))
 
 
 @pytest.fixture(scope="module")
