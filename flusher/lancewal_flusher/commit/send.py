@@ -33,6 +33,7 @@ from lancewal_core.errors import ATTACH_A_COPY, CommitUnknown, MergedPositionUnk
 from lancewal_core.names import paths
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.failpoints import point
+from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import (
     CommitLost,
     Committed,
@@ -197,6 +198,16 @@ def is_finished(context: FlusherContext, in_force: InForce) -> bool:
         return False
     remember_finished(context, in_force)
     return True
+
+
+def newest_finished(context: FlusherContext) -> PinnedTable | Refused:
+    """Return the newest version, on which no merge needs further work.  Raises what ``check_table`` raises."""
+    pinned = context.table.newest()
+    check_table(pinned, context.contract)
+    in_force = context.watermarks.at(pinned.version)
+    if not is_finished(context, in_force):
+        return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
+    return pinned
 
 
 def remember_finished(context: FlusherContext, in_force: InForce) -> None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from lancewal_core.errors import PlanRetriesExhausted, VersionGone
 from lancewal_core.process.progress import step
-from lancewal_flusher.commit.send import Refused, Why
+from lancewal_flusher.commit.send import Refused, Why, newest_finished
 from lancewal_flusher.context import FlusherContext
-from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, choice_of, compact_next, may_compact
+from lancewal_flusher.upkeep.compaction import Compacted, FileSizes, choice_of, compact_next
 from lancewal_flusher.upkeep.compaction_plan import CompactionLimits, Round
 from lancewal_flusher.upkeep.index_plan import IndexLimits
 from lancewal_flusher.upkeep.indexes import IndexExtended, IndexRefused, extend_indexes
@@ -107,7 +107,7 @@ def compact_to_the_end(
 def look(context: FlusherContext, limits: CompactionLimits, *, with_sentinel: bool) -> CompactionSummary | Refused:
     """Return what ``compact_to_the_end`` would do if nobody else did anything; change nothing.  ``Refused``: nothing can
     be done now."""
-    pinned = may_compact(context)
+    pinned = newest_finished(context)
     if isinstance(pinned, Refused):
         return pinned
     try:

@@ -41,10 +41,9 @@ from itertools import accumulate
 from lancewal_core.errors import ObjectMissing, VersionGone
 from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.tasks import Tasks
-from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import Fragment, PinnedTable, RewriteBounds, Table, files_of, fragment_bytes
 from lancewal_flusher.commit.other_commits import send_compaction
-from lancewal_flusher.commit.send import Refused, Why, is_finished, lost_files
+from lancewal_flusher.commit.send import Refused, Why, lost_files, newest_finished
 from lancewal_flusher.context import FlusherContext
 from lancewal_flusher.event_table import FlusherEvents
 from lancewal_flusher.origins import origins_of
@@ -116,7 +115,7 @@ def compact_next(
 ) -> CompactionResult:
     """Run one round.  ``with_sentinel``: no merge of this process is under way."""
     # Step 1
-    pinned = may_compact(context)
+    pinned = newest_finished(context)
     if isinstance(pinned, Refused):
         return pinned
     try:
@@ -162,7 +161,7 @@ def write_anew(
     """Rewrite these fragments in one round, each by itself, the smallest first, as far as they fit into ``round_bytes``.
 
     The first one is taken whatever its size, even if it is the sentinel.  Those of guarantee 9 are left alone."""
-    pinned = may_compact(context)
+    pinned = newest_finished(context)
     if isinstance(pinned, Refused):
         return pinned
     try:
@@ -178,16 +177,6 @@ def write_anew(
         return _files_gone(pinned, error)
     groups = tuple(FragmentGroup((f,)) for f in taken or free[:1])
     return _do(context, pinned, Round(Reason.INDEXED, groups), limits) if groups else NothingToCompact(pinned.version)
-
-
-def may_compact(context: FlusherContext) -> PinnedTable | Refused:
-    """Step 1."""
-    pinned = context.table.newest()
-    check_table(pinned, context.contract)
-    in_force = context.watermarks.at(pinned.version)
-    if not is_finished(context, in_force):
-        return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
-    return pinned
 
 
 def choice_of(context: FlusherContext, pinned: PinnedTable, sizes: FileSizes, *, with_sentinel: bool) -> Choice:

@@ -40,10 +40,9 @@ from lancewal_core.names.ids import TableVersion
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_core.rows.ttl import Ttl
-from lancewal_core.table.checks import check_table
 from lancewal_core.table.protocol import ROW_ADDRESS, Fragment, PinnedTable, Table, hidden_by
 from lancewal_flusher.commit.other_commits import send_expiry
-from lancewal_flusher.commit.send import Refused, Why, hide, is_finished
+from lancewal_flusher.commit.send import Refused, Why, hide, newest_finished
 from lancewal_flusher.context import FlusherContext, check_contract
 
 ROUND_ROWS = 1_000_000
@@ -129,11 +128,9 @@ def expire_next(context: FlusherContext, ttl: Ttl, oldest: OldestTimes, rows_max
     all."""
     # Step 1
     check_contract(context)
-    pinned = context.table.newest()
-    check_table(pinned, context.contract)
-    in_force = context.watermarks.at(pinned.version)
-    if not is_finished(context, in_force):
-        return Refused(f"the merge of table version {in_force.version} is not finished yet", Why.UNFINISHED)
+    pinned = newest_finished(context)
+    if isinstance(pinned, Refused):
+        return pinned
     try:
         # Step 2
         hidden, more = _choose(context.table, pinned, ttl, _threshold(context.clock, pinned, ttl), oldest, rows_max)
