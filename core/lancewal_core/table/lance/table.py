@@ -421,7 +421,7 @@ class LanceTable:
             if (v := parse_table_version(info.key)) is not None and version in (None, v)
         ]
         key = max(listed)[1] if listed else VERSIONS
-        named = "The newest manifest" if version is None else "Its manifest"
+        named = "The newest manifest" if version is None else f"The manifest of version {version}"
         return ObjectCorrupt(f"{found}. {named} is {key}: put it back from a copy", object=key)
 
     def _file_session(self) -> LanceFileSession:
