@@ -52,6 +52,9 @@ class MergeInputs:
     left: Mapping[Region, Corrupt | RegionConflict] = field(default_factory=dict)
     """Regions of which something that the merge needs is damaged or lost, or too many keys are in conflict (``set_aside``)."""
 
+    fewer: Mapping[Region, int] = field(default_factory=dict)
+    """Regions that this merge has left, and so many of whose generations may have room among keys in conflict."""
+
     @property
     def nbytes(self) -> int:
         """Stored bytes of the flushes taken."""

@@ -19,7 +19,7 @@ rows each, these are therefore combined too: their rows are written together.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lancewal_core.errors import InvalidSettings, StoreInconsistent
 from lancewal_core.keys.conflicts import KEYS_MAX
@@ -68,6 +68,8 @@ class MergeLimits:
     """A smaller fragment is not worth a table version of its own, however worn: compaction takes it in its time."""
     conflict_keys_max: int = KEYS_MAX
     """Keys of two regions that wait for a person's decision; merges leave regions that would bring more (``set_aside``)."""
+    generations: Mapping[Region, int] = field(default_factory=dict)
+    """Most generations of a region, where more bring too many keys in conflict for any object (``set_aside``)."""
     deleted_share: float = _DEFAULTS.compaction_deleted_ratio
     """Share of hidden rows from which on compaction rewrites a fragment (``flusher.compaction_deleted_ratio``)."""
 
@@ -114,7 +116,7 @@ def choose(region: Region, flushes: Sequence[FlushedGeneration], limits: MergeLi
         return RegionMerge(region, (flushes[0],))
     taken = [flushes[0]]
     changes, nbytes = flushes[0].changes, flushes[0].nbytes
-    for flushed in flushes[1:]:
+    for flushed in flushes[1 : limits.generations.get(region)]:
         changes += flushed.changes
         nbytes += flushed.nbytes
         if flushed.rows >= limits.adopt_rows or changes > limits.combine_changes or nbytes > limits.combine_bytes:

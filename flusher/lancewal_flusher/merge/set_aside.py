@@ -8,8 +8,8 @@ Guarantees
     and counts (``keys.origin``).
  3. If more keys would wait than ``MergeLimits.conflict_keys_max``, or more bytes than any such object may have, the
     merge leaves regions, by a ``RegionConflict`` each: those with the most keys to set aside, until the rest fits.  A
-    decision makes room for a region.  A region whose share of a merge is larger than the whole object stays left
-    (decision 0053).
+    decision makes room for a region.  Where a region's share of a merge is larger than the whole object, ``fewer``
+    says how many of its generations to try; a generation that is larger by itself stays left (decision 0053).
  4. In a table with ``canonical`` keys nothing is asked: its keys of different regions differ.
 
 Steps of ``sort_out``
@@ -219,7 +219,15 @@ def _partitions(region_inputs: Sequence[RegionInput]) -> npt.NDArray[np.int32]:
     return np.concatenate([np.repeat(of_inputs, partials), np.repeat(of_inputs, others)])
 
 
-def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimits) -> RegionConflict | None:
+@dataclass(frozen=True, slots=True)
+class _TooMany:
+    """Keys have no room; ``decisions_help``: what waits already takes the room."""
+
+    error: RegionConflict
+    decisions_help: bool
+
+
+def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimits) -> _TooMany | None:
     before = KeySet(found.held.waiting_keys)
     parts = [
         taken.keys.filter(pa.array(mask)) for taken, mask in zip(found.inputs.region_inputs, found.masks, strict=True)
@@ -231,11 +239,14 @@ def _too_many_keys(context: FlusherContext, found: _Decision, limits: MergeLimit
     return None
 
 
-def _held_back(context: FlusherContext, found: _Decision, many: RegionConflict) -> MergeInputs:
+def _held_back(context: FlusherContext, found: _Decision, many: _TooMany) -> MergeInputs:
     """Return the inputs without the region of which most keys would be set aside.  ``ObjectMissing``."""
     counts = [int(mask.sum()) for mask in found.masks]
     taken = found.inputs.region_inputs[counts.index(max(counts))]
-    inputs = _without(found.inputs, {taken.merge.region: many})
+    inputs = _without(found.inputs, {taken.merge.region: many.error})
+    generations = len(taken.merge.flushes)
+    if not many.decisions_help and generations > 1:
+        inputs = replace(inputs, fewer={**inputs.fewer, taken.merge.region: generations // 2})
     # Files that it shares with others are adopted by all, or by none.
     return inputs if taken.shared is None else _without_adopting(context, inputs, {taken.shared})
 
@@ -245,7 +256,11 @@ def _without(inputs: MergeInputs, left: Mapping[Region, Corrupt | RegionConflict
     return replace(inputs, region_inputs=others, left={**inputs.left, **left})
 
 
-def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> RegionConflict:
+def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> _TooMany:
+    return _TooMany(_conflict(context, found, waiting, decisions_help), decisions_help)
+
+
+def _conflict(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> RegionConflict:
     region_inputs = found.inputs.region_inputs
     if not decisions_help and found.met is not None:
         return too_many_waiting(context, region_inputs, found.met)
@@ -256,7 +271,7 @@ def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions
     return too_many_in_force(context, region_inputs, Meeting(waiting, (min(others, default=here), here)))
 
 
-def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts | RegionConflict:
+def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts | _TooMany:
     inputs, conflicts = found.inputs, found.held.that_counts(counting(context.contract))
     for taken in inputs.region_inputs:
         first, last = taken.merge.flushes[0], taken.merge.flushes[-1]

@@ -39,6 +39,7 @@ from lancewal_core.names.ids import Position, Region, TableVersion, TopicId
 from lancewal_core.rows.schema import Op, RowSchema
 from lancewal_core.settings.load import Settings
 from lancewal_core.store.object_store import Done, put_once
+from lancewal_core.table.conflicts_ref import ConflictsRef
 from lancewal_core.table.contract import encode_contract
 from lancewal_core.table.lance.table import LanceTable
 from lancewal_core.table.watermarks import Watermarks
@@ -400,6 +401,34 @@ def test_the_partition_with_most_keys_is_held_first(world: Conflicted, together:
     world.check()
     assert {row["id"] for row in world.table.rows()} == {*range(9), 22}
     world.merge_all(replace(few, conflict_keys_max=6))
+
+
+@pytest.mark.parametrize("bound", ["keys", "bytes"])
+def test_a_share_larger_than_all_room_comes_in_generations(
+    world: Conflicted, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One merge would combine them, and no decision makes room for that."""
+    few = replace(COMBINE, conflict_keys_max=4)
+    if bound == "bytes":
+        few = COMBINE
+        monkeypatch.setattr("lancewal_flusher.merge.set_aside.encode_conflicts", at_most_four_wait)
+    world.send(0, *upserts(range(9)))
+    world.merge_all(few)
+    for ids in (range(3), range(3, 6), range(6, 9)):
+        world.send(1, *upserts(ids, a=1))
+    for ids in (range(3), range(3, 6), range(6, 9)):
+        world.merge_all(few)
+        assert [row["id"] for row in world.in_force().waiting.to_pylist()] == list(ids)
+        world.settle(1, ids)
+    world.check()
+    assert {row["a"] for row in world.table.rows()} == {1}
+
+
+def at_most_four_wait(conflicts: Conflicts, merge: str) -> tuple[bytes, ConflictsRef]:
+    """``encode_conflicts`` where an object has little room."""
+    if conflicts.waiting.num_rows > 4:
+        raise ObjectCorrupt("too large")
+    return encode_conflicts(conflicts, merge)
 
 
 def test_owners_that_a_decision_adds_take_no_more_room(world: Conflicted, monkeypatch: pytest.MonkeyPatch) -> None:
