@@ -1,4 +1,8 @@
-"""No function takes more than six parameters: what belongs together is a value, and an open table is one."""
+"""No function takes more than six parameters: what belongs together is a value, and an open table is one.
+
+A function of a merge or of upkeep that needs only a few members of the context takes these, so that its signature says what it
+may touch.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,12 @@ LEFT = {
     "lancewal_core.region.transitions.seal",
     # Logs lie below the open table.
     "lancewal_core.wal.log_end.end_log",
+}
+MEMBERS_MAX = 3
+"""Members of the context that a function takes by themselves."""
+WHOLE_CONTEXT = {
+    # With its two members it would take seven parameters.
+    "lancewal_flusher.merge.changes.run_tasks",
 }
 COMMANDS = ("typer.Option", "typer.Argument", "ConfigOption", "OutputOption")
 
@@ -43,6 +53,45 @@ def with_many(source: str, module: str) -> Iterator[str]:
 def is_command(parameters: list[ast.arg]) -> bool:
     written = [ast.unparse(one.annotation) for one in parameters if one.annotation is not None]
     return any(text in annotation for annotation in written for text in COMMANDS)
+
+
+def with_few_members(source: str, module: str) -> Iterator[str]:
+    """Yield functions that take the whole context, hand it to nobody, and use few of its members."""
+    for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
+        if not any(one.arg == "context" for one in function.args.args):
+            continue
+        members = [
+            node.attr
+            for node in ast.walk(function)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "context"
+        ]
+        named = sum(isinstance(node, ast.Name) and node.id == "context" for node in ast.walk(function))
+        if named == len(members) and len(set(members)) <= MEMBERS_MAX:
+            yield f"{module}.{function.name}"
+
+
+def test_functions_of_merges_and_upkeep_take_what_they_use() -> None:
+    found = {
+        name
+        for module, file in modules("lancewal_flusher").items()
+        if module.startswith(("lancewal_flusher.merge.", "lancewal_flusher.upkeep."))
+        for name in with_few_members(file.read_text(encoding="utf-8"), module)
+    }
+    assert found - WHOLE_CONTEXT == set(), "take these members instead of the context"
+    assert WHOLE_CONTEXT - found == set(), "no longer so: strike them out"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(context): return context.a, context.b, context.a, context.c", ["m.f"]),
+        ("def f(context): return context.a, context.b, context.c, context.d", []),
+        ("def f(context): return g(context, context.a)", []),
+        ("def f(table): return table.a", []),
+    ],
+)
+def test_which_functions_use_few_members(source: str, expected: list[str]) -> None:
+    assert list(with_few_members(source, "m")) == expected
 
 
 def test_no_function_has_more_than_six() -> None:
