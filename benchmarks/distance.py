@@ -99,8 +99,8 @@ class _Distance:
         rows = table_rows(np.arange(BASE_ROWS), 0)
         lance.write_dataset(rows, self._address.uri, mode="append", schema=SCHEMA, **options)
         self._contract = contract
-        self._all = MemorySource(contract.topic_id, partitions)
-        self._halves = [self._all.part(range(n, partitions, MEMBERS)) for n in range(MEMBERS)]
+        self._all = MemorySource(contract.regions)
+        self._halves = [self._all.part(contract.regions[n::MEMBERS]) for n in range(MEMBERS)]
         self._ingests = self._members()
         self._context = stack.enter_context(open_context(self._settings))
         self._rounds, self._garbage = RoundState(), GarbageState()

@@ -37,7 +37,7 @@ class IngestedTable:
         for at in range(0, rows, FRAGMENT_ROWS):
             part = table_rows(np.arange(at, min(rows, at + FRAGMENT_ROWS)), 0)
             lance.write_dataset(part, self.uri, mode="append", schema=SCHEMA, max_rows_per_file=FRAGMENT_ROWS)
-        self._source = MemorySource(self.contract.topic_id, partitions)
+        self._source = MemorySource(self.contract.regions)
         self._seed = 0
 
     def upsert(self, count: int) -> None:

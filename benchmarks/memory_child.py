@@ -37,8 +37,10 @@ http: {{ingest_port: 0, flusher_port: 0}}
     def stop() -> bool:
         nonlocal ended
         worker = running[0].worker if running else None
+        durable = {} if worker is None else {r.partition: at for r, at in worker.durable.items()}
+        stopped = set() if worker is None else {r.partition for r in worker.stopped}
         done = worker is not None and all(
-            worker.durable.get(p, 0) >= min(end, case.enough or end) or p in worker.stopped for p, end in ends.items()
+            durable.get(p, 0) >= min(end, case.enough or end) or p in stopped for p, end in ends.items()
         )
         ended = ended or (time.perf_counter() if done else 0.0)
         return done

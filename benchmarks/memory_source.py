@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from confluent_kafka import Message as Fetched
 
 from benchmarks.workload import Message
 from lancewal_core.errors import LancewalError
-from lancewal_core.names.ids import Position, position_after
+from lancewal_core.names.ids import Position, Region, position_after
 from lancewal_core.rows.murmur2 import partition_of
-from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_kafka.records import Records, by_partition
 from lancewal_kafka.topic import TopicFacts
 
@@ -20,25 +20,26 @@ from lancewal_kafka.topic import TopicFacts
 class MemorySource:
     """Partitions of one topic, all or ``ours``, assigned at the first poll.  Records of others are passed over."""
 
-    def __init__(self, topic_id: str, partitions: int, ours: Sequence[int] | None = None) -> None:
-        self._topic_id = topic_id
-        self._ours = range(partitions) if ours is None else ours
-        self._records = [Records([], [], [], [], []) for _ in range(partitions)]
-        self._next: dict[int, Position] = {}
+    def __init__(self, regions: Sequence[Region], ours: Sequence[Region] | None = None) -> None:
+        self._regions = regions
+        self._ours = regions if ours is None else ours
+        self._has = frozenset(self._ours)
+        self._records = [Records([], [], [], [], []) for _ in regions]
+        self._next: dict[Region, Position] = {}
         self._listener: PollListener | None = None
         self._fetched: list[Fetched] = []
         self._taken = 0
         """Of what is fetched."""
 
-    def part(self, ours: Sequence[int]) -> MemorySource:
+    def part(self, ours: Sequence[Region]) -> MemorySource:
         """The same topic as another member has it."""
-        other = MemorySource(self._topic_id, len(self._records), ours)
+        other = MemorySource(self._regions, ours)
         other._records = self._records
         return other
 
     def append(self, message: Message) -> None:
         partition = partition_of(message.key, len(self._records))
-        if partition in self._ours:
+        if self._regions[partition] in self._has:
             records = self._records[partition]
             records.offsets.append(len(records))
             records.timestamps.append(1_700_000_000_000)
@@ -52,13 +53,13 @@ class MemorySource:
         self._fetched, self._taken = [], 0
         at = dict(self._next)
         run = max(1, each // len(at))
-        while any(position < len(self._records[partition]) for partition, position in at.items()):
-            for partition, position in at.items():
-                records = self._records[partition].part(position, position + run)
-                at[partition] = Position(position + len(records))
+        while any(position < len(self._records[region.partition]) for region, position in at.items()):
+            for region, position in at.items():
+                records = self._records[region.partition].part(position, position + run)
+                at[region] = Position(position + len(records))
                 self._fetched.extend(
                     Fetched(
-                        topic="benchmark", partition=partition, offset=offset, key=_anew(key), value=_anew(value),
+                        topic="benchmark", partition=region.partition, offset=offset, key=_anew(key), value=_anew(value),
                         headers=None if headers is None else list(headers), timestamp=(TIMESTAMP_CREATE_TIME, timestamp),
                     )
                     for offset, timestamp, key, value, headers in zip(
@@ -67,8 +68,8 @@ class MemorySource:
                 )  # fmt: skip
 
     @property
-    def ends(self) -> dict[int, int]:
-        return {p: len(self._records[p]) for p in self._ours}
+    def ends(self) -> dict[Region, int]:
+        return {region: len(self._records[region.partition]) for region in self._ours}
 
     def subscribe(self, listener: PollListener) -> None:
         self._listener = listener
@@ -80,47 +81,48 @@ class MemorySource:
             listener.assigned(self._ours)
         if self._taken < len(self._fetched):
             return self._hand_out(records_max)
-        found: dict[int, Records] = {}
+        found: dict[Region, Records] = {}
         each = max(1, records_max // len(self._records))
-        for partition, at in self._next.items():
-            records = self._records[partition].part(at, at + each)
+        for region, at in self._next.items():
+            records = self._records[region.partition].part(at, at + each)
             if len(records):
-                found[partition] = records
-                self._next[partition] = Position(at + len(records))
+                found[region] = records
+                self._next[region] = Position(at + len(records))
         if not found:
             time.sleep(timeout_s)
         return Polled(found, dict(self._next))
 
     def _hand_out(self, records_max: int) -> Polled:
         """What is fetched already.  The client gives it in one list; to divide that is the product's own work."""
-        found = by_partition(self._fetched[self._taken : self._taken + records_max])
+        numbered = by_partition(self._fetched[self._taken : self._taken + records_max])
+        found = {self._regions[partition]: records for partition, records in numbered.items()}
         self._taken += records_max
-        self._next.update({partition: position_after(records.offsets[-1]) for partition, records in found.items()})
+        self._next.update({region: position_after(records.offsets[-1]) for region, records in found.items()})
         return Polled(found, dict(self._next))
 
-    def start(self, partition: int, position: Position) -> None:
-        self._next[partition] = position
+    def start(self, region: Region, position: Position) -> None:
+        self._next[region] = position
 
-    def stop(self, partition: int) -> None:
-        self._next.pop(partition, None)
+    def stop(self, region: Region) -> None:
+        self._next.pop(region, None)
 
-    def pause(self, partitions: Sequence[int]) -> None: ...
+    def pause(self, regions: Sequence[Region]) -> None: ...
 
-    def resume(self, partitions: Sequence[int]) -> None: ...
+    def resume(self, regions: Sequence[Region]) -> None: ...
 
-    def facts(self) -> TopicFacts:
-        return TopicFacts(self._topic_id, len(self._records))
+    def facts(self, topic: str) -> TopicFacts:
+        return TopicFacts(self._regions[0].topic_id, len(self._regions))
 
-    def offsets(self, partition: int) -> Offsets:
-        return Offsets(Position(0), Position(len(self._records[partition])))
+    def offsets(self, region: Region) -> Offsets:
+        return Offsets(Position(0), Position(len(self._records[region.partition])))
 
-    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
-        return {partition: self.offsets(partition) for partition in partitions}
+    def offsets_of_each(self, regions: Collection[Region]) -> dict[Region, Offsets | LancewalError]:
+        return {region: self.offsets(region) for region in regions}
 
-    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+    def commit_soon(self, positions: Positions, done: Callable[[bool], None]) -> None:
         done(self.commit(positions))
 
-    def commit(self, positions: Mapping[int, Position]) -> bool:
+    def commit(self, positions: Positions) -> bool:
         return True
 
     def close(self) -> None: ...

@@ -83,8 +83,8 @@ def rates(partitions: int, folder: Path) -> dict[str, float]:
     figures = {}
     for name, as_served, rows in (("rows_per_s", True, SERVED_ROWS), ("small_rows_per_s", False, SMALL_ROWS)):
         address = Address(str(folder / name))
-        source = MemorySource("benchmark-id", partitions)
         contract = create(address, "benchmark", "benchmark-id", partitions)
+        source = MemorySource(contract.regions)
         ingest = MemoryIngest(address, contract, source, 1 << 30, SEGMENT_ROWS, as_served=as_served)
         ingest.feed([])
         _, figures[name] = (_rate(ingest, list(upserts(count, KEYS, 1))) for count in (WARM_ROWS, rows))
@@ -95,7 +95,7 @@ def rates(partitions: int, folder: Path) -> dict[str, float]:
 def measure(partitions: int, folder: Path) -> dict[str, float]:
     address = Address(str(folder / "table"))
     contract = create(address, "benchmark", "benchmark-id", partitions)
-    source = MemorySource(contract.topic_id, partitions)
+    source = MemorySource(contract.regions)
     ingest = MemoryIngest(address, contract, source, seal_rows=1_000_000, segment_rows=SEGMENT_ROWS)
     messages = list(upserts(SEGMENTS * SEGMENT_ROWS, KEYS, 1))
     before = _resident()
@@ -114,7 +114,7 @@ def measure(partitions: int, folder: Path) -> dict[str, float]:
     figures["cold_plan_ms"] = 1000 * statistics.median(
         seconds(lambda: open_table(address.uri).receipt()) for _ in range(RUNS)
     )
-    figures["rebalance_s"] = seconds(lambda: _rebalance(ingest, partitions))
+    figures["rebalance_s"] = seconds(lambda: _rebalance(ingest))
     ingest.feed(list(upserts(SEGMENT_ROWS, KEYS, 1)))
     figures["drain_s"] = seconds(lambda: ingest.worker.drain(300))
     figures["scrape_mib"] = _scrape(partitions, per_partition=True) / MIB
@@ -122,9 +122,9 @@ def measure(partitions: int, folder: Path) -> dict[str, float]:
     return figures
 
 
-def _rebalance(ingest: MemoryIngest, partitions: int) -> None:
+def _rebalance(ingest: MemoryIngest) -> None:
     """Half of the partitions are given up, with rows in each, and flushed; then they come back."""
-    half, worker = range(0, partitions, 2), ingest.worker
+    half, worker = sorted(ingest.worker.durable)[::2], ingest.worker
     worker.revoked(half)
     while worker._flushes:
         worker.step(0.002)
@@ -143,9 +143,9 @@ def _rate(ingest: MemoryIngest, messages: list[Message]) -> float:
 def _scrape(partitions: int, *, per_partition: bool) -> int:
     """Bytes of ingest's metrics of so many open partitions."""
     metrics = IngestMetrics(SystemClock(), "s3://bucket/table", 1 << 30, IngestEvents(), per_partition=per_partition)
-    regions = {p: Region("benchmark", TopicId("benchmark-id"), p) for p in range(partitions)}
-    ends = {p: Position(10**9 + p) for p in regions}
-    metrics.positions(regions, ends, 0)
+    regions = [Region("benchmark", TopicId("benchmark-id"), p) for p in range(partitions)]
+    ends = {region: Position(10**9 + region.partition) for region in regions}
+    metrics.positions(ends, 0)
     metrics.freshness(dict.fromkeys(regions, 0.123456789), ends)
     metrics.refresh(ends, {})
     metrics.standing({})

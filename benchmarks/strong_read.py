@@ -36,7 +36,7 @@ def _measure(path: Path) -> dict[str, float]:
     lance.write_dataset(table_rows(np.arange(BASE_ROWS), 0), str(path), mode="append", schema=SCHEMA,
                         max_rows_per_file=250_000)  # fmt: skip
     # 90 k rows in four snapshots, then 10 k in 100 segments.
-    source = MemorySource(contract.topic_id, contract.partitions)
+    source = MemorySource(contract.regions)
     ingest = MemoryIngest(Address(str(path)), contract, source, seal_rows=22_000, segment_rows=10_000)
     ingest.feed(list(upserts(90_000, BASE_ROWS, 1)))
     ingest.worker.drain(60)

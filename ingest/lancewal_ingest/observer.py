@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.names.ids import Position, Region
+from lancewal_core.names.ids import Region
 from lancewal_core.region.flushes.manifest import FlushedGeneration
 from lancewal_core.region.state import GenerationRecord
 from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
+from lancewal_ingest.kafka.source import Positions
 
 Claim = Literal["won", "lost", "failed"]
 """``lost``: another owner came first."""
@@ -49,6 +50,6 @@ class Observer(Protocol):
 
     def memory(self, used: int, paused: bool) -> None: ...
 
-    def positions(self, regions: Mapping[int, Region], durable: Mapping[int, Position], unflushed: int) -> None:
+    def positions(self, durable: Positions, unflushed: int) -> None:
         """Hear the positions of the open partitions, and how many generations wait to be flushed, whenever one of these
         is another."""

@@ -51,6 +51,7 @@ UNREADABLE_HEADERS: list[tuple[str, bytes | None]] = [("\udcff", None)]
 """Stands for headers of which a name is not UTF-8.  The name is a lone surrogate, which no client decodes to."""
 
 # Unbound C methods, for ``map``.  The type hints do not know that a message without an error has all of these.
+TOPIC: Any = Message.topic
 PARTITION: Any = Message.partition
 _OFFSET: Any = Message.offset
 _HEADERS: Any = Message.headers

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import Message, TopicPartition
 
 from lancewal_core.errors import ActionNeeded
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_kafka.clients import Properties
 from lancewal_kafka.records import Records, as_records
@@ -41,17 +41,19 @@ class KafkaRetention:
         """How the topic stores batches; ``KafkaForbidden`` where this user may not know."""
         return self.config().stored
 
-    def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
-        """The first offset of each partition that Kafka still has."""
-        return self._inspector.begins(self._topic, partitions)
+    def lows(self, regions: Collection[Region]) -> dict[Region, Position]:
+        """The first offset of each partition of the topic that Kafka still has."""
+        found = self._inspector.begins(self._topic, [region.partition for region in regions])
+        return {region: found[region.partition] for region in regions}
 
-    def timestamps(self, positions: Mapping[int, Position]) -> dict[int, int]:
+    def timestamps(self, positions: Mapping[Region, Position]) -> dict[Region, int]:
         """Milliseconds since 1970 of the first committed record at or behind each position.
 
         By a consumer of its own, which joins no group.  Partitions without an answer are left out.
         """
-        found = {partition: message.timestamp()[1] for partition, message in self._peek(positions).items()}
-        return {partition: at for partition, at in found.items() if at >= 0}
+        found = self._peek({region.partition: at for region, at in positions.items()})
+        times = {r: found[r.partition].timestamp()[1] for r in positions if r.partition in found}
+        return {region: at for region, at in times.items() if at >= 0}
 
     def records(self, positions: Mapping[int, Position]) -> dict[int, Records]:
         """The committed record at each position, in the same way; partitions that have none there are left out."""

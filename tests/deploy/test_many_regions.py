@@ -53,7 +53,7 @@ def acts(partitions: int) -> Iterator[tuple[str, Act]]:
         contract = create(address, "topic", "topic-id", partitions, 32)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tables, "SystemClock", lambda: clock)
-            ingest = MemoryIngest(address, contract, MemorySource("topic-id", partitions), 1 << 30, 100_000, tasks)
+            ingest = MemoryIngest(address, contract, MemorySource(contract.regions), 1 << 30, 100_000, tasks)
         worker, rows = ingest.worker, rows_of_each(partitions)
         yield "open", partial(ingest.feed, [])
         yield "append", partial(ingest.feed, rows)
@@ -62,7 +62,7 @@ def acts(partitions: int) -> Iterator[tuple[str, Act]]:
         ingest.feed(rows)
         yield "plan behind a segment", table.receipt
         yield "four turns with nothing to do", partial(turns, worker, 4)
-        half = range(0, partitions, 2)
+        half = contract.regions[::2]
         yield "give up half", partial(worker.revoked, half)
         while worker._flushes:
             worker.step(0.0)

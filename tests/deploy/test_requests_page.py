@@ -124,7 +124,7 @@ class Acts:
         self._tasks = CountedTasks(store)
         self._address = Address(f"s3://bucket/{FOLDER}", store.options)
         contract = create(self._address, "topic", "topic-id", partitions, -(-partitions // int(size.pages)))
-        sources = [MemorySource(contract.topic_id, partitions, range(n, partitions, logs)) for n in range(logs)]
+        sources = [MemorySource(contract.regions, contract.regions[n::logs]) for n in range(logs)]
         self._ingests = [MemoryIngest(self._address, contract, source, 1, 100_000, self._tasks) for source in sources]
         self._partitions = partitions
         self.context = self._flusher(contract)

@@ -18,6 +18,7 @@ import yaml
 from lancewal_core.names.ids import Position
 from lancewal_ingest.service.freshness import Freshness, IngestProgress
 from tests.ops.tools import program
+from tests.support.regions import region
 from watch.alerts.rules import plain_rules
 
 MINUTES = 60
@@ -121,11 +122,11 @@ _FRESHNESS = _ingest("lancewal_ingest_freshness_seconds", partition="0")
 def _backfill(behind_s: float) -> Series:
     """What the service makes of records of 1970, a hundred a second, that are durable ``behind_s`` after they came."""
     freshness, now_ms = Freshness(), 1_800_000_000_000
-    found = []
+    found, ours = [], region(0)
     for now in range(0, 60 * MINUTES + 60, 5):
         durable, end = Position(int(100 * max(0.0, now - behind_s))), Position(100 * now)
-        at = IngestProgress((), {0: durable}, {0: 1000}, {0: end}, {}, looked_at=now, retention_s=604800.0)
-        found.append(freshness.look(now + 4, now_ms + 1000 * now, at)[0])
+        at = IngestProgress((), {ours: durable}, {ours: 1000}, {ours: end}, {}, looked_at=now, retention_s=604800.0)
+        found.append(freshness.look(now + 4, now_ms + 1000 * now, at)[ours])
     return {_FRESHNESS: lambda minute: found[12 * minute], _LAG: _always(100 * behind_s)}
 
 

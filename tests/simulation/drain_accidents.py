@@ -34,6 +34,7 @@ from tests.simulation.checker import require, rows_of
 from tests.simulation.memory_kafka import MemoryTopic, Partition
 from tests.simulation.script import Crashed, crash, stops
 from tests.simulation.stage import Member, Stage
+from tests.support.regions import by_number, numbers
 from tests.twins.faults import PutFault
 
 OLD, NEW = 2, 3
@@ -103,7 +104,7 @@ def _key(old: int, new: int, nth: int = 0) -> int:
 
 
 def _drained(member: Member, partition: int) -> None:
-    found = member.worker.stopped.get(partition)
+    found = by_number(member.worker.stopped).get(partition)
     require(isinstance(found, PartitionCountChanged), f"partition {partition} stopped by", found)
 
 
@@ -188,7 +189,7 @@ def old_partitions_are_drained() -> None:
     b = _stale(stage)
     stage.step(b, 2)
     require(stage.acknowledged == {0: 2, 1: 2}, "durable up to", stage.acknowledged)
-    require(not b.worker.stopped and sorted(b.worker.durable) == [0, 1], "B has", b.worker.durable, b.worker.stopped)
+    require(not b.worker.stopped and numbers(b.worker.durable) == [0, 1], "B has", b.worker.durable, b.worker.stopped)
     with stops(
         InvalidInput, "of partitions 0, 1 are in open generations, which no merge takes: ingest seals them after"
     ):
@@ -344,11 +345,13 @@ def kafka_drops_what_was_to_be_drained() -> None:
     heir = stage.member("heir")
     stage.take_over(b, heir, *range(NEW))
     stage.step(heir, 3)
-    found = heir.worker.stopped.get(0)
+    found = heir.worker.stopped.get(stage.region(0))
     require(isinstance(found, RetentionLost), "partition 0 stopped by", found)
     with stops(InvalidInput):
         alter(stage)
-    accept_loss(heir.worker._context, OwnerId(heir.process.name), stage.region(0), lambda: heir.source.offsets(0))
+    accept_loss(
+        heir.worker._context, OwnerId(heir.process.name), stage.region(0), lambda: heir.source.offsets(stage.region(0))
+    )
     stage.round(stage.flusher("f"))
     stage.seal(heir)
     stage.round(stage.flusher("f"))
@@ -405,12 +408,15 @@ def lost_tail_is_durable_while_it_is_altered() -> None:
         require(alter(stage).altered_at == (2, 2), "altered at", stage.contract.altered_at)
         c = stage.member("c")
         stage.take_over(b, c, 0)
-        found = c.worker.stopped.get(0)
+        found = c.worker.stopped.get(stage.region(0))
         require(isinstance(found, TopicTruncated), "partition 0 stopped by", found)
-        accept_loss(c.worker._context, OwnerId(c.process.name), stage.region(0), lambda c=c: c.source.offsets(0))  # type: ignore[misc] # defaults
+        region = stage.region(0)
+        accept_loss(c.worker._context, OwnerId(c.process.name), region, lambda c=c, r=region: c.source.offsets(r))  # type: ignore[misc] # defaults
         d = stage.member("d")
         stage.take_over(c, d, 0)
-        require(isinstance(d.worker.refused.get(0), KafkaBehind), "partition 0 waits for", d.worker.refused)
+        require(
+            isinstance(d.worker.refused.get(stage.region(0)), KafkaBehind), "partition 0 waits for", d.worker.refused
+        )
         _goes_on_behind_lost_tail(stage, d)
 
 

@@ -11,6 +11,7 @@ from lancewal_core.names.ids import Sequence
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, ONLY_EMPTY, Stage
+from tests.support.regions import numbers
 from tests.twins.faults import PutFault
 from tests.twins.sim_clock import EPOCH_MS
 
@@ -224,12 +225,12 @@ def policies_change_while_a_stop_is_in_flight() -> None:
     stage.send(0)
     stage.send_bad(1)
     stage.step(a, 2)
-    a.worker._partitions.stop(1, RetentionLost("seen beside the segment"))
+    a.worker._partitions.stop(stage.region(1), RetentionLost("seen beside the segment"))
     stage.alter(on_bad_record="dead-letter")
     stage.take_up(a)
     stage.step(a, 20)
     stage.check()
-    require(isinstance(a.worker.stopped.get(1), RetentionLost), "stopped by", a.worker.stopped)
+    require(isinstance(a.worker.stopped.get(stage.region(1)), RetentionLost), "stopped by", a.worker.stopped)
     end = stage.topic.partitions[0].high
     require(stage.acknowledged.get(0) == end, "durable up to", stage.acknowledged, "of", end, a.worker.stopped)
     require(stage.checker.rejected == {0: {bad}}, "dead letters:", stage.checker.rejected)
@@ -247,7 +248,7 @@ def segment_is_lost_that_only_anothers_generation_tells_of() -> None:
     with stage.without(paths.wal_segment(a.worker._writer.log, Sequence(1))):
         with stops(ObjectMissing, "a generation begins in segment 2"):
             stage.take_over(a, b, 0, 1)
-        require(list(b.worker.durable) == [1], "opened:", b.worker.durable)
+        require(numbers(b.worker.durable) == [1], "opened:", b.worker.durable)
     stage.step(b, 10)
     stage.append(b, 0)
     stage.append(b, 1)

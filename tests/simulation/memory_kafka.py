@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from lancewal_core.errors import KafkaUnavailable, LancewalError
-from lancewal_core.names.ids import Position
-from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
+from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
 from tests.simulation.oracle import Record
@@ -135,6 +135,7 @@ class MemorySource:
         self.delivered = 0
         """Records so far."""
         self._topic = topic
+        self._regions = [Region(topic.name, TopicId(topic.topic_id), p) for p in range(len(topic.partitions))]
         self._group = group
         self._scheduler = scheduler
         self._rng = rng
@@ -169,46 +170,50 @@ class MemorySource:
                 self._positions[partition] = taken[-1].offset + 1
             if len(taken) == len(waiting) and self._rng.random() < 0.7:
                 self._positions[partition] = log.high
-        return Polled(delivered, {p: Position(n) for p, n in self._positions.items()})
+        return Polled(
+            {self._regions[p]: records for p, records in delivered.items()},
+            {self._regions[p]: Position(n) for p, n in self._positions.items()},
+        )
 
-    def start(self, partition: int, position: Position) -> None:
-        if partition in self._owned:
-            self._positions[partition] = position
-            self._paused.discard(partition)
+    def start(self, region: Region, position: Position) -> None:
+        if region.partition in self._owned:
+            self._positions[region.partition] = position
+            self._paused.discard(region.partition)
 
-    def stop(self, partition: int) -> None:
-        self._positions.pop(partition, None)
+    def stop(self, region: Region) -> None:
+        self._positions.pop(region.partition, None)
 
-    def pause(self, partitions: Sequence[int]) -> None:
-        self._paused.update(partitions)
+    def pause(self, regions: Sequence[Region]) -> None:
+        self._paused.update(region.partition for region in regions)
 
-    def resume(self, partitions: Sequence[int]) -> None:
-        self._paused.difference_update(partitions)
+    def resume(self, regions: Sequence[Region]) -> None:
+        self._paused.difference_update(region.partition for region in regions)
 
-    def facts(self) -> TopicFacts:
+    def facts(self, topic: str) -> TopicFacts:
         self._ask("describe the topic")
         return TopicFacts(self._topic.topic_id, len(self._topic.partitions))
 
-    def offsets(self, partition: int) -> Offsets:
+    def offsets(self, region: Region) -> Offsets:
         self._ask("list offsets")
-        log = self._topic.partitions[partition]
+        log = self._topic.partitions[region.partition]
         return Offsets(Position(log.low), Position(log.high))
 
-    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
+    def offsets_of_each(self, regions: Collection[Region]) -> dict[Region, Offsets | LancewalError]:
         self._ask("list offsets")
-        logs = {p: self._topic.partitions[p] for p in partitions}
-        return {p: Offsets(Position(log.low), Position(log.high)) for p, log in logs.items()}
+        logs = {region: self._topic.partitions[region.partition] for region in regions}
+        return {region: Offsets(Position(log.low), Position(log.high)) for region, log in logs.items()}
 
-    def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
+    def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
         self._ask("list offsets")
-        return {p: Position(self._topic.partitions[p].high) for p in partitions}
+        return {region: Position(self._topic.partitions[region.partition].high) for region in regions}
 
-    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+    def commit_soon(self, positions: Positions, done: Callable[[bool], None]) -> None:
         done(self.commit(positions))
 
-    def commit(self, positions: Mapping[int, Position]) -> bool:
+    def commit(self, positions: Positions) -> bool:
         self._scheduler.switch("kafka.commit")
-        return not self._unavailable() and self._group.commit(self.member, positions)
+        told = {region.partition: position for region, position in positions.items()}
+        return not self._unavailable() and self._group.commit(self.member, told)
 
     def close(self) -> None:
         self._scheduler.switch("kafka.close")
@@ -247,12 +252,12 @@ class MemorySource:
             lost, self._owned = sorted(self._owned), set()
             self._forget(lost)
             if lost:
-                listener.lost(lost)
+                listener.lost([self._regions[p] for p in lost])
             self._group.members.add(self.member)
             return
         revoked = sorted(self._owned - self._meant())
         if revoked:
-            listener.revoked(revoked)
+            listener.revoked([self._regions[p] for p in revoked])
             self._owned.difference_update(revoked)
             self._forget(revoked)
             for partition in revoked:
@@ -263,7 +268,7 @@ class MemorySource:
             self._owned.update(assigned)
             for partition in assigned:
                 self._group.owner[partition] = self.member
-            listener.assigned(assigned)
+            listener.assigned([self._regions[p] for p in assigned])
 
     def _forget(self, partitions: Sequence[int]) -> None:
         for partition in partitions:

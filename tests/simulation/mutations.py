@@ -111,7 +111,7 @@ def _declined_is_claimed_too(patch: pytest.MonkeyPatch) -> None:
 
 def _kafka_is_asked_before_logs_are_ended(patch: pytest.MonkeyPatch) -> None:
     def ask_first(context: Any, writer: Any, regions: Any, offsets: Any) -> Any:
-        known = offsets([region.partition for region in regions])
+        known = offsets(regions)
         return open_regions(context, writer, regions, lambda _: known)
 
     patch.setattr(lancewal_ingest.regions.partitions, "open_regions", ask_first)
@@ -351,8 +351,8 @@ def _position_asked_too_late(patch: pytest.MonkeyPatch) -> None:
 
     def poll_twice(source: MemorySource, records_max: int, timeout_s: float, gather_s: float) -> Polled:
         polled = poll(source, records_max, timeout_s, gather_s)
-        ahead = {p: Position(n.records[-1].offset + 1) for p, n in enumerate(source._topic.partitions) if n.records}
-        return Polled(polled.records, {p: max(n, ahead.get(p, n)) for p, n in polled.next.items()})
+        ends = [log.records[-1].offset + 1 if log.records else 0 for log in source._topic.partitions]
+        return Polled(polled.records, {r: Position(max(n, ends[r.partition])) for r, n in polled.next.items()})
 
     patch.setattr(MemorySource, "poll", poll_twice)
 

@@ -16,6 +16,7 @@ from lancewal_ingest.regions.policy import GenerationStats, SealDecision, SealPo
 from tests.simulation.checker import require
 from tests.simulation.script import stops
 from tests.simulation.stage import ALWAYS, NEVER, ONLY_EMPTY, Member, Stage
+from tests.support.regions import numbers
 from tests.twins.faults import PutFault
 
 
@@ -109,7 +110,9 @@ def records_are_lost_behind_what_another_owner_did() -> None:
     b.script.before("kafka", "broker", there_and_back, passing=2)
     b.script.before("kafka", "broker", retention, passing=3)
     stage.step(b)
-    require(isinstance(b.worker.stopped.get(0), RetentionLost), "B stops the partition:", b.worker.stopped)
+    require(
+        isinstance(b.worker.stopped.get(stage.region(0)), RetentionLost), "B stops the partition:", b.worker.stopped
+    )
     stage.check()
 
 
@@ -149,7 +152,7 @@ def own_segment_is_missing_that_one_of_two_regions_needs() -> None:
         stage.give(a, 0, 1)
         stage.step(a)
         require(stage.counts.get("failed open: StoreInconsistent") == 1, "its own segment is missing:", stage.counts)
-        require(list(a.worker.durable) == [1], "A has", a.worker.durable)
+        require(numbers(a.worker.durable) == [1], "A has", a.worker.durable)
     stage.step(a, 10)
     stage.append(a, 0)
     stage.append(a, 1)
@@ -295,7 +298,7 @@ def region_is_claimed_beside_a_seal() -> None:
 
     a.script.before("put", "/pages/", go_on)
     stage.seal(a)
-    require(0 not in a.worker.durable, "A still believes that it has", a.worker.durable)
+    require(stage.region(0) not in a.worker.durable, "A still believes that it has", a.worker.durable)
     stage.step(b, 4)
     stage.check()
     (sealed, *_) = stage.checker.indexes.read([stage.region(0)])[stage.region(0)].generations
@@ -336,7 +339,11 @@ def member_stops_beside_a_silent_page() -> None:
         if sealing:
             a.worker._sealing._policy = ALWAYS
             stage.step(a)
-            require(a.worker._sealing.unsettled == {0, 1}, "the other page has a verdict:", a.worker._sealing.unsettled)
+            require(
+                numbers(a.worker._sealing.unsettled) == [0, 1],
+                "the other page has a verdict:",
+                a.worker._sealing.unsettled,
+            )
         require(not a.worker.drain(2.0), "all is handed over")
         a.script.clear()
         indexes = stage.checker.indexes.read(stage.contract.regions)
@@ -471,7 +478,7 @@ def state_of_a_region_is_damaged_under_its_owner() -> None:
     with stops(ObjectCorrupt):
         stage.step(a)
     a.worker._sealing._policy = NEVER
-    require(list(a.worker.durable) == [1], "A goes on with", a.worker.durable)
+    require(numbers(a.worker.durable) == [1], "A goes on with", a.worker.durable)
     stage.give(b, 0)
     stage.step(a)
     with stops(ObjectCorrupt):
@@ -503,7 +510,7 @@ def owner_hears_late_that_it_was_expelled() -> None:
     stage.step(b, 2)
     stage.scheduler.now += 60.0
     stage.step(a, 2)
-    require(a.worker.waiting == [], "A goes on with what it has lost:", a.worker.waiting)
+    require(not a.worker.waiting, "A goes on with what it has lost:", a.worker.waiting)
     stage.check()
 
 
@@ -519,10 +526,10 @@ def partition_takes_long_to_open() -> None:
     b.worker._partitions._at_once = 1
     stage.give(b, 0, 1)
     stage.step(b)
-    opened = set(b.worker.durable)
-    require(opened == {0}, "opened by the first turn:", opened)
+    opened = numbers(b.worker.durable)
+    require(opened == [0], "opened by the first turn:", opened)
     stage.step(b)
-    require(set(b.worker.durable) == {0, 1}, "by the second:", b.worker.durable)
+    require(numbers(b.worker.durable) == [0, 1], "by the second:", b.worker.durable)
     stage.append(b, 1)
     stage.check()
 

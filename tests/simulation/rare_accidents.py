@@ -325,7 +325,7 @@ def bad_record_stands_before_a_misrouted_one() -> None:
     stage.topic.append(0, lambda offset: Record(offset, 0, mine, b"no JSON", None, None, own, {}))
     stage.topic.append(0, lambda offset: Record(offset, 0, key, b'{"k": %d}' % k, None, None, k, {}))
     stage.step(a, 3)
-    found = a.worker.stopped.get(0)
+    found = a.worker.stopped.get(stage.region(0))
     require(isinstance(found, BadRecord), "stopped by", found)
     require(stage.acknowledged[0] == log.high - 2, "durable up to", stage.acknowledged)
 
@@ -341,7 +341,7 @@ def dead_letters_are_refused() -> None:
             stage.refused_letters.add((partition, offset))
     stage.step(a, 3)
     for partition, durable in ((0, 2), (1, 0)):
-        found = a.worker.stopped.get(partition)
+        found = a.worker.stopped.get(stage.region(partition))
         require(isinstance(found, DeadLetterRefused), "stopped by", found)
         require(stage.acknowledged.get(partition, 0) == durable, "durable up to", stage.acknowledged)
     stage.check()
@@ -369,13 +369,14 @@ def stopped_partition_is_another_s() -> None:
     key = stage.topic.partitions[1].records[0].key
     stage.topic.append(0, lambda offset: Record(offset, 0, key, b'{"k": %d}' % k, None, None, k, {}))
     stage.step(a, 3)
-    require(isinstance(a.worker.stopped.get(0), Misrouted), "A goes on:", a.worker.stopped)
+    require(isinstance(a.worker.stopped.get(stage.region(0)), Misrouted), "A goes on:", a.worker.stopped)
     stage.group.expel(a.process.name, stage.scheduler.now + 1_000)
     stage.give(b, 0)
     stage.step(b)
     stage.seal(a)
     stage.step(a, 3)
-    require(0 not in a.worker._partitions.open and 0 not in a.worker._partitions.to_open, "A still has it")
+    partitions = a.worker._partitions
+    require(stage.region(0) not in {*partitions.open, *partitions.to_open}, "A still has it")
     stage.check()
 
 

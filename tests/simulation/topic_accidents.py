@@ -18,10 +18,11 @@ from tests.simulation.memory_kafka import Partition
 from tests.simulation.oracle import Record
 from tests.simulation.script import stops
 from tests.simulation.stage import Member, Stage
+from tests.support.regions import by_number
 
 
 def _stopped(member: Member, partition: int, error: type[LancewalError]) -> None:
-    found = member.worker.stopped.get(partition)
+    found = by_number(member.worker.stopped).get(partition)
     require(isinstance(found, error), f"partition {partition} stopped by", found, "instead of", error)
 
 

@@ -47,12 +47,13 @@ from lancewal_flusher.tasks.runner import ThreadRunner
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
-from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_ingest.observer import Observer
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
+from tests.support.regions import by_number, region
 from tests.support.silent_observer import SilentObserver
 from tests.support.stored_parts import StoredParts
 
@@ -102,8 +103,8 @@ class MemoryTopic:
     batch: int = 60
     record_ms: Callable[[int, int], int] = lambda _, offset: FIRST_MS + offset
     topic_id: str = "topic-id"
-    positions: dict[int, int] = field(default_factory=dict)
-    paused: set[int] = field(default_factory=set)
+    positions: dict[Region, int] = field(default_factory=dict)
+    paused: set[Region] = field(default_factory=set)
     listener: PollListener | None = None
     assigned: bool = False
 
@@ -113,47 +114,47 @@ class MemoryTopic:
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         if not self.assigned and self.listener is not None:
             self.assigned = True
-            self.listener.assigned(range(self.partitions))
-        delivered: dict[int, Records] = {}
-        for partition, at in self.positions.items():
-            count = 0 if partition in self.paused else self.rng.randint(0, self.batch)
-            taken = self.messages[partition][at : at + count]
+            self.listener.assigned([region(p, topic_id=self.topic_id) for p in range(self.partitions)])
+        delivered: dict[Region, Records] = {}
+        for place, at in self.positions.items():
+            count = 0 if place in self.paused else self.rng.randint(0, self.batch)
+            taken = self.messages[place.partition][at : at + count]
             if taken:
-                delivered[partition] = Records(
+                delivered[place] = Records(
                     offsets=list(range(at, at + len(taken))),
-                    timestamps=[self.record_ms(partition, offset) for offset in range(at, at + len(taken))],
+                    timestamps=[self.record_ms(place.partition, offset) for offset in range(at, at + len(taken))],
                     keys=[key for key, _, _ in taken],
                     values=[value for _, value, _ in taken],
                     headers=[None if op == "upsert" else [("lancewal.op", op.encode())] for _, _, op in taken],
                 )
-                self.positions[partition] = at + len(taken)
-        return Polled(delivered, {p: Position(at) for p, at in self.positions.items()})
+                self.positions[place] = at + len(taken)
+        return Polled(delivered, {place: Position(at) for place, at in self.positions.items()})
 
-    def start(self, partition: int, position: Position) -> None:
-        self.positions[partition] = position
+    def start(self, region: Region, position: Position) -> None:
+        self.positions[region] = position
 
-    def stop(self, partition: int) -> None:
-        self.positions.pop(partition, None)
+    def stop(self, region: Region) -> None:
+        self.positions.pop(region, None)
 
-    def pause(self, partitions: Sequence[int]) -> None:
-        self.paused |= set(partitions)
+    def pause(self, regions: Sequence[Region]) -> None:
+        self.paused |= set(regions)
 
-    def resume(self, partitions: Sequence[int]) -> None:
-        self.paused -= set(partitions)
+    def resume(self, regions: Sequence[Region]) -> None:
+        self.paused -= set(regions)
 
-    def facts(self) -> TopicFacts:
+    def facts(self, topic: str) -> TopicFacts:
         return TopicFacts(self.topic_id, self.partitions)
 
-    def offsets(self, partition: int) -> Offsets:
-        return Offsets(Position(0), Position(len(self.messages[partition])))
+    def offsets(self, region: Region) -> Offsets:
+        return Offsets(Position(0), Position(len(self.messages[region.partition])))
 
-    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
-        return {partition: self.offsets(partition) for partition in partitions}
+    def offsets_of_each(self, regions: Collection[Region]) -> dict[Region, Offsets | LancewalError]:
+        return {region: self.offsets(region) for region in regions}
 
-    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+    def commit_soon(self, positions: Positions, done: Callable[[bool], None]) -> None:
         done(self.commit(positions))
 
-    def commit(self, positions: Mapping[int, Position]) -> bool:
+    def commit(self, positions: Positions) -> bool:
         return True
 
     def close(self) -> None: ...
@@ -317,7 +318,7 @@ class Pipeline:
                 if isinstance(error, Corrupt) and error.where.get("object") not in self._raised:
                     self._raised.append(error.where.get("object"))
                     raise error  # the worker waits for somebody who repairs that
-            durable = self._worker.durable
+            durable = by_number(self._worker.durable)
             if self._quiet() and all(durable.get(p, 0) == len(m) for p, m in enumerate(self._messages)):
                 return True
         return False
@@ -331,7 +332,7 @@ class Pipeline:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             self._worker.step(0)
-            durable = self._worker.durable.get(partition, 0) == len(self._messages[partition])
+            durable = by_number(self._worker.durable).get(partition, 0) == len(self._messages[partition])
             if durable and not self._worker._sealing.running and not len(self._worker._flushes):
                 return True
         return False
@@ -410,8 +411,8 @@ class Pipeline:
     def fold_at(self, cut: Mapping[Region, Position]) -> dict[Key, Row]:
         """What the records below a cut make of an empty table; by these lines alone."""
         found: dict[Key, Row] = {}
-        for region, position in cut.items():
-            for message in self.messages(region.partition)[:position]:
+        for place, position in cut.items():
+            for message in self.messages(place.partition)[:position]:
                 self.fold(found, message)
         return found
 

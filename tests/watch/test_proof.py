@@ -15,6 +15,7 @@ from tests.ops.page import page
 from tests.ops.series import CASES
 from tests.ops.silence import HEALTHY, MINUTES, WORLDS, World, series_of
 from tests.ops.watching import Fired, Results, Shown, moved
+from tests.support.regions import region
 from tests.watch.declared import undeclared
 from watch.alerts.alert import Alert, counted
 from watch.alerts.table import ALERTS, BY_NAME
@@ -66,7 +67,7 @@ def test_a_backfill_of_1970_is_late_only_where_ingest_is_behind() -> None:
 
 def test_ingest_shows_the_retention_beside_the_horizon() -> None:
     metrics = IngestMetrics(SystemClock(), "t", 1, IngestEvents())
-    metrics.retention(3600.0, {0: 3598.0}, {})
+    metrics.retention(3600.0, {region(0): 3598.0}, {})
     shown = [metrics.registry.get_sample_value(name, {"table": "t"}) for name in sorted(_OF_RETENTION)]
     assert shown == [3598.0, 3600.0]
 

@@ -10,7 +10,7 @@ Guarantees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,28 +26,28 @@ from lancewal_core.table.drain import Drain, begin, check_open, note_new, read_d
 from lancewal_ingest.append.routing import Partitions, routing_of
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Decoded
-from lancewal_ingest.kafka.source import DescribedTopic
+from lancewal_ingest.kafka.source import DescribedTopics, Positions
 from lancewal_kafka.records import Records
 
-NoteNew = Callable[[Mapping[int, Position]], None]
+NoteNew = Callable[[Positions], None]
 
 
-class EndingTopic(DescribedTopic, Protocol):
-    """A topic that also says where its partitions end."""
+class EndingTopics(DescribedTopics, Protocol):
+    """Topics that also say where their partitions end."""
 
-    def ends(self, partitions: Sequence[int]) -> dict[int, Position]: ...
+    def ends(self, regions: Collection[Region]) -> dict[Region, Position]: ...
 
 
-def drain_of(context: IngestContext, topic: EndingTopic) -> Drain | None:
+def drain_of(context: IngestContext, topics: EndingTopics) -> Drain | None:
     """How far the contract's partitions are taken; None where the topic has no more than these."""
     contract = context.contract
-    facts = topic.facts()
+    facts = topics.facts(contract.topic)
     if facts.topic_id != contract.topic_id or facts.partitions <= contract.partitions:
         return None
-    ends = topic.ends(range(contract.partitions))  # asked after the number: what was sent without knowing it lies below
+    ends = topics.ends(contract.regions)  # asked after the number: what was sent without knowing it lies below
     return begin(
         context.store, context.clock, context.new_id, contract, facts.partitions,
-        [ends[p] for p in range(contract.partitions)],
+        [ends[region] for region in contract.regions],
     )  # fmt: skip
 
 
@@ -63,7 +63,8 @@ def noting(context: IngestContext) -> NoteNew | None:
     """Write down that a partition ends before a record of the new number."""
     if context.drain is None:
         return None
-    return partial(note_new, context.store, context.clock, context.new_id, context.contract, context.drain)
+    note = partial(note_new, context.store, context.clock, context.new_id, context.contract, context.drain)
+    return lambda new_from: note({region.partition: at for region, at in new_from.items()})
 
 
 @dataclass(frozen=True, slots=True)

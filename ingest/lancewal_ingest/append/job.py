@@ -77,7 +77,7 @@ class _Prepared:
         letters = tuple(r for r in self.letters if r.offset < offset)
         entry = None if self.entry is None else _cut(self.entry, offset)
         records = _at(self.records, [r.offset for r in letters])
-        return _Prepared(self.region, entry, letters, Stop(self.region.partition, error), records, None)
+        return _Prepared(self.region, entry, letters, Stop(self.region, error), records, None)
 
 
 def _at(records: Records, offsets: Sequence[int]) -> Records:
@@ -129,10 +129,10 @@ class AppendJob:
         self._done: list[_Prepared] = []
 
     @property
-    def decoded(self) -> dict[int, Position]:
+    def decoded(self) -> dict[Region, Position]:
         """How far each partition's records are entries, stored or not.  May be asked from any thread."""
         prepared = [*(self._unsent or ()), *self._done]
-        return {p.region.partition: p.entry.next for p in prepared if p.entry is not None}
+        return {p.region: p.entry.next for p in prepared if p.entry is not None}
 
     def ignored(self, entry: Entry) -> list[RejectedOffset]:
         """Return what one of its entries lists that is passed over and is no dead letter."""
@@ -147,9 +147,7 @@ class AppendJob:
             # Step 2
             self._check()
             new_from = {
-                p.stop.partition: p.stop.new_from
-                for p in prepared
-                if p.stop is not None and p.stop.new_from is not None
+                p.region: p.stop.new_from for p in prepared if p.stop is not None and p.stop.new_from is not None
             }
             if new_from and self._note_new is not None:
                 self._note_new(new_from)

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_ingest.decode.weight import RecordWeights, pieces
 from lancewal_kafka.records import Records
 
@@ -31,7 +31,7 @@ class Pending:
         self.rows = len(self.records.offsets)
 
 
-def weighed(polled: Mapping[int, Records], weights: RecordWeights) -> tuple[dict[int, int], bool]:
+def weighed(polled: Mapping[Region, Records], weights: RecordWeights) -> tuple[dict[Region, int], bool]:
     """Return the weight of the records of each partition, in one computation for all.  No partition may be without
     records.
 

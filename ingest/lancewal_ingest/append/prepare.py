@@ -63,7 +63,7 @@ class Consumed:
 class Stop:
     """A partition that cannot go on, and why."""
 
-    partition: int
+    region: Region
     error: LancewalError
     new_from: Position | None = None
     """Offset of a record that belongs here by the topic's number of partitions only."""
@@ -163,7 +163,7 @@ class Preparer:
         if self._drained is not None:
             end = self._drained.end(region, next_, consumed.records, decoded, belongs)
             if end is not None:
-                stop = Stop(region.partition, end.error, end.at if end.new else None)
+                stop = Stop(region, end.error, end.at if end.new else None)
                 next_ = max(end.at, consumed.first)
                 rows, rejected = below(next_, rows, rejected)
                 belongs = belongs[: rows.num_rows]
@@ -175,7 +175,7 @@ class Preparer:
                 rows, belongs = rows.filter(pa.array(here)), belongs[here]
         cut, error = self._first_stop(consumed, rows, belongs, rejected)
         if error is not None:
-            stop = Stop(region.partition, error)
+            stop = Stop(region, error)
             rows, rejected = below(cut, rows, rejected)
             next_ = cut
         if next_ == consumed.first:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from lancewal_core.errors import KafkaForbidden, LancewalError, Retry
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
 from lancewal_core.wal.writer import Durable, FencedOut, Occupied, PutResult, Unsettled
@@ -34,7 +34,7 @@ class Cargo:
 
     nbytes: int = 0
     """In memory."""
-    first_ms: Mapping[int, int] = field(default_factory=dict)
+    first_ms: Mapping[Region, int] = field(default_factory=dict)
     """Kafka's time of the first record of each partition."""
 
 
@@ -66,7 +66,7 @@ class SegmentInFlight:
         return self._again_at is not None
 
     @property
-    def decoded(self) -> dict[int, Position]:
+    def decoded(self) -> dict[Region, Position]:
         """How far each partition is decoded in the segment in flight."""
         return {} if self._job is None else self._job.decoded
 

@@ -223,14 +223,16 @@ def _opened(settings: Settings, named: Callable[[Contract], int]) -> Iterator[_P
         stack.callback(tasks.close)
         context = open_context(settings, tasks, SystemClock())
         contract = context.contract
-        partition = named(contract)
-        source = ConfluentSource(settings.kafka.client(), contract.topic, settings.kafka.group(contract.table_uuid))
+        region = contract.regions[named(contract)]
+        source = ConfluentSource(
+            settings.kafka.client(), {contract.topic: contract.topic_id}, settings.kafka.group(contract.table_uuid)
+        )
         stack.callback(source.close)
         context = replace(context, drain=drain_of(context, source))
         check_topic(contract, source, context.drain)
         yield _Place(
             context,
-            contract.regions[partition],
-            lambda: source.offsets(partition),
+            region,
+            lambda: source.offsets(region),
             lambda: check_topic(contract, source, context.drain),
         )

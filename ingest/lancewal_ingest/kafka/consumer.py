@@ -39,28 +39,33 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined] # imported there, not listed
 
 from lancewal_core.errors import Fenced, KafkaUnavailable, LancewalError, TopicTruncated, or_raised
-from lancewal_core.names.ids import Position, position_after
+from lancewal_core.names.ids import Position, Region, TopicId, position_after
 from lancewal_core.process.clock import Clock, SystemClock
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_ingest.event_table import IngestEvents
-from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_ingest.kafka.statistics import INTERVAL_MS, ClientFigures, client_figures
 from lancewal_kafka.clients import REQUEST_TIMEOUT_S, bounded_consumer_properties
 from lancewal_kafka.errors import UNREADABLE, code_of, explained, not_accepted, text_of, unreadable
-from lancewal_kafka.records import PARTITION, Records, by_partition
+from lancewal_kafka.records import PARTITION, TOPIC, Records, by_partition
 from lancewal_kafka.retention import KafkaCompaction
 from lancewal_kafka.topic import TopicFacts, TopicInspector
 
 RENEW_S = 1.0
 _UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
+
+T = TypeVar("T")
 
 Report = Callable[[str, object], None]
 """``(act, cause)`` of a passing fault."""
@@ -82,13 +87,14 @@ def _unreported(act: str, cause: object) -> None:
 class ConfluentSource:
     """Consumer of librdkafka; see the module docstring.
 
-    ``client`` holds ``bootstrap.servers`` and the pass-through properties; ``queue_bytes`` is the most that
-    librdkafka may hold.  ``statistics`` is told now and then what the client says of itself, from within ``poll``."""
+    ``client`` holds ``bootstrap.servers`` and the pass-through properties.  ``topics`` has the id of each by its name, and
+    ``partitions`` is how many they have.  ``queue_bytes`` is the most that librdkafka may hold.  ``statistics`` is told
+    now and then what the client says of itself, from within ``poll``."""
 
     def __init__(
         self,
         client: Mapping[str, str],
-        topic: str,
+        topics: Mapping[str, str],
         group: str,
         *,
         queue_bytes: int = 128 << 20,
@@ -101,30 +107,33 @@ class ConfluentSource:
         self._clock = clock or SystemClock()
         self.polled_at = self._clock.monotonic()
         """Monotonic seconds of the last poll: the group gives up a member that does not poll."""
-        self._told: tuple[dict[int, Position], Callable[[bool], None]] | None = None
+        self._told: tuple[dict[Region, Position], Callable[[bool], None]] | None = None
         """Positions of the commit under way, and the callback for its end."""
         self._listener: PollListener | None = None
         self._renew_at: float | None = None
         """When to make a new client, because the instance id is still taken."""
-        self._topic = topic
+        self._topics = topics
+        self._named_topics = ", ".join(topics)
         self._group = group
         self._report = report
         self._request_timeout_s = request_timeout_s
         self._fatal: KafkaError | None = None
         self._joining = False
         """Subscribed, and the group has not dealt its partitions out since."""
-        self._assigned: set[int] = set()
-        self._next: dict[int, Position] = {}
+        self._regions: dict[tuple[str, int], Region] = {}
+        """By topic and partition, as the client names them: one object each, which dicts find by identity."""
+        self._assigned: set[Region] = set()
+        self._next: dict[Region, Position] = {}
         """Started partitions, and behind what was delivered."""
-        self._floor: dict[int, Position] = {}
+        self._floor: dict[Region, Position] = {}
         """Positions below which nothing is committed any more."""
-        self._epochs: dict[int, tuple[Position, int]] = {}
+        self._epochs: dict[Region, tuple[Position, int]] = {}
         """Positions reached, also in former assignments, with the leader epoch of what lies before them."""
-        self._out_of_range: dict[int, str] = {}
+        self._out_of_range: dict[Region, str] = {}
         """Partitions that the client has given up, and why."""
-        self._unreadable: dict[int, str] = {}
+        self._unreadable: dict[Region, str] = {}
         """Partitions at whose next position lies what cannot be read, and why; nothing of them is taken."""
-        self._read_again: dict[int, Position] = {}
+        self._read_again: dict[Region, Position] = {}
         """Position where that was once, and was asked for again."""
         self._properties: dict[str, Any] = {
             **bounded_consumer_properties(client, group, queue_bytes, partitions),
@@ -140,7 +149,7 @@ class ConfluentSource:
             raise not_accepted(error) from error
         # The loop asks again by itself, and must not stand still for a partition without a leader.
         self._inspector = TopicInspector(client, request_timeout_s, election_s=0)
-        self._compaction = KafkaCompaction(self._inspector, topic, self._clock, report)
+        self._compaction = {topic: KafkaCompaction(self._inspector, topic, self._clock, report) for topic in topics}
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -149,12 +158,12 @@ class ConfluentSource:
 
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             self._joining = False
-            mine = [p.partition for p in partitions]
+            mine = [self._region(p.topic, p.partition) for p in partitions]
             # Any number will do: it is paused and moved by ``start``.  But not OFFSET_END: a seek while librdkafka still
             # asks for the end offset can leave the partition silent for ever (measured: 1 in 10).
-            consumer.incremental_assign([TopicPartition(self._topic, p, 0) for p in mine])
+            consumer.incremental_assign([TopicPartition(r.topic, r.partition, 0) for r in mine])
             if mine:
-                consumer.pause(self._named(mine))
+                consumer.pause(_places(mine))
                 self._assigned.update(mine)
             listener.assigned(mine)
 
@@ -166,7 +175,7 @@ class ConfluentSource:
 
         # By the newer protocol nobody waits for anybody, and who gets nothing is told nothing.
         self._joining = self._properties.get("group.protocol") != "consumer"
-        self._consumer.subscribe([self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+        self._consumer.subscribe([*self._topics], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
         self.polled_at = self._clock.monotonic()
@@ -180,114 +189,118 @@ class ConfluentSource:
                 # Whoever waits in the client is woken up for each partition of each answer.
                 self._clock.sleep(gather_s)
                 messages += self._consumer.consume(records_max - len(messages), 0)
-        positions = self._consumer.position(self._named(self._next)) if self._next else []
+        positions = self._consumer.position(_places(self._next)) if self._next else []
         good = self._without_errors(messages)
-        records: dict[int, Records] = {}
-        for partition, columns in by_partition(good).items():
-            expected = self._next.get(partition)
+        records: dict[Region, Records] = {}
+        for region, columns in self._by_region(good).items():
+            expected = self._next.get(region)
             if expected is None:
                 continue  # not started (any more)
             wanted = columns if columns.offsets[0] >= expected else _from(columns, expected)
             if len(wanted):
-                records[partition] = wanted
-                self._next[partition] = position_after(wanted.offsets[-1])
-        for at in positions:
-            if at.partition in self._unreadable:
+                records[region] = wanted
+                self._next[region] = position_after(wanted.offsets[-1])
+        for region, at in zip(self._next, positions, strict=True):
+            if region in self._unreadable:
                 continue  # the client may have gone on behind it
             # Invalid (negative) until the first record or marker after a seek was passed.
-            if at.offset > self._next[at.partition]:
-                self._next[at.partition] = Position(at.offset)
+            if at.offset > self._next[region]:
+                self._next[region] = Position(at.offset)
             if at.offset >= 0:
                 epoch: int | None = at.leader_epoch
-                self._epochs[at.partition] = Position(at.offset), _NO_EPOCH if epoch is None else epoch
+                self._epochs[region] = Position(at.offset), _NO_EPOCH if epoch is None else epoch
         return Polled(records, dict(self._next))
 
-    def start(self, partition: int, position: Position) -> None:
-        self._next[partition] = position
-        self._floor[partition] = max(position, self._floor.get(partition, position))
-        self._seek(partition, position)
-        self._consumer.resume(self._named([partition]))
+    def start(self, region: Region, position: Position) -> None:
+        self._next[region] = position
+        self._floor[region] = max(position, self._floor.get(region, position))
+        self._seek(region, position)
+        self._consumer.resume(_places([region]))
 
-    def stop(self, partition: int) -> None:
-        self._next.pop(partition, None)
-        self._forget_faults(partition)
-        self._consumer.pause(self._named([partition]))
+    def stop(self, region: Region) -> None:
+        self._next.pop(region, None)
+        self._forget_faults(region)
+        self._consumer.pause(_places([region]))
 
-    def pause(self, partitions: Sequence[int]) -> None:
-        if partitions:
-            self._consumer.pause(self._named(partitions))
+    def pause(self, regions: Sequence[Region]) -> None:
+        if regions:
+            self._consumer.pause(_places(regions))
 
-    def resume(self, partitions: Sequence[int]) -> None:
+    def resume(self, regions: Sequence[Region]) -> None:
         # From the position that we know, whatever librdkafka makes of a partition paused before its first fetch.
-        started = [p for p in partitions if p in self._next]
-        for partition in started:
-            self._seek(partition, self._next[partition])
+        started = [region for region in regions if region in self._next]
+        for region in started:
+            self._seek(region, self._next[region])
         if started:
-            self._consumer.resume(self._named(started))
+            self._consumer.resume(_places(started))
 
     # -- asking the broker ---------------------------------------------------------------------------------------
 
-    def facts(self) -> TopicFacts:
-        return self._inspector.identify(self._topic)
+    def facts(self, topic: str) -> TopicFacts:
+        return self._inspector.identify(topic)
 
     def check_rights(self) -> None:
-        """Raise ``KafkaForbidden`` if this user may not read the topic or not be a member of the group.
+        """Raise ``KafkaForbidden`` if this user may not read a topic or not be a member of the group.
 
         The client itself says so only behind a subscription, and by errors that pass for any other."""
-        self._inspector.check_right(self._topic, AclOperation.READ)
-        self._inspector.check_right_on_group(self._topic, self._group, AclOperation.READ)
+        for topic in self._topics:
+            self._inspector.check_right(topic, AclOperation.READ)
+            self._inspector.check_right_on_group(topic, self._group, AclOperation.READ)
 
-    def offsets(self, partition: int) -> Offsets:
-        return or_raised(self.offsets_of_each([partition])[partition])
+    def offsets(self, region: Region) -> Offsets:
+        return or_raised(self.offsets_of_each([region])[region])
 
-    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
-        limits = self._inspector.limits(self._topic, partitions)
+    def offsets_of_each(self, regions: Collection[Region]) -> dict[Region, Offsets | LancewalError]:
+        return _asked(self._offsets, regions)
+
+    def _offsets(self, topic: str, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
+        limits = self._inspector.limits(topic, partitions)
         known = {p: found for p, found in limits.items() if not isinstance(found, LancewalError)}
         failed = {p: found for p, found in limits.items() if isinstance(found, LancewalError)}
         try:
-            compactions = self._compaction.of_each({p: high for p, (_, high) in known.items()})
+            compactions = self._compaction[topic].of_each({p: high for p, (_, high) in known.items()})
         except LancewalError as error:
             return {p: failed.get(p, error) for p in partitions}
         return failed | {p: Offsets(low, high, compactions[p]) for p, (low, high) in known.items()}
 
-    def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
+    def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
         """Position behind the last committed record of each partition, asked of the broker.  Safe from any thread."""
-        return self._inspector.ends(self._topic, partitions)
+        return _asked(self._inspector.ends, regions)
 
-    def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
+    def high_watermarks(self, regions: Collection[Region]) -> dict[Region, Position]:
         """Position behind the last record of each partition, those of open transactions too.  Safe from any thread."""
-        return self._inspector.ends(self._topic, partitions, committed=False)
+        return _asked(partial(self._inspector.ends, committed=False), regions)
 
-    def highs(self) -> dict[int, Position]:
+    def highs(self) -> dict[Region, Position]:
         """Return ``high_watermarks`` of started partitions, by what the last fetches told: a paused one's stays as it was."""
-        found: dict[int, Position] = {}
-        for partition in self._next:
-            limits = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+        found: dict[Region, Position] = {}
+        for region, place in zip(self._next, _places(self._next), strict=True):
+            limits = self._consumer.get_watermark_offsets(place, cached=True)
             if limits[1] >= 0:
-                found[partition] = Position(limits[1])
+                found[region] = Position(limits[1])
         return found
 
     # -- the group -----------------------------------------------------------------------------------------------
 
-    def commit(self, positions: Mapping[int, Position]) -> bool:
+    def commit(self, positions: Positions) -> bool:
         wanted = self._not_below(positions)
         try:
             known = self._known_position()
             wanted = wanted or known
             if not wanted:
                 return False
-            answers = self._consumer.commit(offsets=self._places(wanted), asynchronous=False) or []
+            answers = self._consumer.commit(offsets=_places(wanted, wanted), asynchronous=False) or []
         except KafkaException as error:
-            self._report("offset-commit", explained(error, "committing positions", self._topic))
+            self._report("offset-commit", explained(error, "committing positions", self._named_topics))
             return False
         return self._taken(wanted, answers)
 
-    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+    def commit_soon(self, positions: Positions, done: Callable[[bool], None]) -> None:
         wanted = self._not_below(positions)
         try:
-            self._consumer.commit(offsets=self._places(wanted), asynchronous=True)
+            self._consumer.commit(offsets=_places(wanted, wanted), asynchronous=True)
         except KafkaException as error:
-            self._report("offset-commit", explained(error, "committing positions", self._topic))
+            self._report("offset-commit", explained(error, "committing positions", self._named_topics))
             done(False)
         else:
             self._told = wanted, done
@@ -298,22 +311,19 @@ class ConfluentSource:
             return
         (wanted, done), self._told = self._told, None
         if error is not None:
-            self._report("offset-commit", explained(KafkaException(error), "committing positions", self._topic))
+            self._report("offset-commit", explained(KafkaException(error), "committing positions", self._named_topics))
         done(error is None and self._taken(wanted, answers))
 
-    def _not_below(self, positions: Mapping[int, Position]) -> dict[int, Position]:
-        return {p: n for p, n in positions.items() if n >= self._floor.get(p, _NONE_YET)}
+    def _not_below(self, positions: Positions) -> dict[Region, Position]:
+        return {r: n for r, n in positions.items() if n >= self._floor.get(r, _NONE_YET)}
 
-    def _places(self, positions: Mapping[int, Position]) -> list[TopicPartition]:
-        return [TopicPartition(self._topic, p, n) for p, n in sorted(positions.items())]
-
-    def _taken(self, wanted: Mapping[int, Position], answers: Sequence[TopicPartition]) -> bool:
+    def _taken(self, wanted: Positions, answers: Sequence[TopicPartition]) -> bool:
         refused = [a for a in answers if a.error is not None]
         for answer in refused:
             self._report("offset-commit", f"partition {answer.partition}: {answer.error}")
         if refused or len(answers) < len(wanted):
             return False
-        self._floor.update({p: n for p, n in wanted.items() if p in self._assigned})
+        self._floor.update({r: n for r, n in wanted.items() if r in self._assigned})
         return True
 
     def close(self) -> None:
@@ -325,42 +335,45 @@ class ConfluentSource:
             self._consumer.unsubscribe()
         self._consumer.close()
 
-    def _known_position(self) -> dict[int, Position]:
+    def _known_position(self) -> dict[Region, Position]:
         """Return a position that the group has already, of a partition that is ours.
 
         Committing it changes nothing, but only a member of the current generation may.  0, below everything, where
         the group has none."""
         if not self._assigned:
             return {}
-        partition = min(self._assigned)
-        (found,) = self._consumer.committed(
-            self._named([partition]), timeout=min(self._request_timeout_s, _COORDINATOR_S)
-        )
+        region = min(self._assigned)
+        (found,) = self._consumer.committed(_places([region]), timeout=min(self._request_timeout_s, _COORDINATOR_S))
         if found.error is not None:
             raise KafkaException(found.error)
-        return {partition: Position(max(found.offset, 0))}
+        return {region: Position(max(found.offset, 0))}
 
     # -- details -------------------------------------------------------------------------------------------------
 
-    def _named(self, partitions: Sequence[int] | Mapping[int, object]) -> list[TopicPartition]:
-        return [TopicPartition(self._topic, p) for p in partitions]
+    def _region(self, topic: str, partition: int) -> Region:
+        return self._regions.setdefault((topic, partition), Region(topic, TopicId(self._topics[topic]), partition))
 
-    def _forget_faults(self, partition: int) -> None:
+    def _by_region(self, messages: Sequence[Message]) -> dict[Region, Records]:
+        topics = dict.fromkeys(self._topics, messages) if len(self._topics) == 1 else _by_topic(messages)
+        parts = {topic: by_partition(of_topic) for topic, of_topic in topics.items()}
+        return {self._regions[topic, p]: records for topic, part in parts.items() for p, records in part.items()}
+
+    def _forget_faults(self, region: Region) -> None:
         for faults in (self._out_of_range, self._unreadable, self._read_again):
-            faults.pop(partition, None)
+            faults.pop(region, None)
 
     def _leave(
-        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[int]], None]
+        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Sequence[Region]], None]
     ) -> None:
-        left = [p.partition for p in partitions]
+        left = [self._region(p.topic, p.partition) for p in partitions]
         try:
             tell(left)
         finally:
-            for partition in left:
-                self._assigned.discard(partition)
-                self._next.pop(partition, None)
-                self._floor.pop(partition, None)
-                self._forget_faults(partition)
+            for region in left:
+                self._assigned.discard(region)
+                self._next.pop(region, None)
+                self._floor.pop(region, None)
+                self._forget_faults(region)
             consumer.incremental_unassign(partitions)
 
     def _new_consumer(self) -> Consumer:
@@ -374,8 +387,8 @@ class ConfluentSource:
         self._assigned.clear()
         self._next.clear()
         self._floor.clear()
-        for partition in left:
-            self._forget_faults(partition)
+        for region in left:
+            self._forget_faults(region)
         self._consumer.close()
         self._consumer = self._new_consumer()
         if self._told is not None:  # nobody will hear of it
@@ -385,10 +398,10 @@ class ConfluentSource:
             self._listener.lost(left)
         self.subscribe(self._listener)
 
-    def _seek(self, partition: int, position: Position) -> None:
-        reached, epoch = self._epochs.get(partition, (position, _NO_EPOCH))
+    def _seek(self, region: Region, position: Position) -> None:
+        reached, epoch = self._epochs.get(region, (position, _NO_EPOCH))
         epoch = epoch if reached == position else _NO_EPOCH
-        place = TopicPartition(self._topic, partition, position, leader_epoch=epoch)
+        place = TopicPartition(region.topic, region.partition, position, leader_epoch=epoch)
         try:
             self._consumer.seek(place)
         except KafkaException as error:
@@ -410,66 +423,86 @@ class ConfluentSource:
             return messages
         good = []
         for message in messages:
-            error = message.error()
+            error, region = message.error(), self._regions.get((TOPIC(message), PARTITION(message)))
             if error is None:
-                if PARTITION(message) not in self._unreadable:
+                if region not in self._unreadable:
                     good.append(message)
-            elif error.code() in UNREADABLE and PARTITION(message) in self._next:
-                self._unreadable.setdefault(PARTITION(message), text_of(error))
+            elif error.code() in UNREADABLE and region in self._next:
+                self._unreadable.setdefault(region, text_of(error))
             elif _unreleased(error) or self._renew_at is not None:
                 self._renew_at = self._renew_at or self._clock.monotonic() + RENEW_S
             elif error.fatal() or error.code() == KafkaError._FATAL:
                 self._fatal = error
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                if PARTITION(message) in self._next:
-                    self._out_of_range[PARTITION(message)] = text_of(error)
+                if region in self._next:
+                    self._out_of_range[region] = text_of(error)
             elif error.code() != KafkaError._PARTITION_EOF:
                 self._report("kafka", error)
         if self._fatal is not None:
             raise Fenced(
-                f"the Kafka client of topic {self._topic} cannot go on: {text_of(self._fatal)}. If another process has "
+                f"the Kafka client of topic {self._named_topics} cannot go on: {text_of(self._fatal)}. If another process has "
                 "the same group.instance.id, stop one of them; this process ends and may be started again",
-                topic=self._topic,
+                topic=self._named_topics,
             )
         return good
 
     def _explain_out_of_range(self) -> None:
         """Stop a partition whose next offset the broker does not have; a broker that was wrong is asked again."""
-        for partition, reason in sorted(self._out_of_range.items()):
-            at = self._next[partition]
+        for region, reason in sorted(self._out_of_range.items()):
+            at = self._next[region]
             try:
-                offsets = self.offsets(partition)
+                offsets = self.offsets(region)
             except KafkaUnavailable as error:
                 self._report("kafka", error)
                 continue
-            del self._out_of_range[partition]
-            problem = offsets.problem(self._topic, partition, at, "read")
+            del self._out_of_range[region]
+            problem = offsets.problem(region, at, "read")
             if problem is None and _TRUNCATION in reason and offsets.low < at:
                 problem = TopicTruncated(
-                    f"topic {self._topic} partition {partition}: read up to position {at}, but Kafka has other records "
-                    "before it by now. The topic lost its tail and has grown again",
-                    topic=self._topic,
-                    partition=partition,
+                    f"topic {region.topic} partition {region.partition}: read up to position {at}, but Kafka has other "
+                    "records before it by now. The topic lost its tail and has grown again",
+                    topic=region.topic,
+                    partition=region.partition,
                 )
             if problem is not None:
-                self.stop(partition)
+                self.stop(region)
                 raise problem
             if _TRUNCATION in reason:
-                self._epochs.pop(partition, None)  # of what lies before it nothing is left to compare
-            self._seek(partition, at)
-            self._consumer.resume(self._named([partition]))
+                self._epochs.pop(region, None)  # of what lies before it nothing is left to compare
+            self._seek(region, at)
+            self._consumer.resume(_places([region]))
 
     def _explain_unreadable(self) -> None:
         """Stop a partition that cannot be read on, after one more request: what came may have been damaged on its way."""
-        for partition, reason in sorted(self._unreadable.items()):
-            at = self._next[partition]
-            if self._read_again.get(partition) == at:
-                self.stop(partition)
-                raise unreadable(self._topic, partition, at, reason)
-            del self._unreadable[partition]
-            self._read_again[partition] = at
+        for region, reason in sorted(self._unreadable.items()):
+            at = self._next[region]
+            if self._read_again.get(region) == at:
+                self.stop(region)
+                raise unreadable(region.topic, region.partition, at, reason)
+            del self._unreadable[region]
+            self._read_again[region] = at
             self._report("kafka", reason)
-            self._seek(partition, at)
+            self._seek(region, at)
+
+
+def _places(regions: Iterable[Region], at: Positions | None = None) -> list[TopicPartition]:
+    return [TopicPartition(r.topic, r.partition, OFFSET_INVALID if at is None else at[r]) for r in regions]
+
+
+def _by_topic(messages: Sequence[Message]) -> dict[str, list[Message]]:
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        found.setdefault(TOPIC(message), []).append(message)
+    return found
+
+
+def _asked(ask: Callable[[str, Collection[int]], Mapping[int, T]], regions: Collection[Region]) -> dict[Region, T]:
+    """Answers for regions, where ``ask`` takes a topic and its partitions."""
+    found: dict[Region, T] = {}
+    for topic, of_topic in groupby(regions, attrgetter("topic")):
+        numbered = {region.partition: region for region in of_topic}
+        found |= {numbered[number]: answer for number, answer in ask(topic, numbered).items()}
+    return found
 
 
 def _unreleased(error: KafkaError) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from lancewal_core.errors import Retry
+from lancewal_core.names.ids import Region
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.kafka.source import KafkaSource
 from lancewal_ingest.observer import Observer
@@ -37,7 +38,7 @@ class ConsumerPause:
         self._observer = observer
         self._partitions = partitions
         self._retry_s = retry_s
-        self._long_pause = LongPause(context, lambda p: source.offsets(p), turn_s)
+        self._long_pause = LongPause(context, lambda region: source.offsets(region), turn_s)
         self._again_at = float("-inf")
 
     def set(self, wanted: bool) -> None:
@@ -52,9 +53,9 @@ class ConsumerPause:
             self._source.resume(self._partitions.consuming)
         self.on = wanted
 
-    def opened(self, partitions: Collection[int]) -> None:
+    def opened(self, regions: Collection[Region]) -> None:
         """Note that these partitions begin again where they are durable."""
-        self._long_pause.opened(partitions)
+        self._long_pause.opened(regions)
 
     def _may_end(self) -> bool:
         """Stop what has lost something; False if that is not known of all yet."""
@@ -62,11 +63,11 @@ class ConsumerPause:
             return False
         try:
             ours = self._partitions
-            lost = self._long_pause.lost({ours.regions[p]: ours.open[p].fetched for p in ours.consuming})
+            lost = self._long_pause.lost({region: ours.open[region].fetched for region in ours.consuming})
         except Retry as error:
             self._again_at = self._clock.monotonic() + self._retry_s
             self._observer.failed("resume", error)
             return False
-        for partition, problem in (lost or {}).items():
-            self._partitions.stop(partition, problem)
+        for region, problem in (lost or {}).items():
+            self._partitions.stop(region, problem)
         return lost == {}  # else again: what has stopped is not asked about any more

@@ -51,16 +51,15 @@ class Leaving:
 
     def give_up(
         self,
-        partitions: Collection[int],
+        regions: Collection[Region],
         writer: LogWriter,
         until: float,
         beside: Callable[[], object] = lambda: None,
     ) -> bool:
         """None of them is open then; False if some are left as they are.  ``beside`` is called again and again meanwhile."""
-        waiting: dict[Page, list[int]] = {}
-        for partition in partitions:
-            page = self._context.contract.page_of(self._partitions.regions[partition])
-            waiting.setdefault(page, []).append(partition)
+        waiting: dict[Page, list[Region]] = {}
+        for region in regions:
+            waiting.setdefault(self._context.contract.page_of(region), []).append(region)
         under_way: list[_HandOver] = []
         all_done = True
         while True:
@@ -68,7 +67,7 @@ class Leaving:
             unsettled = self._sealing.unsettled
             for page in [page for page, of_page in waiting.items() if unsettled.isdisjoint(of_page)]:
                 # Of some a seal may have found that another owner has them.
-                under_way += self._begin([p for p in waiting.pop(page) if p in self._partitions.open], writer)
+                under_way += self._begin([r for r in waiting.pop(page) if r in self._partitions.open], writer)
             for done in [one for one in under_way if one.task.done()]:
                 under_way.remove(done)
                 all_done &= self._partitions.handed_over(done.memtables, done.task.result())
@@ -78,16 +77,17 @@ class Leaving:
             if self._now() >= until:
                 break
             self._wait([one.task for one in under_way], until - self._now())
-        left = [p for of_page in waiting.values() for p in of_page if self._partitions.open.pop(p, None) is not None]
-        left += [memtable.region.partition for one in under_way for memtable in one.memtables]
+        left = [r for of_page in waiting.values() for r in of_page if self._partitions.open.pop(r, None) is not None]
+        left += [memtable.region for one in under_way for memtable in one.memtables]
         if left:
-            self._observer.failed("hand-over", StoreUnavailable(f"partitions {sorted(left)}: no verdict in time"))
+            numbers = sorted(region.partition for region in left)
+            self._observer.failed("hand-over", StoreUnavailable(f"partitions {numbers}: no verdict in time"))
         return all_done and not left
 
-    def _begin(self, partitions: Collection[int], writer: LogWriter) -> list[_HandOver]:
-        if not partitions:
+    def _begin(self, regions: Collection[Region], writer: LogWriter) -> list[_HandOver]:
+        if not regions:
             return []
-        memtables = [self._partitions.open.pop(partition).memtable for partition in partitions]
+        memtables = [self._partitions.open.pop(region).memtable for region in regions]
         fixed = to_seal(self._context, writer, memtables)
         return [_HandOver(memtables, self._context.tasks.start(partial(hand_over, self._context, fixed)))]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.failpoints import point
 from lancewal_ingest.kafka.source import KafkaSource
@@ -26,38 +26,38 @@ class OffsetCommits:
         self._observer = observer
         self._every_s = every_s
         self._committed_at = clock.monotonic()
-        self._reached: dict[int, Position] = {}
+        self._reached: dict[Region, Position] = {}
         """Durable positions that the group has not been told."""
-        self._told: dict[int, Position] | None = None
+        self._told: dict[Region, Position] | None = None
         """Positions of the commit under way."""
 
-    def reached(self, partition: int, position: Position) -> None:
+    def reached(self, region: Region, position: Position) -> None:
         """In place of whatever was noted of the partition before."""
-        self._reached[partition] = position
+        self._reached[region] = position
 
-    def forget(self, partition: int) -> None:
+    def forget(self, region: Region) -> None:
         """Forget a partition that another owner has."""
-        self._reached.pop(partition, None)
+        self._reached.pop(region, None)
         if self._told is not None:
-            self._told.pop(partition, None)
+            self._told.pop(region, None)
 
-    def commit_due(self, open_: Container[int]) -> None:
+    def commit_due(self, open_: Container[Region]) -> None:
         """Now and then, of the partitions that are open: what others have now is theirs to tell."""
         now = self._clock.monotonic()
         if self._told is not None or now - self._committed_at < self._every_s or not self._reached:
             return
         self._committed_at = now
-        positions = {p: n for p, n in self._reached.items() if p in open_}
+        positions = {r: n for r, n in self._reached.items() if r in open_}
         self._reached.clear()
         if positions:
             self._told = dict(positions)
             with point("offset.commit"):
                 self._source.commit_soon(positions, self._answered)
 
-    def commit(self, partitions: Iterable[int]) -> None:
+    def commit(self, regions: Iterable[Region]) -> None:
         """Commit the offsets of these partitions, at once; waits for the coordinator."""
         known = {**(self._told or {}), **self._reached}
-        positions = {p: known[p] for p in partitions if p in known}
+        positions = {r: known[r] for r in regions if r in known}
         if positions:
             with point("offset.commit"):
                 if not self._source.commit(positions):

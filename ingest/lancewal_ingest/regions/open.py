@@ -87,7 +87,7 @@ class Opened:
     unflushed: tuple[GenerationRecord, ...]
 
 
-AskOffsets = Callable[[Collection[int]], Mapping[int, Offsets | LancewalError]]
+AskOffsets = Callable[[Collection[Region]], Mapping[Region, Offsets | LancewalError]]
 """Asks Kafka about partitions, anew at each call; an answer for each."""
 
 
@@ -116,7 +116,7 @@ class _Opening:
 def open_region(context: IngestContext, writer: LogWriter, region: Region, offsets: Callable[[], Offsets]) -> Opened:
     """``open_regions`` of one, whose error is raised."""
     return or_raised(
-        open_regions(context, writer, [region], lambda partitions: {p: offsets() for p in partitions})[region]
+        open_regions(context, writer, [region], lambda regions: {one: offsets() for one in regions})[region]
     )
 
 
@@ -240,15 +240,12 @@ def _own_ends(
     return {region: answer for part in parts for region, answer in part.items()}
 
 
-def _ask(offsets: AskOffsets, regions: Collection[Region]) -> dict[Region, Offsets | LancewalError]:
+def _ask(offsets: AskOffsets, regions: Collection[Region]) -> Mapping[Region, Offsets | LancewalError]:
     """Step 3, what Kafka has."""
-    if not regions:
-        return {}
     try:
-        found = offsets([region.partition for region in regions])
+        return offsets(regions) if regions else {}
     except LancewalError as error:
         return dict.fromkeys(regions, error)
-    return {region: found[region.partition] for region in regions}
 
 
 def _checked(
@@ -340,7 +337,7 @@ def _problem(
     context: IngestContext, index: RegionState | None, region: Region, position: Position, offsets: Offsets
 ) -> RetentionLost | TopicTruncated | KafkaBehind | None:
     """Why Kafka cannot go on at ``position``."""
-    problem = offsets.problem(region.topic, region.partition, position, "durable")
+    problem = offsets.problem(region, position, "durable")
     if isinstance(problem, TopicTruncated) and _is_accepted(context, region, position, offsets):
         return region.partition_error(
             KafkaBehind,

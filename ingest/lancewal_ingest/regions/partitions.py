@@ -78,18 +78,19 @@ class Partitions:
         damaged_s: float,
         turn_s: float,
     ) -> None:
-        self.regions = {r.partition: r for r in context.contract.regions}
+        self.regions = frozenset(context.contract.regions)
         """All of the table, ours or not."""
-        self.assigned: set[int] = set()
-        self.to_open: dict[int, float] = {}
+        self.assigned: set[Region] = set()
+        """Also those of the topic that the contract does not name."""
+        self.to_open: dict[Region, float] = {}
         """Assigned partitions that are not open, and when to try (again)."""
-        self.open: dict[int, OpenRegion] = {}
-        self.stopped: dict[int, LancewalError] = {}
+        self.open: dict[Region, OpenRegion] = {}
+        self.stopped: dict[Region, LancewalError] = {}
         """Why they stopped."""
-        self.ends: dict[int, Position] = {}
+        self.ends: dict[Region, Position] = {}
         """End of each partition in Kafka when it was opened last."""
-        self._wait_since: dict[int, float] = {}
-        self._refused: dict[int, LancewalError] = {}
+        self._wait_since: dict[Region, float] = {}
+        self._refused: dict[Region, LancewalError] = {}
         self._context = context
         self._source = source
         self._observer = observer
@@ -101,30 +102,30 @@ class Partitions:
         self._at_once = AT_ONCE
 
     @property
-    def refused(self) -> dict[int, LancewalError]:
+    def refused(self) -> dict[Region, LancewalError]:
         """Reasons why the last try failed, of those that wait."""
-        return {p: error for p, error in self._refused.items() if p in self.to_open}
+        return {region: error for region, error in self._refused.items() if region in self.to_open}
 
     @property
-    def consuming(self) -> list[int]:
+    def consuming(self) -> list[Region]:
         """Partitions that are open and have not stopped."""
-        return [p for p in sorted(self.open) if p not in self.stopped]
+        return [region for region in self.open if region not in self.stopped]
 
     # -- waiting and opening -------------------------------------------------------------------------------------
 
-    def assign(self, partitions: Iterable[int]) -> None:
+    def assign(self, regions: Iterable[Region]) -> None:
         """They are ours from now on, and wait to be opened."""
         now = self._now()
-        for partition in partitions:
-            self.assigned.add(partition)
-            self.stopped.pop(partition, None)
-            self._waits(partition, now)
+        for region in regions:
+            self.assigned.add(region)
+            self.stopped.pop(region, None)
+            self._waits(region, now)
 
     def open_all_again(self) -> None:
         """None is open any more, for the log was fenced: all that are ours wait, but for those that have stopped."""
         self.to_open.clear()
-        for partition in sorted(self.assigned - set(self.stopped)):
-            self._waits(partition, self._now())
+        for region in sorted(self.assigned - set(self.stopped)):
+            self._waits(region, self._now())
 
     def open_due(self, writer: LogWriter, *, paused: bool) -> None:
         """Open those whose time has come into the log of ``writer``, which is settled; they deliver nothing yet if the
@@ -133,25 +134,25 @@ class Partitions:
         Raises ``ActionNeeded`` when the whole process must stop (topic replaced or altered).
         """
         now = self._now()
-        due = [p for p, at in self.to_open.items() if at <= now]
+        due = [region for region, at in self.to_open.items() if at <= now]
         for part in (due[at : at + self._at_once] for at in range(0, len(due), self._at_once)):
             if self._now() - now >= self._turn_s:
                 return
             self._open(part, writer, paused=paused)
 
-    def _open(self, partitions: Sequence[int], writer: LogWriter, *, paused: bool) -> None:
-        regions = [self.regions[partition] for partition in partitions if partition in self.regions]
+    def _open(self, due: Sequence[Region], writer: LogWriter, *, paused: bool) -> None:
+        regions = [region for region in due if region in self.regions]
         try:
             check_topic(self._context.contract, self._source, self._context.drain)
         except (Retry, Refresh) as unanswered:
-            self.to_open.update(dict.fromkeys(partitions, self._now() + self._retry_s))
-            self._refused.update(dict.fromkeys(partitions, unanswered))
+            self.to_open.update(dict.fromkeys(due, self._now() + self._retry_s))
+            self._refused.update(dict.fromkeys(due, unanswered))
             for region in regions:
                 self._observer.claimed(region, "failed")
             self._observer.failed("open", unanswered)
             return
         # Beyond the contract they wait until that is altered.
-        self.to_open = {partition: at for partition, at in self.to_open.items() if partition in self.regions}
+        self.to_open = {region: at for region, at in self.to_open.items() if region in self.regions}
         failed: list[LancewalError] = []
         for region, found in open_regions(self._context, writer, regions, self._offsets).items():
             match found:
@@ -161,8 +162,8 @@ class Partitions:
                     self._not_open(region, error)
                     failed.append(error)
                 case error if "partition" in error.where:
-                    del self.to_open[region.partition]
-                    self.stop(region.partition, error)
+                    del self.to_open[region]
+                    self.stop(region, error)
                 case error:
                     raise error
         for error in dict.fromkeys(failed):  # one may be that of a whole page, or of a log
@@ -173,93 +174,94 @@ class Partitions:
         self._observer.claimed(region, "lost" if isinstance(error, OwnershipLost) else "failed")
         # What is lost or damaged is put back or repaired by a person: other partitions do not wait for that.
         later_s = self._damaged_s if isinstance(error, Corrupt) else self._retry_s
-        self.to_open[region.partition] = self._now() + later_s
-        self._refused[region.partition] = error
+        self.to_open[region] = self._now() + later_s
+        self._refused[region] = error
 
     def _is_open(self, region: Region, opened: Opened, length: float, *, paused: bool) -> None:
-        partition, record, now = region.partition, opened.record, self._now()
+        record, now = opened.record, self._now()
         self._observer.claimed(region, "won")
-        del self.to_open[partition]
-        self._refused.pop(partition, None)
+        del self.to_open[region]
+        self._refused.pop(region, None)
         memtable = MemTable(region, record.generation, record.first_sequence, record.first, now, length)
-        self.open[partition] = OpenRegion(memtable, record.first)
+        self.open[region] = OpenRegion(memtable, record.first)
         # What was noted before another member had the partition must not be committed any more.
-        self._commits.reached(partition, record.first)
+        self._commits.reached(region, record.first)
         for unflushed in opened.unflushed:
             self._flushes.add_from_log(region, unflushed)
-        self._source.start(partition, record.first)
+        self._source.start(region, record.first)
         if paused:
-            self._source.pause([partition])
-        self._observer.opened(region, record, now - self._wait_since.pop(partition, now))
+            self._source.pause([region])
+        self._observer.opened(region, record, now - self._wait_since.pop(region, now))
 
-    def _waits(self, partition: int, again_at: float) -> None:
+    def _waits(self, region: Region, again_at: float) -> None:
         """Note that it is ours, and opened no sooner than that."""
-        self.to_open[partition] = again_at
-        self._wait_since.setdefault(partition, self._now())
+        self.to_open[region] = again_at
+        self._wait_since.setdefault(region, self._now())
 
-    def _offsets(self, partitions: Collection[int]) -> Mapping[int, Offsets | LancewalError]:
-        found = self._source.offsets_of_each(partitions)
+    def _offsets(self, regions: Collection[Region]) -> Mapping[Region, Offsets | LancewalError]:
+        found = self._source.offsets_of_each(regions)
         self.ends.update({p: one.high for p, one in found.items() if isinstance(one, Offsets)})
         return found
 
     # -- stopping ------------------------------------------------------------------------------------------------
 
-    def stop(self, partition: int, error: LancewalError) -> None:
+    def stop(self, region: Region, error: LancewalError) -> None:
         """Stop a partition: it goes no further until it is assigned again.
 
         The first reason stays.  Perhaps it is known only because this process has read on, whereas a record that lies
         before is met again."""
-        if partition in self.stopped:
+        if region in self.stopped:
             return
-        self.stopped[partition] = error
-        if partition in self.open:
-            self._source.stop(partition)
-        self._observer.stopped(self.regions[partition], error)
+        self.stopped[region] = error
+        if region in self.open:
+            self._source.stop(region)
+        self._observer.stopped(region, error)
 
-    def go_on(self, stopped_by: tuple[type[LancewalError], ...], but: Collection[int] = ()) -> None:
+    def go_on(self, stopped_by: tuple[type[LancewalError], ...], but: Collection[Region] = ()) -> None:
         """Open those that stopped so again, from what is durable: Kafka may have lost what comes next meanwhile.
 
         Nothing may be in flight, or it would stop them once more."""
-        for partition in [p for p, error in self.stopped.items() if isinstance(error, stopped_by) and p not in but]:
-            del self.stopped[partition]
-            self.open.pop(partition, None)  # what its MemTable held is read from our log
-            self._waits(partition, self._now())
+        for region in [r for r, error in self.stopped.items() if isinstance(error, stopped_by) and r not in but]:
+            del self.stopped[region]
+            self.open.pop(region, None)  # what its MemTable held is read from our log
+            self._waits(region, self._now())
 
-    def drop(self, partition: int, error: OwnershipLost) -> None:
+    def drop(self, region: Region, error: OwnershipLost) -> None:
         """Another owner claimed the region: forget it; while Kafka still says that it is ours, open it again, unless it
         goes no further anyway."""
-        region = self.open.pop(partition)
-        self._source.stop(partition)
-        self._observer.ownership_lost(region.memtable.region, error)
-        if partition in self.assigned and partition not in self.stopped:
-            self._waits(partition, self._now() + self._retry_s)
+        self._close(region, self._retry_s)
+        self._observer.ownership_lost(region, error)
 
-    def put_off(self, partition: int, error: Corrupt) -> None:
+    def put_off(self, region: Region, error: Corrupt) -> None:
         """Put a partition off: its state takes no further generation now, or is damaged.
 
         Nothing of it is read until it does, or is repaired.  What is durable stays so, and what the MemTable held is
         read from our log then."""
-        self.open.pop(partition)
-        self._source.stop(partition)
         self._observer.failed("seal", error)
-        if partition in self.assigned and partition not in self.stopped:
-            self._waits(partition, self._now() + self._damaged_s)
-            self._refused[partition] = error
+        if self._close(region, self._damaged_s):
+            self._refused[region] = error
+
+    def _close(self, region: Region, later_s: float) -> bool:
+        """Forget an open region.  True if it is opened again then: it is still ours, and goes further."""
+        del self.open[region]
+        self._source.stop(region)
+        again = region in self.assigned and region not in self.stopped
+        if again:
+            self._waits(region, self._now() + later_s)
+        return again
 
     # -- leaving -------------------------------------------------------------------------------------------------
 
-    def leave(self, partitions: Iterable[int]) -> None:
+    def leave(self, regions: Iterable[Region]) -> None:
         """They are ours no more.  Those that are open stay so, without what is not in a segment yet: the next owner reads
         it from Kafka."""
-        for partition in partitions:
-            self.assigned.discard(partition)
-            self.to_open.pop(partition, None)
-            self._wait_since.pop(partition, None)
-            self._refused.pop(partition, None)
-            self.stopped.pop(partition, None)
-            region = self.open.get(partition)
-            if region is not None:
-                region.pending = None
+        for region in regions:
+            self.assigned.discard(region)
+            for known in (self.to_open, self._wait_since, self._refused, self.stopped):
+                known.pop(region, None)
+            open_ = self.open.get(region)
+            if open_ is not None:
+                open_.pending = None
 
     def handed_over(self, memtables: Iterable[MemTable], answers: Mapping[Region, Answer]) -> bool:
         """Take the answers for regions that are no longer open; False if some are left as they are: the next owner fences."""
@@ -267,11 +269,11 @@ class Partitions:
         for memtable in memtables:
             match answers[memtable.region]:
                 case GenerationRecord() as record:
-                    self._commits.reached(memtable.region.partition, memtable.position)
+                    self._commits.reached(memtable.region, memtable.position)
                     self._flushes.add(memtable, record)
                     self._observer.sealed(memtable.region, record)
                 case OwnershipLost() as error:
-                    self._commits.forget(memtable.region.partition)
+                    self._commits.forget(memtable.region)
                     self._observer.ownership_lost(memtable.region, error)
                 case error:
                     failed.append(error)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from lancewal_core.names.ids import Region
 from lancewal_core.settings.sections import IngestSettings
 
 _DEFAULTS = IngestSettings()
@@ -26,7 +27,7 @@ class GenerationStats(NamedTuple):
     """The log's length (``LogWriter``) when the generation began in it."""
     now: float
     """The log's length."""
-    partition: int
+    region: Region
 
     @property
     def log_distance(self) -> float:
@@ -76,7 +77,7 @@ class SealPolicy:
         return SealDecision.KEEP
 
     def _passed(self, stats: GenerationStats) -> bool:
-        ahead = _TURNS[stats.partition % GROUPS] * self.log_distance // GROUPS
+        ahead = _TURNS[stats.region.partition % GROUPS] * self.log_distance // GROUPS
         return (stats.now + ahead) // self.log_distance > (stats.first + ahead) // self.log_distance
 
 

@@ -112,9 +112,9 @@ class Sealing:
         return any(page.trying for page in self._pages.values())
 
     @property
-    def unsettled(self) -> set[int]:
+    def unsettled(self) -> set[Region]:
         """Partitions that something has no verdict of."""
-        return {ending.region.partition for page in self._pages.values() for ending in page.endings}
+        return {ending.region for page in self._pages.values() for ending in page.endings}
 
     @property
     def nbytes(self) -> int:
@@ -232,7 +232,6 @@ class Sealing:
 
     def _take(self, ending: _Ending, answer: Answer) -> LancewalError | None:
         """Take the answer for one generation; return the error that is left to report."""
-        partition = ending.region.partition
         match answer:
             case GenerationRecord() as record if ending.sealed:
                 ending.of.sealing = None
@@ -244,16 +243,16 @@ class Sealing:
             case _ if not self._is_open(ending):  # whoever opens it next goes on from what the store has
                 pass
             case OwnershipLost() as error:
-                self._partitions.drop(partition, error)
+                self._partitions.drop(ending.region, error)
             case Corrupt() as error:
-                self._partitions.put_off(partition, error)
+                self._partitions.put_off(ending.region, error)
             case error:
                 return error
         return None
 
     def _is_open(self, ending: _Ending) -> bool:
         """Not where it was given up, though it may have been opened anew."""
-        return self._partitions.open.get(ending.region.partition) is ending.of
+        return self._partitions.open.get(ending.region) is ending.of
 
     def _decide(self, memtable: MemTable, length: float, now: float, *, early: bool) -> SealDecision:
         stats = GenerationStats(
@@ -263,7 +262,7 @@ class Sealing:
             now - memtable.opened_at,
             memtable.first_length,
             length,
-            memtable.region.partition,
+            memtable.region,
         )
         decision = self._policy.decide(stats)
         return SealDecision.SEAL if early and memtable.entries else decision

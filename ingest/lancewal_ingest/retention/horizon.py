@@ -27,7 +27,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
+from lancewal_ingest.kafka.source import Positions
 
 UNLIMITED = math.inf
 
@@ -49,20 +50,20 @@ class RetentionFacts:
 
     retention_s: float = math.nan
     """Seconds that the topic keeps records; infinite, or NaN while unknown."""
-    durable: Mapping[int, Position] = field(default_factory=dict)
+    durable: Positions = field(default_factory=dict)
     """Durable position of each partition that the process owns."""
-    lows: Mapping[int, Position] = field(default_factory=dict)
+    lows: Positions = field(default_factory=dict)
     """First offset of each that Kafka still has."""
-    oldest: Mapping[int, Oldest] = field(default_factory=dict)
+    oldest: Mapping[Region, Oldest] = field(default_factory=dict)
     """Partitions with a record that is not durable, as far as its time is known."""
     tombstones_s: float = UNLIMITED
     """Seconds that a compacted topic keeps deletes; infinite for others."""
-    moved_ms: Mapping[int, int] = field(default_factory=dict)
+    moved_ms: Mapping[Region, int] = field(default_factory=dict)
     """When each durable position was first seen where it is, milliseconds since 1970."""
 
-    def horizons(self, now_ms: int) -> dict[int, float]:
+    def horizons(self, now_ms: int) -> dict[Region, float]:
         """Seconds until each partition loses something, 0 where it has; NaN while the retention is unknown."""
-        return {p: self._horizon(p, now_ms) for p in self.durable}
+        return {region: self._horizon(region, now_ms) for region in self.durable}
 
     @property
     def kept_s(self) -> float:
@@ -70,16 +71,16 @@ class RetentionFacts:
         return min(self.retention_s, self.tombstones_s)
 
     @property
-    def reserves(self) -> dict[int, int]:
+    def reserves(self) -> dict[Region, int]:
         """Durable offsets that Kafka has still, by partition."""
-        return {p: max(0, position - self.lows[p]) for p, position in self.durable.items() if p in self.lows}
+        return {r: max(0, position - self.lows[r]) for r, position in self.durable.items() if r in self.lows}
 
-    def _horizon(self, partition: int, now_ms: int) -> float:
-        if self.lows.get(partition, 0) > self.durable[partition]:
+    def _horizon(self, region: Region, now_ms: int) -> float:
+        if self.lows.get(region, 0) > self.durable[region]:
             return 0.0
-        found = self.oldest.get(partition)
+        found = self.oldest.get(region)
         age_s = 0.0 if found is None else self._age_s(found, now_ms)
-        moved_ms = self.moved_ms.get(partition)
+        moved_ms = self.moved_ms.get(region)
         unread_s = age_s if moved_ms is None else min(age_s, max(0.0, (now_ms - moved_ms) / 1000))
         if math.isnan(self.retention_s):
             return math.nan
@@ -108,7 +109,7 @@ class AdmissionPolicy:
         """The horizon below which nothing more is taken."""
         return min(self.floor_s, retention_s * self.share) if math.isfinite(retention_s) else self.floor_s
 
-    def short(self, horizons: Mapping[int, float], retention_s: float) -> dict[int, float]:
+    def short(self, horizons: Mapping[Region, float], retention_s: float) -> dict[Region, float]:
         """Partitions whose horizon is below the floor; unknown ones are not."""
         floor = self.floor(retention_s)
-        return {p: left_s for p, left_s in sorted(horizons.items()) if left_s < floor}
+        return {region: left_s for region, left_s in horizons.items() if left_s < floor}

@@ -25,54 +25,53 @@ ASK_AFTER_S = 60.0
 class LongPause:
     """``offsets`` asks the broker about a partition."""
 
-    def __init__(self, context: IngestContext, offsets: Callable[[int], Offsets], turn_s: float) -> None:
+    def __init__(self, context: IngestContext, offsets: Callable[[Region], Offsets], turn_s: float) -> None:
         self._context = context
         self._offsets = offsets
         self._turn_s = turn_s
         self._began_ms = 0
-        self._read: frozenset[int] = frozenset()
+        self._read: frozenset[Region] = frozenset()
         """Partitions that were consumed until the pause began, and are to go on there.  Of others their segments tell how long
         nobody has."""
-        self._safe: set[int] = set()
+        self._safe: set[Region] = set()
 
-    def begin(self, consumed: Iterable[int]) -> None:
+    def begin(self, consumed: Iterable[Region]) -> None:
         """The consumer is paused now."""
         self._began_ms, self._read = self._context.clock.now_ms(), frozenset(consumed)
         self._safe.clear()
 
-    def opened(self, partitions: Iterable[int]) -> None:
+    def opened(self, regions: Iterable[Region]) -> None:
         """They begin anew where they are durable: what was read beyond that until the pause began is read again."""
-        anew = frozenset(partitions)
+        anew = frozenset(regions)
         self._read -= anew
         self._safe -= anew
 
-    def lost(self, reached: Mapping[Region, Position]) -> dict[int, RetentionLost] | None:
+    def lost(self, reached: Mapping[Region, Position]) -> dict[Region, RetentionLost] | None:
         """Return which of the partitions that are to go on where they were must not; None: call again, not all are asked.
 
         ``KafkaUnavailable``, ``StoreUnavailable``: try again later.
         """
         clock = self._context.clock
         paused_s = (clock.now_ms() - self._began_ms) / 1000
-        found: dict[int, RetentionLost] = {}
+        found: dict[Region, RetentionLost] = {}
         if paused_s < ASK_AFTER_S:
             return found
         until = clock.monotonic() + self._turn_s
         tombstones_s: float | None = None
         for region, position in reached.items():
-            partition = region.partition
-            read = partition in self._read
-            if partition in self._safe or (read and tombstones_s is not None and paused_s <= tombstones_s):
+            read = region in self._read
+            if region in self._safe or (read and tombstones_s is not None and paused_s <= tombstones_s):
                 continue
             if clock.monotonic() > until:
                 return found or None
-            compaction = self._offsets(partition).compaction
+            compaction = self._offsets(region).compaction
             if compaction is None:
                 return found
             tombstones_s = compaction.tombstones_s
             index = self._context.indexes.read([region]).get(region)
             problem = lost_tombstones(self._context, index, position, compaction, self._began_ms if read else None)
             if problem is None:
-                self._safe.add(partition)
+                self._safe.add(region)
             else:
-                found[partition] = problem
+                found[region] = problem
         return found

@@ -15,15 +15,15 @@ Steps of one look
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from lancewal_core.errors import ActionNeeded, KafkaForbidden, KafkaUnavailable
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task, Tasks
-from lancewal_ingest.kafka.source import DescribedTopic
+from lancewal_ingest.kafka.source import DescribedTopics, Positions
 from lancewal_ingest.retention.horizon import Oldest, RetentionFacts
 from lancewal_kafka.retention import CONFIG_S
 from lancewal_kafka.topic import TopicConfig
@@ -31,16 +31,16 @@ from lancewal_kafka.topic import TopicConfig
 TOPIC_CHECK_S = 5.0
 
 
-class WatchedTopic(DescribedTopic, Protocol):
-    """A topic that also says where its partitions end."""
+class WatchedTopics(DescribedTopics, Protocol):
+    """Topics that also say where their partitions end."""
 
-    def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
+    def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
         """Position after the last committed record of each partition, asked of the broker.  Safe from any thread."""
 
-    def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
+    def high_watermarks(self, regions: Collection[Region]) -> dict[Region, Position]:
         """Position after the last record of each partition, open transactions included.  Safe from any thread."""
 
-    def highs(self) -> dict[int, Position]:
+    def highs(self) -> dict[Region, Position]:
         """Return the high watermarks as of the last fetches; they may be stale."""
 
 
@@ -49,27 +49,27 @@ class Retention(Protocol):
 
     def config(self) -> TopicConfig: ...
 
-    def lows(self, partitions: Sequence[int]) -> dict[int, Position]: ...
+    def lows(self, regions: Collection[Region]) -> dict[Region, Position]: ...
 
-    def timestamps(self, positions: Mapping[int, Position]) -> dict[int, int]: ...
+    def timestamps(self, positions: Positions) -> dict[Region, int]: ...
 
 
 class WorkerPositions(Protocol):
     """How far the worker is."""
 
     @property
-    def durable(self) -> dict[int, Position]:
+    def durable(self) -> dict[Region, Position]:
         """Durable position of each open partition."""
 
     @property
-    def oldest_consumed_ms(self) -> dict[int, int]:
+    def oldest_consumed_ms(self) -> dict[Region, int]:
         """Kafka's time of the first consumed record of each partition that is not durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    ends: Mapping[int, Position] = field(default_factory=dict)
-    high_watermarks: Mapping[int, Position] = field(default_factory=dict)
+    ends: Positions = field(default_factory=dict)
+    high_watermarks: Positions = field(default_factory=dict)
     retention: RetentionFacts = field(default_factory=RetentionFacts)
     asked_at: float | None = None
     """Monotonic seconds, before the question."""
@@ -81,7 +81,7 @@ class TopicWatch:
     def __init__(
         self,
         check: Callable[[], None],
-        source: WatchedTopic,
+        source: WatchedTopics,
         retention: Retention,
         tasks: Tasks,
         clock: Clock,
@@ -116,13 +116,13 @@ class TopicWatch:
         except (KafkaUnavailable, KafkaForbidden) as error:
             self.silent = error
 
-    def highs(self) -> dict[int, Position]:
+    def highs(self) -> dict[Region, Position]:
         """The newest known high watermark of each partition."""
         fetched, asked = self._source.highs(), self._answers.high_watermarks
         return {p: max(fetched.get(p, high), high) for p, high in {**fetched, **asked}.items()}
 
     @property
-    def ends(self) -> Mapping[int, Position]:
+    def ends(self) -> Positions:
         """The position behind the last record of each partition that can be read, as the last look found it."""
         return self._answers.ends
 
@@ -136,7 +136,7 @@ class TopicWatch:
         """Findings of the last look."""
         return self._answers.retention
 
-    def _ask(self, durable: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> _Answers:
+    def _ask(self, durable: Positions, consumed_ms: Mapping[Region, int]) -> _Answers:
         asked_at = self._clock.monotonic()
         # Step 1
         self._check()
@@ -144,10 +144,9 @@ class TopicWatch:
             facts = RetentionFacts(self._retention_s, tombstones_s=self._tombstones_s)
             return _Answers(retention=facts, asked_at=asked_at)
         # Step 2
-        partitions = sorted(durable)
-        ends, lows = self._source.ends(partitions), self._retention.lows(partitions)
+        ends, lows = self._source.ends(durable), self._retention.lows(durable)
         # After the ends: what a transaction ends meanwhile is above them.
-        highs = self._source.high_watermarks(partitions)
+        highs = self._source.high_watermarks(durable)
         try:
             # Step 3
             self._read_retention()
@@ -168,13 +167,13 @@ class TopicWatch:
             self._retention_s, self._tombstones_s = config.retention_s, config.tombstones_s
             self._retention_again_at = now + CONFIG_S
 
-    def _moved(self, durable: Mapping[int, Position]) -> dict[int, int]:
+    def _moved(self, durable: Positions) -> dict[Region, int]:
         before, now_ms = self._answers.retention, self._clock.now_ms()
         return {
             p: before.moved_ms.get(p, now_ms) if before.durable.get(p) == at else now_ms for p, at in durable.items()
         }
 
-    def _oldest(self, behind: Mapping[int, Position], consumed_ms: Mapping[int, int]) -> dict[int, Oldest]:
+    def _oldest(self, behind: Positions, consumed_ms: Mapping[Region, int]) -> dict[Region, Oldest]:
         before, now_ms = self._answers.retention.oldest, self._clock.now_ms()
         # What was seen at the same position before was seen then.
         seen = {

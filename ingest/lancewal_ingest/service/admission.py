@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_ingest.retention.horizon import AdmissionPolicy
 from lancewal_ingest.retention.topic_watch import TopicWatch
@@ -15,7 +18,7 @@ class Admission:
     def __init__(
         self, policy: AdmissionPolicy, worker: IngestWorker, watch: TopicWatch, metrics: IngestMetrics, clock: Clock
     ) -> None:
-        self.short: dict[int, float] = {}
+        self.short: Mapping[Region, float] = {}
         """Partitions that run and are about to lose records, and the seconds left."""
         self._policy = policy
         self._worker = worker
@@ -27,10 +30,10 @@ class Admission:
         """Look at the figures of now."""
         facts = self._watch.retention
         open_ = self._worker.durable
-        horizons = {p: left_s for p, left_s in facts.horizons(self._clock.now_ms()).items() if p in open_}
-        self._metrics.retention(facts.kept_s, horizons, {p: n for p, n in facts.reserves.items() if p in open_})
+        horizons = {r: left_s for r, left_s in facts.horizons(self._clock.now_ms()).items() if r in open_}
+        self._metrics.retention(facts.kept_s, horizons, {r: n for r, n in facts.reserves.items() if r in open_})
         # A stopped partition waits for a person: holding back others would not help it.
-        running = {p: left_s for p, left_s in horizons.items() if p not in self._worker.stopped}
+        running = {r: left_s for r, left_s in horizons.items() if r not in self._worker.stopped}
         self.short = self._policy.short(running, facts.kept_s)
         self._metrics.retention_short(self.short)
         self._worker.admit(not self.short)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lancewal_core.errors import LancewalError, RegionConflict
+from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.tasks import Task
 from lancewal_ingest.context import IngestContext
@@ -26,12 +27,12 @@ class ConflictWatch:
     """Called by the loop's thread."""
 
     def __init__(self, context: IngestContext) -> None:
-        self.stopped: Mapping[int, RegionConflict] = {}
-        """The partitions of the contract's topic that stop, and why."""
+        self.stopped: Mapping[Region, RegionConflict] = {}
+        """The partitions of the table that stop, and why."""
         self._context = context
         self._clock: Clock = context.clock
         self._again_at = context.clock.monotonic()
-        self._asked: Task[Mapping[int, RegionConflict]] | None = None
+        self._asked: Task[Mapping[Region, RegionConflict]] | None = None
 
     def look(self) -> None:
         if not self._context.contract.keyed_by_bytes:
@@ -44,7 +45,7 @@ class ConflictWatch:
         elif self._asked is None and now >= self._again_at:
             self._asked = self._context.tasks.start(self._look)
 
-    def _look(self) -> Mapping[int, RegionConflict]:
+    def _look(self) -> Mapping[Region, RegionConflict]:
         try:
             in_force = self._context.watermarks.newest_known()[1]
         except LancewalError:
@@ -52,4 +53,4 @@ class ConflictWatch:
         if in_force is None:
             return self.stopped
         answers = {region: in_force.why_stopped(region) for region in self._context.contract.regions}
-        return {region.partition: error for region, error in answers.items() if error is not None}
+        return {region: error for region, error in answers.items() if error is not None}

@@ -24,7 +24,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
+from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.retention.horizon import Oldest
 
 _SHARE = 16
@@ -35,20 +36,23 @@ _SHARE = 16
 class IngestProgress:
     """How far the worker is, and what it knows of Kafka."""
 
-    waiting: Collection[int]
+    waiting: Collection[Region]
     """Partitions that are ours and not open yet."""
-    durable: Mapping[int, Position]
+    durable: Positions
     """Durable position of each open partition."""
-    oldest_consumed_ms: Mapping[int, int]
+    oldest_consumed_ms: Mapping[Region, int]
     """Kafka's time of the first consumed record of each that is not durable."""
-    ends: Mapping[int, Position]
+    ends: Positions
     """Position after the last record that can be read, as far as known."""
-    oldest: Mapping[int, Oldest]
+    oldest: Mapping[Region, Oldest]
     """Records that were fetched for their time."""
     looked_at: float | None = None
     """Monotonic seconds before Kafka was asked for the ends; None before its first answer."""
     retention_s: float = math.nan
     """Seconds that the topic keeps records; infinite, or NaN while unknown."""
+
+
+_Since = dict[Region, tuple[Position | None, float]]
 
 
 class _Look(NamedTuple):
@@ -63,40 +67,40 @@ class Freshness:
     """Freshness of each partition, from what is reported at every look; keeps since when things are as they are."""
 
     def __init__(self) -> None:
-        self._since: dict[int, tuple[Position | None, float]] = {}
+        self._since: _Since = {}
         """Position of each partition with waiting records, None before it is open, and since when in monotonic seconds."""
-        self._looks: dict[int, list[_Look]] = {}
+        self._looks: dict[Region, list[_Look]] = {}
         """Looks at each open partition, oldest first.  Of those at or below its durable position only the last one is
         kept."""
 
-    def look(self, now: float, now_ms: int, at: IngestProgress) -> dict[int, float]:
+    def look(self, now: float, now_ms: int, at: IngestProgress) -> dict[Region, float]:
         """Return the freshness of each partition, in seconds."""
         before, self._since = self._since, {}
-        found: dict[int, float] = {}
-        for partition in at.waiting:
-            found[partition] = self._known_for(now, before, partition, None)
-        self._looks = {p: self._looks_of(p, position, at) for p, position in at.durable.items()}
-        for partition, position in at.durable.items():
-            told_ms = at.oldest_consumed_ms.get(partition)
-            if told_ms is None and at.ends.get(partition, position) <= position:
-                found[partition] = 0.0
+        found: dict[Region, float] = {}
+        for region in at.waiting:
+            found[region] = self._known_for(now, before, region, None)
+        self._looks = {r: self._looks_of(r, position, at) for r, position in at.durable.items()}
+        for region, position in at.durable.items():
+            told_ms = at.oldest_consumed_ms.get(region)
+            if told_ms is None and at.ends.get(region, position) <= position:
+                found[region] = 0.0
                 continue
-            known_s = self._known_for(now, before, partition, position)
-            fetched = at.oldest.get(partition)
+            known_s = self._known_for(now, before, region, position)
+            fetched = at.oldest.get(region)
             if told_ms is None and fetched is not None and fetched.position == position:
                 told_ms = fetched.timestamp_ms
             if told_ms is None or told_ms > now_ms:
-                found[partition] = known_s
+                found[region] = known_s
                 continue
-            told_s, first = (now_ms - told_ms) / 1000, next(iter(self._looks[partition]), None)
+            told_s, first = (now_ms - told_ms) / 1000, next(iter(self._looks[region]), None)
             if first is not None and (first.end <= position or told_s > at.retention_s):
                 told_s = min(told_s, now - first.at)
-            found[partition] = told_s
+            found[region] = told_s
         return found
 
-    def _looks_of(self, partition: int, position: Position, at: IngestProgress) -> list[_Look]:
+    def _looks_of(self, region: Region, position: Position, at: IngestProgress) -> list[_Look]:
         """Guarantee 2."""
-        looks, end = self._looks.get(partition, []), at.ends.get(partition)
+        looks, end = self._looks.get(region, []), at.ends.get(region)
         if end is not None and at.looked_at is not None and (not looks or at.looked_at > looks[-1].at):
             if len(looks) > 1 and (at.looked_at - looks[-2].at) * _SHARE < at.looked_at - looks[0].at:
                 del looks[-1]
@@ -105,11 +109,9 @@ class Freshness:
             del looks[0]
         return looks
 
-    def _known_for(
-        self, now: float, before: Mapping[int, tuple[Position | None, float]], partition: int, position: Position | None
-    ) -> float:
+    def _known_for(self, now: float, before: _Since, region: Region, position: Position | None) -> float:
         """Guarantee 4.  What waited while it was not open waits still."""
-        known = before.get(partition)
+        known = before.get(region)
         since = now if known is None or (known[0] is not None and known[0] != position) else known[1]
-        self._since[partition] = position, since
+        self._since[region] = position, since
         return now - since

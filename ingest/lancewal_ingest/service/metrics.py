@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from prometheus_client.metrics import MetricWrapperBase
 
 from lancewal_core.errors import LancewalError
-from lancewal_core.names.ids import Position, Region
+from lancewal_core.names.ids import Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.process.library_errors import without_secrets
 from lancewal_core.process.metric_table import show_only
@@ -29,6 +29,7 @@ from lancewal_core.wal.entry import Entry, RejectedOffset
 from lancewal_core.wal.segment import Fence
 from lancewal_core.wal.writer import Durable
 from lancewal_ingest.event_table import IngestEvents
+from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD, ClientFigures
 from lancewal_ingest.observer import Claim
 from lancewal_ingest.service.metric_table import IngestMetricTable
@@ -48,16 +49,15 @@ class IngestMetrics(ServiceMetrics):
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: IngestEvents = events
         self._told = NOTHING_TOLD
-        self._durable: dict[Region, Position] = {}
-        self._regions: Mapping[int, Region] = {}
+        self._durable: Positions = {}
         self._shown.memory_budget_bytes.set(memory_budget)
         self._shown.retention_horizon_seconds.set(math.nan)
         self._shown.retention_seconds.set(math.nan)
-        self._short: set[int] = set()
+        self._short: frozenset[Region] = frozenset()
         self.records = RecentRecords()
         self.append_failed: Failure | None = None
         """The fault that the newest append met, if it could not be stored at once."""
-        self.freshness_s: Mapping[int, float] = {}
+        self.freshness_s: Mapping[Region, float] = {}
         """Freshness as last told."""
 
     def observed(self, store: ObjectStore) -> ObjectStore:
@@ -142,10 +142,8 @@ class IngestMetrics(ServiceMetrics):
         self._shown.memory_bytes.set(used)
         self._shown.throttled.set(paused)
 
-    def positions(self, regions: Mapping[int, Region], durable: Mapping[int, Position], unflushed: int) -> None:
-        self._regions = regions
-        now_open = {regions[p]: position for p, position in durable.items()}
-        for region in self._durable.keys() - now_open.keys():
+    def positions(self, durable: Positions, unflushed: int) -> None:
+        for region in self._durable.keys() - durable.keys():
             for gauge in (
                 self._shown.durable_position,
                 self._shown.durable_timestamp_seconds,
@@ -155,7 +153,7 @@ class IngestMetrics(ServiceMetrics):
                 self._shown.standing_seconds,
             ):
                 _forget(gauge, region)
-        for region, position in now_open.items():
+        for region, position in durable.items():
             before = self._durable.get(region, position)
             if before > position:
                 self._shown.invariant_violations.labels("durable_position_fell").inc()
@@ -164,31 +162,29 @@ class IngestMetrics(ServiceMetrics):
                 )
             if region not in self._durable or before != position:
                 self._shown.durable_position.labels(str(region.partition)).set(position)
-        self._durable = now_open
-        self.records.keep(set(durable))
+        self._durable = durable
+        self.records.keep(durable)
         self._shown.unflushed_generations.set(unflushed)
-        self._shown.open_partitions.set(len(now_open))
+        self._shown.open_partitions.set(len(durable))
 
     # -- now and then --------------------------------------------------------------------------------------------
 
-    def refresh(self, highs: Mapping[int, Position], stopped: Mapping[int, LancewalError]) -> None:
+    def refresh(self, highs: Positions, stopped: Mapping[Region, LancewalError]) -> None:
         """Set what follows from Kafka's ends and from the clock; ``stopped`` is all that is stopped now."""
         # Also those that could not be opened.
-        show_only(self._shown.partition_stopped, {(str(p), error.kind): 1 for p, error in stopped.items()})
+        show_only(self._shown.partition_stopped, {(str(r.partition), error.kind): 1 for r, error in stopped.items()})
         for region, position in self._durable.items():
-            partition = str(region.partition)
-            high = highs.get(region.partition)
-            if high is None:
-                continue
-            self._shown.lag_records.labels(partition).set(max(0, high - position))
+            high = highs.get(region)
+            if high is not None:
+                self._shown.lag_records.labels(str(region.partition)).set(max(0, high - position))
 
-    def freshness(self, seconds: Mapping[int, float], ends: Mapping[int, Position]) -> None:
+    def freshness(self, seconds: Mapping[Region, float], ends: Positions) -> None:
         """Take the freshness of each partition that is ours, open or not, and where those that are open end in Kafka."""
         self.freshness_s = dict(seconds)
         self._shown.assigned_partitions.set(len(seconds))
-        show_only(self._shown.freshness_seconds, {(str(p),): s for p, s in seconds.items()})
-        for partition, end in ends.items():
-            self._shown.end_position.labels(str(partition)).set(end)
+        show_only(self._shown.freshness_seconds, {(str(region.partition),): s for region, s in seconds.items()})
+        for region, end in ends.items():
+            self._shown.end_position.labels(str(region.partition)).set(end)
 
     def kafka(self, told: ClientFigures) -> None:
         """Take the figures that the consumer's client reports of itself."""
@@ -214,30 +210,30 @@ class IngestMetrics(ServiceMetrics):
     def dead_letters_failed(self) -> None:
         self._shown.dead_letter_failures.inc()
 
-    def standing(self, waiting: Mapping[int, Still]) -> None:
+    def standing(self, waiting: Mapping[Region, Still]) -> None:
         """Show how long partitions of which records wait have been where they are."""
         now = self._clock.monotonic()
         for region in self._durable:
-            still = waiting.get(region.partition)
+            still = waiting.get(region)
             seconds = 0.0 if still is None else now - still.since
             self._shown.standing_seconds.labels(str(region.partition)).set(seconds)
 
-    def retention(self, kept_s: float, horizons: Mapping[int, float], reserves: Mapping[int, int]) -> None:
+    def retention(self, kept_s: float, horizons: Mapping[Region, float], reserves: Mapping[Region, int]) -> None:
         """Show how long the topic retains records, and of each open partition the horizon and the reserve of offsets."""
         self._shown.retention_seconds.set(kept_s)
         unknown = any(math.isnan(left_s) for left_s in horizons.values())
         self._shown.retention_horizon_seconds.set(math.nan if unknown else min(horizons.values(), default=math.inf))
-        for partition, offsets in reserves.items():
-            self._shown.retention_reserve_offsets.labels(str(partition)).set(offsets)
+        for region, offsets in reserves.items():
+            self._shown.retention_reserve_offsets.labels(str(region.partition)).set(offsets)
 
-    def retention_short(self, short: Mapping[int, float]) -> None:
+    def retention_short(self, short: Mapping[Region, float]) -> None:
         """Partitions that are about to lose records, and the seconds left; logged as they come and go."""
-        for partition in sorted(short.keys() - self._short):
-            topic, horizon_s = self._regions[partition].topic, round(short[partition], 1)
-            self.events.retention_shortened(topic=topic, partition=partition, horizon_s=horizon_s)
-        for partition in sorted(self._short - short.keys()):
-            self.events.retention_recovered(topic=self._regions[partition].topic, partition=partition)
-        self._short = set(short)
+        for region in sorted(short.keys() - self._short):
+            horizon_s = round(short[region], 1)
+            self.events.retention_shortened(topic=region.topic, partition=region.partition, horizon_s=horizon_s)
+        for region in sorted(self._short - short.keys()):
+            self.events.retention_recovered(topic=region.topic, partition=region.partition)
+        self._short = frozenset(short)
 
 
 def _forget(metric: MetricWrapperBase, region: Region) -> None:

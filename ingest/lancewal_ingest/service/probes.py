@@ -12,11 +12,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, PartitionCountChanged, Retry, StoreInconsistent, StoreUnavailable
+from lancewal_core.names.ids import Region
 from lancewal_core.process.health import Problem
 from lancewal_core.process.silence import SilenceWatch
 from lancewal_core.process.start import Start
 from lancewal_core.table.control import ControlWatch
-from lancewal_core.table.drain import Drain
+from lancewal_ingest.context import IngestContext
 from lancewal_ingest.service.admission import Admission
 from lancewal_ingest.service.contract_watch import ContractWatch
 from lancewal_ingest.service.standstill import Standstill
@@ -33,9 +34,7 @@ class Shown:
     admission: Admission
     still: Standstill
     silences: Sequence[SilenceWatch]
-    drain: Drain | None
-    partitions: int
-    """Partitions of the contract."""
+    context: IngestContext
 
 
 class IngestProbes:
@@ -69,7 +68,9 @@ def problems(shown: Shown) -> list[Problem]:
     """Guarantees 1 to 3."""
     worker, admission = shown.worker, shown.admission
     found = [*_more_partitions(shown)]
-    found += [Problem.of(error, f"partition {p} stopped") for p, error in sorted(worker.stopped.items())]
+    found += [
+        Problem.of(error, f"partition {region.partition} stopped") for region, error in sorted(worker.stopped.items())
+    ]
     if shown.still.problem is not None:
         found.append(Problem("partition_stands", shown.still.problem))
     found += [silence.problem for silence in shown.silences if silence.problem is not None]
@@ -85,11 +86,11 @@ def problems(shown: Shown) -> list[Problem]:
                 f"{_listed(admission.short)} that are not durable",
             )
         )
-    damaged = {p: error for p, error in worker.refused.items() if isinstance(error, Corrupt | StoreInconsistent)}
-    found += [Problem.of(error, f"partition {p} cannot be opened") for p, error in sorted(damaged.items())]
-    refused = {p: error for p, error in worker.refused.items() if isinstance(error, Retry)}
+    damaged = {r: error for r, error in worker.refused.items() if isinstance(error, Corrupt | StoreInconsistent)}
+    found += [Problem.of(error, f"partition {r.partition} cannot be opened") for r, error in sorted(damaged.items())]
+    refused = {r: error for r, error in worker.refused.items() if isinstance(error, Retry)}
     for kind in sorted({error.kind for error in refused.values()}):
-        waiting = [p for p, error in refused.items() if error.kind == kind]
+        waiting = [r for r, error in refused.items() if error.kind == kind]
         found.append(Problem.of(refused[min(waiting)], f"partitions {_listed(waiting)} cannot be opened"))
     if not worker.idle_or_progressing:
         found.append(Problem(StoreUnavailable.kind, "the store takes no segment, or no new index version"))
@@ -108,17 +109,17 @@ def _beginning(worker: IngestWorker) -> list[Problem]:
 
 
 def _more_partitions(shown: Shown) -> list[Problem]:
-    drain = shown.drain
+    drain, partitions = shown.context.drain, shown.context.contract.partitions
     if drain is None:
         return []
     return [
         Problem(
             PartitionCountChanged.kind,
-            f"the topic has {drain.partitions} partitions, the contract says {shown.partitions}: those of the contract are "
+            f"the topic has {drain.partitions} partitions, the contract says {partitions}: those of the contract are "
             f"drained, the others wait for `lancewal table alter --partitions {drain.partitions}`",
         )
     ]
 
 
-def _listed(partitions: Collection[int]) -> str:
-    return ", ".join(str(partition) for partition in sorted(partitions))
+def _listed(regions: Collection[Region]) -> str:
+    return ", ".join(str(region.partition) for region in sorted(regions))

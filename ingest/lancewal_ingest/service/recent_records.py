@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from lancewal_core.names.ids import Region
 from lancewal_core.status.facts import Rejections
 from lancewal_core.wal.entry import Entry, RejectedOffset
 
@@ -27,27 +28,27 @@ class RecentRecords:
     """Two buckets of ``BUCKET_S`` for each partition; told of every entry that became durable."""
 
     def __init__(self) -> None:
-        self._buckets: dict[int, tuple[_Bucket | None, _Bucket]] = {}
+        self._buckets: dict[Region, tuple[_Bucket | None, _Bucket]] = {}
 
     def add(self, entry: Entry, ignored: Collection[RejectedOffset], now: float) -> None:
         rejections = [rejected for rejected in entry.rejected if rejected not in ignored]
         if not entry.row_count and not rejections:
             return
-        before, bucket = self._buckets.get(entry.region.partition, (None, _Bucket(now)))
+        before, bucket = self._buckets.get(entry.region, (None, _Bucket(now)))
         if now - bucket.began >= BUCKET_S:
             before, bucket = bucket if now - bucket.began < 2 * BUCKET_S else None, _Bucket(now)
-        self._buckets[entry.region.partition] = (before, bucket)
+        self._buckets[entry.region] = (before, bucket)
         bucket.rows += entry.row_count
         for rejected in rejections:
             bucket.kinds[rejected.kind] += 1
             bucket.examples[rejected.kind] = rejected.offset
 
-    def keep(self, partitions: set[int]) -> None:
+    def keep(self, regions: Collection[Region]) -> None:
         """Forget all others."""
-        self._buckets = {p: found for p, found in self._buckets.items() if p in partitions}
+        self._buckets = {region: found for region, found in self._buckets.items() if region in regions}
 
-    def of(self, partition: int) -> Rejections:
-        before, bucket = self._buckets.get(partition, (None, _Bucket(0.0)))
+    def of(self, region: Region) -> Rejections:
+        before, bucket = self._buckets.get(region, (None, _Bucket(0.0)))
         both = [bucket] if before is None else [before, bucket]
         rows = sum(one.rows for one in both)
         kinds = sum((one.kinds for one in both), Counter[str]())

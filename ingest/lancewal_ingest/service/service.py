@@ -64,7 +64,7 @@ from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.glibc_heap import use_one_heap
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters, RefusedDeadLetters
-from lancewal_ingest.kafka.source import DescribedTopic, KafkaSource, check_topic
+from lancewal_ingest.kafka.source import KafkaSource, check_topic
 from lancewal_ingest.python_collector import look_at_new_objects_rarely
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.retention.horizon import AdmissionPolicy
@@ -237,7 +237,7 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
     }
     source = ConfluentSource(
         client,
-        contract.topic,
+        {contract.topic: contract.topic_id},
         group,
         queue_bytes=client_bytes(settings.ingest.memory_bytes_max),
         partitions=contract.partitions,
@@ -287,14 +287,15 @@ def _begin(settings: Settings, clock: Clock, metrics: IngestMetrics, memory: Mem
     )
     control = ControlWatch(ControlReader(context.store, clock, Service.INGEST, contract.making), tasks, clock)
     known = paths.contract_version(contract.version, contract.making)
+    servers = settings.kafka.bootstrap_servers
     silences = (
         SilenceWatch(
-            source.facts, clock, KafkaUnavailable.kind, f"Kafka at {settings.kafka.bootstrap_servers}", BROKER
+            partial(source.facts, contract.topic), clock, KafkaUnavailable.kind, f"Kafka at {servers}", BROKER
         ),
         SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, f"the store at {address.uri}", STORE),
     )
     still = Standstill()
-    shown = Shown(worker, control, altered, admission, still, silences, context.drain, contract.partitions)
+    shown = Shown(worker, control, altered, admission, still, silences, context)
     named = Named(contract, address.uri, group, owner, settings.ingest.seal_age_s)
     status = IngestStatus(named, worker, watch, still, metrics, clock)
     what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": owner}
@@ -335,10 +336,10 @@ class _Leaving:
 def _progress(worker: IngestWorker, watch: TopicWatch) -> IngestProgress:
     durable, at_opening = worker.durable, worker.ends_at_opening
     return IngestProgress(
-        [p for p in worker.ours if p not in durable],
+        [region for region in worker.ours if region not in durable],
         durable,
         worker.oldest_consumed_ms,
-        {p: max(end, watch.ends.get(p, end)) for p, end in at_opening.items()},
+        {region: max(end, watch.ends.get(region, end)) for region, end in at_opening.items()},
         watch.retention.oldest,
         watch.looked_at,
         watch.retention.retention_s,
@@ -392,7 +393,7 @@ def _limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
     )
 
 
-def _check_topic(context: IngestContext, source: DescribedTopic, batches: BatchCheck) -> None:
+def _check_topic(context: IngestContext, source: KafkaSource, batches: BatchCheck) -> None:
     check_topic(context.contract, source, context.drain)
     batches.look()
     check_not_altered(context)

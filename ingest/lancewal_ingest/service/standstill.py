@@ -7,10 +7,10 @@ nothing, a transaction is never ended.  Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
+from lancewal_ingest.kafka.source import Positions
 
 STANDS_S = 60.0
 """Longer than an ingest at work leaves a record undone."""
@@ -29,41 +29,42 @@ class Still:
     transaction: bool
     """All that waits lies behind the beginning of an open transaction."""
 
-    def text(self, partition: int, now: float) -> str:
+    def text(self, region: Region, now: float) -> str:
         why = ", behind a transaction that is still open" if self.transaction else ""
-        return f"partition {partition} at {self.position} for {now - self.since:.0f} s (records up to {self.high} wait{why})"
+        waits = f"records up to {self.high} wait{why}"
+        return f"partition {region.partition} at {self.position} for {now - self.since:.0f} s ({waits})"
 
 
 class Standstill:
     """Partitions that do not move; takes their positions at every look, and keeps since when they are there."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, Still] = {}
+        self.waiting: dict[Region, Still] = {}
         """Partitions of which records wait."""
         self.now = 0.0
         """Monotonic seconds of the last look."""
 
-    def look(
-        self, now: float, durable: Mapping[int, Position], highs: Mapping[int, Position], ends: Mapping[int, Position]
-    ) -> None:
+    def look(self, now: float, durable: Positions, highs: Positions, ends: Positions) -> None:
         """Note where the partitions are.  ``highs`` are high watermarks, ``ends`` the positions after the last record
         that can be read.
 
         Nothing is said of a partition without a high watermark.  Without an end all that waits counts as in a
         transaction."""
         before, self.waiting, self.now = self.waiting, {}, now
-        for partition, position in durable.items():
-            high, end = highs.get(partition, position), ends.get(partition, position)
+        for region, position in durable.items():
+            high, end = highs.get(region, position), ends.get(region, position)
             if high <= position:
                 continue
-            known = before.get(partition)
+            known = before.get(region)
             since = now if known is None or known.position != position else known.since
-            self.waiting[partition] = Still(position, since, high, transaction=end <= position)
+            self.waiting[region] = Still(position, since, high, transaction=end <= position)
 
     @property
     def problem(self) -> str | None:
         """Partitions that have stood still for ``STANDS_S``, in one line."""
         texts = [
-            still.text(p, self.now) for p, still in sorted(self.waiting.items()) if self.now - still.since >= STANDS_S
+            one.text(region, self.now)
+            for region, one in sorted(self.waiting.items())
+            if self.now - one.since >= STANDS_S
         ]
         return f"positions do not move: {', '.join(texts)}" if texts else None

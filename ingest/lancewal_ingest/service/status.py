@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import Corrupt, LancewalError, Retry, StoreInconsistent
-from lancewal_core.names.ids import OwnerId, Position
+from lancewal_core.names.ids import OwnerId, Position, Region
 from lancewal_core.process.clock import Clock
 from lancewal_core.status.facts import STANDS_S, Failure, KafkaSpan, PartitionFacts, TableFacts, WaitingGeneration
 from lancewal_core.status.report import (
@@ -22,6 +22,7 @@ from lancewal_core.status.report import (
 )
 from lancewal_core.table.contract import Contract
 from lancewal_core.table.control import Service, Until, until_text
+from lancewal_ingest.kafka.source import Positions
 from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.retention.topic_watch import TopicWatch
 from lancewal_ingest.service.metrics import IngestMetrics
@@ -49,12 +50,12 @@ class Named:
 class _Seen:
     """Facts of all partitions, asked for once: each answer goes over all of them."""
 
-    memtables: Mapping[int, MemTable]
-    refused: Mapping[int, LancewalError]
-    stopped: Mapping[int, LancewalError]
-    consumed: Mapping[int, Position]
-    decoded: Mapping[int, Position]
-    highs: Mapping[int, Position]
+    memtables: Mapping[Region, MemTable]
+    refused: Mapping[Region, LancewalError]
+    stopped: Mapping[Region, LancewalError]
+    consumed: Positions
+    decoded: Positions
+    highs: Positions
 
     @classmethod
     def of(cls, worker: IngestWorker, watch: TopicWatch) -> _Seen:
@@ -124,41 +125,41 @@ class IngestStatus:
         memtables = seen.memtables
         return [
             Figures(
-                self._facts(partition, seen, now_ms),
-                generations={"open": 1} if partition in memtables else {},
-                unmerged_rows=memtables[partition].rows if partition in memtables else 0,
-                unmerged_bytes=memtables[partition].nbytes if partition in memtables else 0,
-                freshness_s=self._metrics.freshness_s.get(partition),
+                self._facts(region, seen, now_ms),
+                generations={"open": 1} if region in memtables else {},
+                unmerged_rows=memtables[region].rows if region in memtables else 0,
+                unmerged_bytes=memtables[region].nbytes if region in memtables else 0,
+                freshness_s=self._metrics.freshness_s.get(region),
             )
-            for partition in sorted({*memtables, *self._worker.waiting, *seen.stopped})
+            for region in sorted({*memtables, *self._worker.waiting, *seen.stopped})
         ]
 
-    def _facts(self, partition: int, seen: _Seen, now_ms: int) -> PartitionFacts:
-        named, memtable = self._named, seen.memtables.get(partition)
-        stopped, refused = seen.stopped.get(partition), _lasting(seen.refused.get(partition))
+    def _facts(self, region: Region, seen: _Seen, now_ms: int) -> PartitionFacts:
+        named, memtable = self._named, seen.memtables.get(region)
+        stopped, refused = seen.stopped.get(region), _lasting(seen.refused.get(region))
         durable = None if memtable is None else int(memtable.position)
-        still = self._still.waiting.get(partition)
+        still = self._still.waiting.get(region)
         stands_s = 0.0 if still is None else self._still.now - still.since
         return PartitionFacts(
-            named.contract.topic,
-            partition,
-            kafka=None if durable is None else self._span(partition, durable, stands_s, seen.highs.get(partition)),
-            start=named.contract.start_of(partition),
+            region.topic,
+            region.partition,
+            kafka=None if durable is None else self._span(region, durable, stands_s, seen.highs.get(region)),
+            start=named.contract.start_of(region.partition),
             claimed=True if memtable is not None else None,
             begun=None if memtable is None or memtable.generation != 1 else _first(memtable),
             owner=named.owner if memtable is not None else None,
-            consumed=seen.consumed.get(partition),
-            decoded=seen.decoded.get(partition),
+            consumed=seen.consumed.get(region),
+            decoded=seen.decoded.get(region),
             durable=durable,
             changed_ms=None if still is None else now_ms - int(stands_s * 1000),
-            rejections=self._metrics.records.of(partition),
+            rejections=self._metrics.records.of(region),
             open=None if memtable is None else self._waiting(memtable, now_ms),
             stopped=None if stopped is None else _failure(stopped),
             refused=None if refused is None else _failure(refused),
         )
 
-    def _span(self, partition: int, durable: int, stands_s: float, high: Position | None) -> KafkaSpan | None:
-        end, low = self._watch.ends.get(partition), self._watch.retention.lows.get(partition)
+    def _span(self, region: Region, durable: int, stands_s: float, high: Position | None) -> KafkaSpan | None:
+        end, low = self._watch.ends.get(region), self._watch.retention.lows.get(region)
         if high is None or end is None or low is None:
             return None
         # How old what waits is, the time for which it has been seen to wait tells at least.

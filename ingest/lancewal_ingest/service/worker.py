@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lancewal_core.errors import ActionNeeded, BadRecord, DeadLetterRefused, LancewalError, Misrouted, RegionConflict
-from lancewal_core.names.ids import LogId, OwnerId, Position
+from lancewal_core.names.ids import LogId, OwnerId, Position, Region
 from lancewal_core.process.failpoints import point, points
 from lancewal_core.settings.sections import IngestSettings
 from lancewal_core.wal.writer import Durable, FencedOut, LogWriter, Occupied
@@ -161,7 +161,7 @@ class IngestWorker:
         self._shared_nbytes = 0
         """Applied since MemTables had only rows of their own (``memtable.own``)."""
         self._cut = 0
-        """The partition with which the next segment begins."""
+        """Number of the partition with which the next segment begins."""
         self._memory_full = False
         self._full_since: float | None = None
         """Since when nothing more may be consumed."""
@@ -175,37 +175,37 @@ class IngestWorker:
         self._fenced = False
         self._joined_at: float | None = None
         """When the group told us first which partitions are ours."""
-        self._handed_over: list[int] = []
+        self._handed_over: Sequence[Region] = ()
         """In ``drain``."""
-        self._conflicting: Mapping[int, RegionConflict] = {}
+        self._conflicting: Mapping[Region, RegionConflict] = {}
         """Partitions that consume nothing since too many of their keys are in conflict."""
         self._altered = False
         """Policies were, and what they had stopped was not opened again yet."""
-        self._seen: tuple[dict[int, Position], int] | None = None
+        self._seen: tuple[dict[Region, Position], int] | None = None
         """State that the observer was told last: durable positions, and how many generations wait to be flushed."""
 
     # -- what a service shows ------------------------------------------------------------------------------------
 
     @property
-    def durable(self) -> dict[int, Position]:
+    def durable(self) -> dict[Region, Position]:
         """Durable position of each open partition."""
-        return {p: r.memtable.position for p, r in self._partitions.open.items()}
+        return {region: one.memtable.position for region, one in self._partitions.open.items()}
 
     @property
-    def consumed(self) -> dict[int, Position]:
+    def consumed(self) -> dict[Region, Position]:
         """Position of each open partition up to which its records were taken from Kafka."""
-        return {p: r.fetched for p, r in self._partitions.open.items()}
+        return {region: one.fetched for region, one in self._partitions.open.items()}
 
     @property
-    def decoded(self) -> dict[int, Position]:
+    def decoded(self) -> dict[Region, Position]:
         """Position of each open partition up to which its records are rows or rejected, stored or not."""
         in_flight = self._flight.decoded
-        return {p: max(at, in_flight.get(p, at)) for p, at in self.durable.items()}
+        return {region: max(at, in_flight.get(region, at)) for region, at in self.durable.items()}
 
     @property
-    def memtables(self) -> dict[int, MemTable]:
+    def memtables(self) -> dict[Region, MemTable]:
         """MemTables of the open partitions."""
-        return {p: r.memtable for p, r in self._partitions.open.items()}
+        return {region: one.memtable for region, one in self._partitions.open.items()}
 
     @property
     def throttled(self) -> bool:
@@ -213,36 +213,36 @@ class IngestWorker:
         return self._memory_full
 
     @property
-    def oldest_consumed_ms(self) -> dict[int, int]:
+    def oldest_consumed_ms(self) -> dict[Region, int]:
         """Kafka's time of the first consumed record of each open partition that is not durable."""
-        found = {p: at for p, at in self._flight.cargo.first_ms.items() if p in self._partitions.open}
-        for partition, region in self._partitions.open.items():
-            if region.pending is not None and len(region.pending.records):
-                found.setdefault(partition, region.pending.records.timestamps[0])
-        return {p: at for p, at in found.items() if at >= 0}
+        found = {r: at for r, at in self._flight.cargo.first_ms.items() if r in self._partitions.open}
+        for region, one in self._partitions.open.items():
+            if one.pending is not None and len(one.pending.records):
+                found.setdefault(region, one.pending.records.timestamps[0])
+        return {region: at for region, at in found.items() if at >= 0}
 
     @property
-    def ends_at_opening(self) -> dict[int, Position]:
+    def ends_at_opening(self) -> dict[Region, Position]:
         """End in Kafka when each open partition was opened."""
-        return {p: end for p, end in self._partitions.ends.items() if p in self._partitions.open}
+        return {region: end for region, end in self._partitions.ends.items() if region in self._partitions.open}
 
     @property
-    def ours(self) -> set[int]:
+    def ours(self) -> set[Region]:
         """Partitions of the table that are ours, open or not."""
-        return self._partitions.assigned & set(self._partitions.regions)
+        return self._partitions.assigned & self._partitions.regions
 
     @property
-    def waiting(self) -> list[int]:
+    def waiting(self) -> frozenset[Region]:
         """Partitions that are ours and not opened yet."""
-        return sorted(self._partitions.to_open)
+        return frozenset(self._partitions.to_open)
 
     @property
-    def refused(self) -> dict[int, LancewalError]:
+    def refused(self) -> dict[Region, LancewalError]:
         """Partitions that could not be opened at the last try, and why."""
         return self._partitions.refused
 
     @property
-    def stopped(self) -> dict[int, LancewalError]:
+    def stopped(self) -> dict[Region, LancewalError]:
         """Partitions that stopped, and why."""
         return dict(self._partitions.stopped)
 
@@ -296,7 +296,7 @@ class IngestWorker:
         self._preparer, self._dead_letters = preparer, dead_letters
         self._altered = True
 
-    def stop_conflicting(self, conflicting: Mapping[int, RegionConflict]) -> None:
+    def stop_conflicting(self, conflicting: Mapping[Region, RegionConflict]) -> None:
         """Consume nothing more of these partitions, until they are no more among those told.
 
         What was consumed before becomes durable, and is sealed and flushed as ever."""
@@ -340,7 +340,7 @@ class IngestWorker:
         self._commits.commit(self._handed_over)
 
     def _drain(self, end: float) -> bool:
-        self._source.pause(sorted(self._partitions.open))
+        self._source.pause(list(self._partitions.open))
         self._bundling.drop()
         while self._flight.busy or any(r.pending for r in self._partitions.open.values()):
             if not self._wait_job(end):
@@ -348,7 +348,7 @@ class IngestWorker:
             if self._fenced:
                 return False
             self._start_job(now=True)
-        self._handed_over = sorted(self._partitions.open)
+        self._handed_over = list(self._partitions.open)
         handed_over = self._leaving.give_up(self._handed_over, self._writer, end, self._flushes.advance)
         while len(self._flushes) and self._now() < end:
             self._flushes.advance()
@@ -358,32 +358,32 @@ class IngestWorker:
 
     # -- assignment (called from within poll) --------------------------------------------------------------------
 
-    def assigned(self, partitions: Sequence[int]) -> None:
+    def assigned(self, regions: Sequence[Region]) -> None:
         self._joined_at = self._now() if self._joined_at is None else self._joined_at
-        self._partitions.assign(partitions)
+        self._partitions.assign(regions)
 
-    def revoked(self, partitions: Sequence[int]) -> None:
-        self._leave(partitions)
+    def revoked(self, regions: Sequence[Region]) -> None:
+        self._leave(regions)
 
-    def lost(self, partitions: Sequence[int]) -> None:
+    def lost(self, regions: Sequence[Region]) -> None:
         self._joined_at = None
         # The same compare-and-swap as a hand-over: harmless if another owner has claimed the region, and without it the
         # next owner must fence the whole log.
-        self._leave(partitions)
+        self._leave(regions)
 
-    def _leave(self, partitions: Sequence[int]) -> None:
-        self._partitions.leave(partitions)
-        leaving = [p for p in partitions if p in self._partitions.open]
+    def _leave(self, regions: Sequence[Region]) -> None:
+        self._partitions.leave(regions)
+        leaving = [region for region in regions if region in self._partitions.open]
         if not leaving:
             return
         settled = self._wait_job(self._now() + self._limits.settle_s)
-        for partition in leaving:
-            self._partitions.stopped.pop(partition, None)  # the segment waited for may have stopped it
-        leaving = [p for p in leaving if p in self._partitions.open]
+        for region in leaving:
+            self._partitions.stopped.pop(region, None)  # the segment waited for may have stopped it
+        leaving = [region for region in leaving if region in self._partitions.open]
         if settled and not self._fenced:
             self._leaving.give_up(leaving, self._writer, self._now() + self._limits.settle_s)
-        for partition in leaving:  # those that were not handed over: the next owner fences
-            self._partitions.open.pop(partition, None)
+        for region in leaving:  # those that were not handed over: the next owner fences
+            self._partitions.open.pop(region, None)
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -444,12 +444,13 @@ class IngestWorker:
         try:
             return self._source.poll(records_max, timeout_s, self._gather_s)
         except ActionNeeded as error:
-            partition = error.where.get("partition")
-            if not isinstance(partition, int):
+            at = error.where.get("topic"), error.where.get("partition")
+            region = next((r for r in self._partitions.assigned if (r.topic, r.partition) == at), None)
+            if region is None:
                 raise
             # Its next offset is gone: it alone stops.  What was consumed before still becomes durable: Kafka may have
             # lost that too.
-            self._partitions.stop(partition, error)
+            self._partitions.stop(region, error)
             return Polled({}, {})
 
     def _poll_timeout(self, timeout_s: float) -> float:
@@ -471,29 +472,30 @@ class IngestWorker:
     def _take(self, polled: Polled) -> None:
         now = self._now()
         open_ = self._partitions.open
-        weights, large = weighed({p: r for p, r in polled.records.items() if p in open_ and r.offsets}, self._weights)
+        taken = {region: records for region, records in polled.records.items() if region in open_ and records.offsets}
+        weights, large = weighed(taken, self._weights)
         if large:
             use_own_pages()  # a heap that nobody looks after gets holes from such records
         stopped, idle_s, busy = self._partitions.stopped, self._limits.idle_position_s, self._flight.busy
-        for partition, next_ in polled.next.items():
-            region = open_.get(partition)
-            if region is None or partition in stopped:
+        for region, next_ in polled.next.items():
+            one = open_.get(region)
+            if one is None or region in stopped:
                 continue
-            pending = region.pending
-            if partition in weights:
-                region.pending = joined(pending, polled.records[partition], next_, weights[partition])
-                region.fetched = next_
-            elif next_ > region.fetched:
-                region.fetched = next_
+            pending = one.pending
+            if region in weights:
+                one.pending = joined(pending, polled.records[region], next_, weights[region])
+                one.fetched = next_
+            elif next_ > one.fetched:
+                one.fetched = next_
                 if pending is not None:
                     pending.next = next_
             if (
                 not busy
-                and region.pending is None
-                and region.fetched > region.memtable.position
-                and now - region.memtable.last_entry_at >= idle_s
+                and one.pending is None
+                and one.fetched > one.memtable.position
+                and now - one.memtable.last_entry_at >= idle_s
             ):
-                region.pending = Pending(Records([], [], [], [], []), region.fetched)
+                one.pending = Pending(Records([], [], [], [], []), one.fetched)
 
     def _check_topic(self) -> None:
         check_topic(self._context.contract, self._source, self._context.drain)
@@ -501,7 +503,8 @@ class IngestWorker:
     def _start_job(self, *, now: bool = False) -> None:
         open_ = self._partitions.open
         # By turns: nobody waits for ever.
-        waiting = [open_[p] for p in sorted(open_, key=lambda p: (p < self._cut, p)) if open_[p].pending is not None]
+        waiting = [one for one in open_.values() if one.pending is not None]
+        waiting.sort(key=lambda one: (one.memtable.region.partition < self._cut, one.memtable.region.partition))
         if not waiting or self._fenced:
             return
         rows, nbytes = self._waiting()
@@ -511,7 +514,7 @@ class IngestWorker:
             return
         context = self._context
         consumed = list[Consumed]()
-        nbytes, first_ms = 0, dict[int, int]()
+        nbytes, first_ms = 0, dict[Region, int]()
         for region in waiting:
             if region.pending is None:
                 continue
@@ -521,7 +524,7 @@ class IngestWorker:
             if pending is not None:
                 nbytes += pending.nbytes + self._weights.entry_bytes
                 if pending.rows:
-                    first_ms[memtable.region.partition] = pending.records.timestamps[0]
+                    first_ms[memtable.region] = pending.records.timestamps[0]
                 consumed.append(
                     Consumed(memtable.region, memtable.position, pending.next, pending.records, pending.nbytes)
                 )
@@ -575,25 +578,21 @@ class IngestWorker:
     def _apply(self, job: AppendJob, result: Durable | None) -> None:
         now, open_ = self._now(), self._partitions.open
         found = zip(job.entries, job.shared, strict=True) if result is not None else ()
-        ours = [
-            (entry, shared, region)
-            for entry, shared in found
-            if (region := open_.get(entry.region.partition)) is not None and region.memtable.region == entry.region
-        ]
+        ours = [(entry, shared, region) for entry, shared in found if (region := open_.get(entry.region)) is not None]
         with points("memtable.apply", ({"region": entry.region.name, "next": entry.next} for entry, _, _ in ours)):
             for entry, shared, region in ours:
                 region.memtable.apply(entry, now, shared)
                 self._shared_nbytes += 0 if shared is None else shared.nbytes
-                self._commits.reached(entry.region.partition, entry.next)
+                self._commits.reached(entry.region, entry.next)
                 self._observer.appended(entry, job.ignored(entry) if entry.rejected else ())
         if result is not None:
             self._observer.segment(result, job.letters)
             self._bundling.add(self._writer, result, job.entries)
         for stop in job.stops:
-            region = self._partitions.open.get(stop.partition)
+            region = self._partitions.open.get(stop.region)
             if region is not None:  # else given up meanwhile: whoever reads the record again stops there
                 region.pending = None  # lies behind the record that stops it
-                self._partitions.stop(stop.partition, stop.error)
+                self._partitions.stop(stop.region, stop.error)
 
     def _own_shared(self) -> None:
         """Give MemTables rows of their own, while the next segment is on its way.  Shared rows are counted by parts, and
@@ -626,8 +625,9 @@ class IngestWorker:
             self._partitions.go_on(STOPPED_BY_POLICY)
 
     def _stop_and_go_on(self) -> None:
-        for partition in [p for p in self._partitions.consuming if p in self._conflicting]:
-            self._partitions.stop(partition, self._conflicting[partition])
+        for region, error in self._conflicting.items():
+            if region in self._partitions.open:
+                self._partitions.stop(region, error)
         if not self._sealing.busy:
             self._partitions.go_on((RegionConflict,), but=self._conflicting)
 
@@ -659,4 +659,4 @@ class IngestWorker:
         seen = self.durable, len(self._flushes)
         if seen != self._seen:
             self._seen = seen
-            self._observer.positions(self._partitions.regions, *seen)
+            self._observer.positions(*seen)

@@ -190,7 +190,7 @@ def test_positions_are_those_of_a_strong_read_whoever_owns_the_region() -> None:
 
     assert check() == {}
     one = place.worker(SealPolicy(rows=4))
-    one.assigned([0, 1])
+    one.assigned(regions)
     one.step()
     at = [0, 0]
     for partition, count in ((0, 3), (1, 2), (0, 5), (0, 1), (1, 4)):
@@ -203,7 +203,7 @@ def test_positions_are_those_of_a_strong_read_whoever_owns_the_region() -> None:
     # Another owner ends its log, and goes on in one of its own.
     two = place.worker()
     two._owner = OwnerId("two")
-    two.assigned([0])
+    two.assigned(regions[:1])
     two.step()
     assert check() == dict(zip(regions, at, strict=True))
     place.source.coming = [Polled({}, {}), place.records(at[0], 6, 0)]

@@ -20,12 +20,13 @@ from lancewal_core.errors import (
     TopicMissing,
     TopicTruncated,
 )
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_demo.stack import KafkaBroker
 from lancewal_demo.stack.ports import free_ports
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicInspector
+from tests.support.regions import by_number, numbers, region
 from tests.support.retention import delete_records
 from tests.support.topics import make_topics
 
@@ -40,26 +41,27 @@ class Told:
         self.mine: set[int] = set()
         self._at_revoke = at_revoke
 
-    def assigned(self, partitions: Sequence[int]) -> None:
-        if partitions:  # else nothing further is ours
-            self.events.append(("assigned", tuple(partitions)))
-        self.mine |= set(partitions)
+    def assigned(self, regions: Sequence[Region]) -> None:
+        if regions:  # else nothing further is ours
+            self.events.append(("assigned", tuple(numbers(regions))))
+        self.mine |= set(numbers(regions))
 
-    def revoked(self, partitions: Sequence[int]) -> None:
-        self.events.append(("revoked", tuple(partitions)))
-        self.mine -= set(partitions)
-        self._at_revoke(partitions)
+    def revoked(self, regions: Sequence[Region]) -> None:
+        self.events.append(("revoked", tuple(numbers(regions))))
+        self.mine -= set(numbers(regions))
+        self._at_revoke(numbers(regions))
 
-    def lost(self, partitions: Sequence[int]) -> None:
-        self.events.append(("lost", tuple(partitions)))
-        self.mine -= set(partitions)
+    def lost(self, regions: Sequence[Region]) -> None:
+        self.events.append(("lost", tuple(numbers(regions))))
+        self.mine -= set(numbers(regions))
 
 
 class Follower:
-    """A source and all that it has delivered."""
+    """A source of one topic, and all that it has delivered."""
 
-    def __init__(self, source: ConfluentSource, listener: Told) -> None:
+    def __init__(self, source: ConfluentSource, topic: str, listener: Told) -> None:
         self.source = source
+        self.topic = topic
         self.listener = listener
         self.offsets: dict[int, list[int]] = {}
         self.records: dict[int, Records] = {}
@@ -67,10 +69,13 @@ class Follower:
 
     def poll(self, timeout_s: float = 0.1, records_max: int = 1000) -> None:
         polled = self.source.poll(records_max, timeout_s)
-        self.next = polled.next
-        for partition, records in polled.records.items():
+        self.next = by_number(polled.next)
+        for partition, records in by_number(polled.records).items():
             self.offsets.setdefault(partition, []).extend(records.offsets)
             self.records[partition] = records
+
+    def region(self, partition: int) -> Region:
+        return region(partition, self.topic)
 
     def until(self, condition: Callable[[], bool], *others: Follower) -> None:
         deadline = time.monotonic() + DEADLINE_S
@@ -99,11 +104,11 @@ def following(
     client = {"bootstrap.servers": broker.bootstrap_servers, "session.timeout.ms": "6000", **(extra or {})}
     if client.get("group.protocol") == "consumer":
         del client["session.timeout.ms"]
-    source = ConfluentSource(client, topic, group=topic)
+    source = ConfluentSource(client, {topic: "topic-id"}, group=topic)
     told = listener or Told()
     source.subscribe(told)
     try:
-        yield Follower(source, told)
+        yield Follower(source, topic, told)
     finally:
         source.close()
 
@@ -112,7 +117,7 @@ def following(
 def started(broker: KafkaBroker, topic: str, position: int = 0, partition: int = 0) -> Iterator[Follower]:
     with following(broker, topic) as follower:
         follower.until(lambda: partition in follower.listener.mine)
-        follower.source.start(partition, Position(position))
+        follower.source.start(follower.region(partition), Position(position))
         yield follower
 
 
@@ -130,7 +135,7 @@ def test_nothing_before_start_then_exactly_from_there(kafka: KafkaBroker, topic_
             follower.poll()
         assert follower.offsets == {}
         assert follower.next == {}
-        follower.source.start(1, Position(123))
+        follower.source.start(follower.region(1), Position(123))
         follower.until(lambda: follower.next.get(1) == 500)
         assert follower.offsets == {1: list(range(123, 500))}
 
@@ -169,9 +174,9 @@ def test_position_passes_markers_and_aborted_records(kafka: KafkaBroker, topic_n
     with started(kafka, topic_name) as follower:
         follower.until(lambda: follower.next.get(0) == 12)
         assert follower.offsets == {0: [4, 5, 6]}
-        assert follower.source.offsets(0).high == 12
-        assert follower.source.highs() == {0: 12}
-        assert follower.source.ends([0]) == {0: 12}
+        assert follower.source.offsets(follower.region(0)).high == 12
+        assert by_number(follower.source.highs()) == {0: 12}
+        assert by_number(follower.source.ends([follower.region(0)])) == {0: 12}
 
 
 @pytest.mark.kafka
@@ -185,7 +190,7 @@ def test_open_transaction_ends_what_is_readable(kafka: KafkaBroker, topic_name: 
     producer.flush(30)
     with started(kafka, topic_name) as follower:
         follower.until(lambda: follower.next.get(0) == 5)
-        assert follower.source.offsets(0).high == 5
+        assert follower.source.offsets(follower.region(0)).high == 5
         producer.commit_transaction(30)
         follower.until(lambda: follower.next.get(0) == 7)
         assert follower.offsets == {0: [0, 1, 2, 3, 4, 5]}
@@ -198,21 +203,21 @@ def test_seek_back_pause_and_resume_repeat_and_skip_nothing(kafka: KafkaBroker, 
     with started(kafka, topic_name) as follower:
         follower.until(lambda: follower.next.get(0, 0) == 1000)
         follower.offsets.clear()
-        follower.source.stop(0)
+        follower.source.stop(follower.region(0))
         follower.poll()
         assert follower.next == {}
-        follower.source.start(0, Position(400))  # opened again further back
-        follower.source.pause([0])  # paused before the first fetch
+        follower.source.start(follower.region(0), Position(400))  # opened again further back
+        follower.source.pause([follower.region(0)])  # paused before the first fetch
         for _ in range(3):
             follower.poll()
         assert follower.next == {0: 400}  # not where it had been
-        follower.source.resume([0])
+        follower.source.resume([follower.region(0)])
         while follower.next[0] < 1000:
             follower.poll(records_max=150)
-            follower.source.pause([0])
-            follower.source.pause([0])
+            follower.source.pause([follower.region(0)])
+            follower.source.pause([follower.region(0)])
             follower.poll()
-            follower.source.resume([0])
+            follower.source.resume([follower.region(0)])
         assert follower.offsets == {0: list(range(400, 1000))}
 
 
@@ -222,18 +227,18 @@ def test_offsets_know_what_retention_removed(kafka: KafkaBroker, topic_name: str
     produce(kafka, topic_name, 10)
     delete_records(kafka.bootstrap_servers, topic_name, {0: 4})
     with started(kafka, topic_name, position=4) as follower:
-        offsets = follower.source.offsets(0)
+        offsets = follower.source.offsets(follower.region(0))
         assert (offsets.low, offsets.high) == (4, 10)
         follower.until(lambda: follower.next.get(0) == 10)
-        follower.source.start(0, Position(2))  # gone: the partition ends, and is not reset
+        follower.source.start(follower.region(0), Position(2))  # gone: the partition ends, and is not reset
         with pytest.raises(RetentionLost, match="offsets 2 to 3") as caught:
             follower.until(lambda: False)
         assert caught.value.where["partition"] == 0
-        follower.source.start(0, Position(5))  # and can begin again
+        follower.source.start(follower.region(0), Position(5))  # and can begin again
         follower.offsets.clear()
         follower.until(lambda: follower.next.get(0) == 10)
         assert follower.offsets == {0: [5, 6, 7, 8, 9]}
-        follower.source.start(0, Position(11))
+        follower.source.start(follower.region(0), Position(11))
         with pytest.raises(TopicTruncated, match="Kafka ends at 10"):
             follower.until(lambda: False)
 
@@ -242,7 +247,7 @@ def test_offsets_know_what_retention_removed(kafka: KafkaBroker, topic_name: str
 def test_facts(kafka: KafkaBroker, topic_name: str) -> None:
     make_topic(kafka, topic_name, partitions=3)
     with following(kafka, topic_name) as follower:
-        first, again = follower.source.facts(), follower.source.facts()
+        first, again = (follower.source.facts(topic_name) for _ in range(2))
         assert first == again
         assert first.partitions == 3
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -252,7 +257,7 @@ def test_facts(kafka: KafkaBroker, topic_name: str) -> None:
             # A broker may go on describing for a moment what its controller has deleted.
             ends_at = time.monotonic() + 240
             while time.monotonic() < ends_at:
-                assert follower.source.facts() == first
+                assert follower.source.facts(topic_name) == first
 
         with pytest.raises(TopicMissing, match=topic_name):
             described()
@@ -260,22 +265,63 @@ def test_facts(kafka: KafkaBroker, topic_name: str) -> None:
 
 def test_facts_without_a_broker() -> None:
     (port,) = free_ports(1)
-    source = ConfluentSource({"bootstrap.servers": f"127.0.0.1:{port}"}, "t", "g", request_timeout_s=1.0)
+    source = ConfluentSource({"bootstrap.servers": f"127.0.0.1:{port}"}, {"t": "topic-id"}, "g", request_timeout_s=1.0)
     with pytest.raises(KafkaUnavailable):
-        source.facts()
+        source.facts("t")
     source.close()
+
+
+@pytest.mark.kafka
+def test_topics_of_one_member_whose_partitions_have_the_same_numbers_are_kept_apart(
+    kafka: KafkaBroker, topic_name: str
+) -> None:
+    one, two = (region(0, f"{topic_name}-{name}", f"id of {name}") for name in ("one", "two"))
+    for place, count in ((one, 5), (two, 9)):
+        make_topic(kafka, place.topic)
+        produce(kafka, place.topic, count)
+    client = {"bootstrap.servers": kafka.bootstrap_servers}
+    source = ConfluentSource(client, {place.topic: place.topic_id for place in (one, two)}, group=topic_name)
+    offsets: dict[Region, list[int]] = {}
+
+    class Both(Follower):
+        reached: Mapping[Region, Position] = {}
+
+        def poll(self, timeout_s: float = 0.1, records_max: int = 1000) -> None:
+            polled = source.poll(records_max, timeout_s)
+            self.reached = polled.next
+            for place, records in polled.records.items():
+                offsets.setdefault(place, []).extend(records.offsets)
+
+    follower = Both(source, topic_name, Told())
+    try:
+        source.subscribe(follower.listener)
+        follower.until(lambda: source._assigned == {one, two})
+        source.start(one, Position(2))
+        source.start(two, Position(4))
+        follower.until(lambda: follower.reached == {one: 5, two: 9})
+        assert offsets == {one: [2, 3, 4], two: [4, 5, 6, 7, 8]}
+        source.stop(one)
+        produce(kafka, two.topic, 1)
+        follower.until(lambda: follower.reached == {two: 10})
+        assert source.ends([one, two]) == source.high_watermarks([two, one]) == {one: 5, two: 10}
+        assert {place: found.high for place, found in source.offsets_of_each([one, two]).items()} == {one: 5, two: 10}  # type: ignore[union-attr]
+        assert source.commit({one: Position(3), two: Position(7)})
+        assert [committed(kafka, place.topic, topic_name) for place in (one, two)] == [{0: 3}, {0: 7}]
+    finally:
+        source.close()
 
 
 # -- the group -------------------------------------------------------------------------------------------------
 
 
-def committed(broker: KafkaBroker, topic: str) -> dict[int, int]:
+def committed(broker: KafkaBroker, topic: str, group: str = "") -> dict[int, int]:
     """What the group has, by the admin client."""
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(topic)])[topic].result(30)
-    return {p.partition: p.offset for p in asked.topic_partitions}
+    named = ConsumerGroupTopicPartitions(group or topic)
+    asked = admin.list_consumer_group_offsets([named])[named.group_id].result(30)
+    return {p.partition: p.offset for p in asked.topic_partitions if p.topic == topic}
 
 
 @pytest.mark.kafka
@@ -283,11 +329,11 @@ def test_commit_never_goes_back(kafka: KafkaBroker, topic_name: str) -> None:
     make_topic(kafka, topic_name)
     produce(kafka, topic_name, 10)
     with started(kafka, topic_name, position=3) as follower:
-        assert follower.source.commit({0: Position(7)})
+        assert follower.source.commit({follower.region(0): Position(7)})
         assert committed(kafka, topic_name) == {0: 7}
-        assert follower.source.commit({0: Position(5)})
+        assert follower.source.commit({follower.region(0): Position(5)})
         assert committed(kafka, topic_name) == {0: 7}
-        assert follower.source.commit({0: Position(8)})
+        assert follower.source.commit({follower.region(0): Position(8)})
         assert committed(kafka, topic_name) == {0: 8}
 
 
@@ -300,8 +346,8 @@ def test_empty_commit_confirms_membership_and_changes_nothing(kafka: KafkaBroker
         follower.until(lambda: follower.listener.mine == {0})
         assert follower.source.commit({})
         assert committed(kafka, topic_name) == {0: 0}
-        follower.source.start(0, Position(0))
-        assert follower.source.commit({0: Position(6)})
+        follower.source.start(follower.region(0), Position(0))
+        assert follower.source.commit({follower.region(0): Position(6)})
         assert follower.source.commit({})
         assert committed(kafka, topic_name) == {0: 6}
 
@@ -316,7 +362,7 @@ def test_a_member_that_was_expelled_gets_no_confirmation(kafka: KafkaBroker, top
             # ``frozen`` does not poll any more: the group goes on without it.
             other.until(lambda: other.listener.mine == {0})
             assert not frozen.source.commit({})
-            assert not frozen.source.commit({0: Position(1)})
+            assert not frozen.source.commit({frozen.region(0): Position(1)})
             assert other.source.commit({})
             frozen.until(lambda: not frozen.listener.mine)
             assert frozen.listener.events[1][0] in ("lost", "revoked")
@@ -340,7 +386,7 @@ def test_rebalance_hands_over_before_the_other_gets_it(kafka: KafkaBroker, topic
     with following(kafka, topic, first_told, {"group.protocol": protocol}) as first:
         first.until(lambda: first_told.mine == set(range(4)))
         for partition in range(4):
-            first.source.start(partition, Position(0))
+            first.source.start(first.region(partition), Position(0))
         first.until(lambda: all(first.next.get(p) == 50 for p in range(4)))
         with following(kafka, topic, extra={"group.protocol": protocol}) as second:
             second.until(lambda: len(second.listener.mine) == 2, first)
@@ -352,7 +398,7 @@ def test_rebalance_hands_over_before_the_other_gets_it(kafka: KafkaBroker, topic
             first.poll()
             assert set(first.next) == first_told.mine  # what stayed goes on, what moved is gone
             for partition in moved:
-                second.source.start(partition, Position(25))
+                second.source.start(second.region(partition), Position(25))
             second.until(lambda: all(second.next.get(p) == 50 for p in moved), first)
             assert second.offsets == {p: list(range(25, 50)) for p in moved}
             assert first.offsets == {p: list(range(50)) for p in range(4)}
@@ -410,9 +456,9 @@ def test_a_replaced_static_member_is_fenced(kafka: KafkaBroker, topic_name: str)
 def test_refuses_properties_that_correctness_depends_on(contradiction: dict[str, str]) -> None:
     (name,) = contradiction
     with pytest.raises(InvalidSettings, match=name):
-        ConfluentSource({"bootstrap.servers": "127.0.0.1:1", **contradiction}, "t", "g")
+        ConfluentSource({"bootstrap.servers": "127.0.0.1:1", **contradiction}, {"t": "topic-id"}, "g")
 
 
 def test_refuses_properties_that_librdkafka_does_not_know() -> None:
     with pytest.raises(InvalidSettings, match="no\\.such\\.thing"):
-        ConfluentSource({"bootstrap.servers": "127.0.0.1:1", "no.such.thing": "1"}, "t", "g")
+        ConfluentSource({"bootstrap.servers": "127.0.0.1:1", "no.such.thing": "1"}, {"t": "topic-id"}, "g")

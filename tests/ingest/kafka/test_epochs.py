@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from lancewal_core.names.ids import Position
 from lancewal_ingest.kafka.consumer import ConfluentSource
 from lancewal_ingest.kafka.source import Offsets
+from tests.support.regions import region
 
 
 class Consumer:
@@ -29,31 +30,30 @@ def source_at(position: int, epoch: int) -> tuple[Any, Consumer]:
     """A source that has read partition 0 up to a position."""
     source: Any = ConfluentSource.__new__(ConfluentSource)
     consumer = source._consumer = Consumer()
-    source._topic = "orders"
     source._next, source._floor, source._out_of_range = {}, {}, {}
-    source._epochs = {0: (Position(position), epoch)}
+    source._epochs = {region(0): (Position(position), epoch)}
     return source, consumer
 
 
 def test_start_and_resume() -> None:
     source, consumer = source_at(10, 4)
-    source.start(0, Position(10))
-    source.pause([0])
-    source.resume([0])
+    source.start(region(0), Position(10))
+    source.pause([region(0)])
+    source.resume([region(0)])
     assert [(place.offset, place.leader_epoch) for place in consumer.seeks] == [(10, 4), (10, 4)]
 
 
 def test_a_position_that_others_have_reached_has_none() -> None:
     source, consumer = source_at(10, 4)
-    source.start(0, Position(12))
-    source.resume([0])
+    source.start(region(0), Position(12))
+    source.resume([region(0)])
     assert [place.leader_epoch for place in consumer.seeks] in ([None, None], [-1, -1])
 
 
 def test_where_nothing_is_left_before_the_position_nothing_is_compared_again() -> None:
     source, consumer = source_at(10, 4)
-    source._next[0] = Position(10)
-    source._out_of_range[0] = KafkaError(KafkaError._LOG_TRUNCATION).str()
+    source._next[region(0)] = Position(10)
+    source._out_of_range[region(0)] = KafkaError(KafkaError._LOG_TRUNCATION).str()
     source.offsets = lambda partition: Offsets(Position(10), Position(20))
     source._explain_out_of_range()
     assert [place.leader_epoch for place in consumer.seeks] in ([None], [-1])

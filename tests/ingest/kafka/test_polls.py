@@ -8,6 +8,7 @@ from confluent_kafka import Message, TopicPartition
 
 from lancewal_core.names.ids import Position
 from lancewal_ingest.kafka.consumer import ConfluentSource
+from tests.support.regions import region
 from tests.support.scripted import ManualClock
 
 
@@ -27,7 +28,7 @@ class Client:
         return [Message(topic="t", partition=0, offset=o, key=b"", value=b"") for o in range(first, self._taken)]
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        return []
+        return partitions
 
     def seek(self, place: TopicPartition) -> None: ...
 
@@ -42,12 +43,13 @@ def test_a_poll_collects_so_long_and_no_longer_than_for_as_many_as_are_wanted(
     records_max: int, gather_s: float, taken: int, collected_s: float
 ) -> None:
     clock = ManualClock()
-    source = ConfluentSource({"bootstrap.servers": "127.0.0.1:1"}, "t", "g", clock=clock)
+    source = ConfluentSource({"bootstrap.servers": "127.0.0.1:1"}, {"t": "topic-id"}, "g", clock=clock)
     source._consumer.close()
     source._consumer = client = Client(clock)  # type: ignore[assignment] # as much of one as is needed
-    source.start(0, Position(0))
+    source._region("t", 0)
+    source.start(region(0, "t"), Position(0))
     polled = source.poll(records_max, 0.1, gather_s)
-    assert polled.records[0].offsets == list(range(taken))
+    assert polled.records[region(0, "t")].offsets == list(range(taken))
     assert clock.seconds == collected_s
     # Inside the client nobody waits but for the first record.
     assert client.waited[0] == 0.1

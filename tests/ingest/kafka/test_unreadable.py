@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from typer.testing import CliRunner
 
 from lancewal_core.errors import RecordsUnreadable
-from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position
 from lancewal_core.rows.murmur2 import partition_of
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import load_settings
@@ -26,6 +26,7 @@ from lancewal_tables.define.create import create_table
 from tests.ingest.kafka.test_consumer import make_topic, produce, started
 from tests.ingest.kafka.test_dead_letters import read as read_letters
 from tests.ingest.service.test_service import get, metric, serving, settings_tree, until
+from tests.support.regions import by_number, region
 
 RECEIVE = {
     "receive.message.max.bytes": "200000", "fetch.max.bytes": "100000", "message.max.bytes": "100000",
@@ -84,9 +85,8 @@ def test_a_batch_whose_checksum_is_wrong_stops_its_partition_and_nothing_behind_
         follower.until(lambda: False)
     assert stop.value.where == {"topic": topic_name, "partition": 0, "offset": 3}
     assert follower.offsets == {0: [0, 1, 2]}
-    region = Region(topic_name, TopicId("id"), 0)
     client = {"bootstrap.servers": kafka.bootstrap_servers}
-    found, behind = read_records(client, "g", region, Position(0), Position(7))
+    found, behind = read_records(client, "g", region(0, topic_name), Position(0), Position(7))
     assert (found.offsets, behind) == ([0, 1, 2], 3)
 
 
@@ -118,20 +118,21 @@ class Client:
 
 
 def test_where_the_client_goes_on_behind_what_it_cannot_read_nothing_of_that_is_taken() -> None:
-    source = ConfluentSource({"bootstrap.servers": "127.0.0.1:1"}, "t", "g")
+    source = ConfluentSource({"bootstrap.servers": "127.0.0.1:1"}, {"t": "topic-id"}, "g")
     source._consumer.close()
     source._consumer = client = Client()  # type: ignore[assignment] # as much of one as is needed
     for partition in (0, 1):
-        source.start(partition, Position(2))
+        source._region("t", partition)
+        source.start(region(partition, "t"), Position(2))
     polled = source.poll(1, 0.0)
-    assert {p: records.offsets for p, records in polled.records.items()} == {0: [2], 1: [2, 3, 4, 5]}
-    assert polled.next == {0: 3, 1: 6}
+    assert {p: records.offsets for p, records in by_number(polled.records).items()} == {0: [2], 1: [2, 3, 4, 5]}
+    assert by_number(polled.next) == {0: 3, 1: 6}
     again = source.poll(1, 0.0)  # asked for once more
     assert client.sought == [2, 2, 3]
-    assert again.next == {0: 3, 1: 6}
+    assert by_number(again.next) == {0: 3, 1: 6}
     with pytest.raises(RecordsUnreadable):
         source.poll(1, 0.0)
-    assert source.poll(1, 0.0).next == {1: 6}
+    assert by_number(source.poll(1, 0.0).next) == {1: 6}
 
 
 def test_the_end_of_what_cannot_be_read_is_found(kafka: KafkaBroker, topic_name: str) -> None:
@@ -140,13 +141,12 @@ def test_the_end_of_what_cannot_be_read_is_found(kafka: KafkaBroker, topic_name:
     produce_batch(kafka, topic_name, [b"x" * 50_000] * 11)  # 2 to 12
     produce_batch(kafka, topic_name, [b"y" * 300_000])  # 13
     produce(kafka, topic_name, 1)
-    region = Region(topic_name, TopicId("id"), 0)
     client = {"bootstrap.servers": kafka.bootstrap_servers, **RECEIVE}
     for first, end, behind in ((2, 15, 13), (5, 15, 13), (2, 9, 13), (12, 15, 13), (13, 15, 14)):
         with pytest.raises(RecordsUnreadable) as stop:
-            read_records(client, "g", region, Position(first), Position(end))
+            read_records(client, "g", region(0, topic_name), Position(first), Position(end))
         assert (stop.value.where["offset"], stop.value.where["behind"]) == (first, behind)
-    found, at = read_records(client, "g", region, Position(14), Position(15))
+    found, at = read_records(client, "g", region(0, topic_name), Position(14), Position(15))
     assert (found.offsets, at) == ([14], 15)
 
 
@@ -174,9 +174,10 @@ def test_a_partition_that_cannot_be_read_stops_alone_and_is_led_past(
     row(1, 0)
     for _ in range(2):  # what meets it again at a new start stops again, and ends nothing
         with serving(settings) as running:
-            until(lambda running=running: 0 in running.worker.stopped and running.worker.durable.get(1) == 1)  # type: ignore[misc] # a default
-            assert running.worker.durable == {0: 1, 1: 1}
-            assert running.worker.stopped[0].kind == "records_unreadable"
+            until(lambda running=running: by_number(running.worker.durable) == {0: 1, 1: 1} and running.worker.stopped)  # type: ignore[misc] # a default
+            assert {p: error.kind for p, error in by_number(running.worker.stopped).items()} == {
+                0: "records_unreadable"
+            }
             labels = {"partition": "0", "kind": "records_unreadable"}
             assert metric(running.port, "lancewal_ingest_partition_stopped", **labels) == 1
             status, text = get(running.port, "/readyz")
@@ -189,7 +190,7 @@ def test_a_partition_that_cannot_be_read_stops_alone_and_is_led_past(
     rest = CliRunner().invoke(app, ["reject", f"{topic_name}-0-2", "--through", "3", "--config", str(config)])
     assert rest.exit_code == 0, rest.output
     with serving(settings) as running:
-        until(lambda: running.worker.durable == {0: 5, 1: 1})
+        until(lambda: by_number(running.worker.durable) == {0: 5, 1: 1})
         assert running.worker.stopped == {}
     found = open_table(settings.table.uri).to_arrow()
     assert sorted(zip(found["customer"].to_pylist(), found["id"].to_pylist(), strict=True)) == sorted(

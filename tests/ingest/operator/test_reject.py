@@ -21,6 +21,7 @@ from lancewal_ingest.operator.reject import Partition, Passed, reject
 from lancewal_kafka.records import Records
 from lancewal_reader.table import open_table
 from tests.support.pipeline import Pipeline, by_key
+from tests.support.regions import region
 from tests.support.repairs import content
 
 HERE, ELSEWHERE = (
@@ -96,7 +97,7 @@ def pass_over(
             [None] * len(taken),
         ), behind  # fmt: skip
 
-    kafka = Partition(lambda: source.offsets(0), read or some, letters, look_only)
+    kafka = Partition(lambda: source.offsets(pipeline.contract.regions[0]), read or some, letters, look_only)
     return reject(
         pipeline._worker._context,
         OwnerId("person"),
@@ -195,7 +196,7 @@ def test_where_the_range_ends_the_partition_stops_again(pipeline: Pipeline) -> N
     pipeline.replace_worker()
     while not pipeline._worker.stopped:
         pipeline._worker.step(0)
-    assert pipeline._worker.stopped[0].where["offset"] == 7
+    assert pipeline._worker.stopped[region(0)].where["offset"] == 7
 
 
 def test_letters_that_are_not_acknowledged_end_it_behind_whole_pieces(pipeline: Pipeline) -> None:

@@ -21,6 +21,7 @@ from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service import worker as worker_module
 from lancewal_ingest.service.worker import IngestWorker
 from tests.ingest.service.test_worker import OTHER, AtOnce, Place
+from tests.support.regions import by_number, region
 
 PAGES = "_lancewal/pages/"
 
@@ -28,13 +29,13 @@ PAGES = "_lancewal/pages/"
 def sealing(place: Place) -> IngestWorker:
     """A worker with three durable rows, that would seal them, in a store that takes no page."""
     worker = place.worker(SealPolicy(rows=3, age_s=1e9, log_distance=10**9))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     for _ in range(2):
         worker.step()
     place.store.silent = PAGES
     worker.step()
-    assert worker.durable == {0: 3}
+    assert by_number(worker.durable) == {0: 3}
     assert [(r.state, r.generation) for r in generations(place)] == [(GenerationState.OPEN, 1)]
     return worker
 
@@ -56,7 +57,7 @@ def test_appends_go_on_and_what_was_put_aside_is_what_is_sealed() -> None:
     at_ms = place.clock.now_ms()  # it stands still until the store does not answer
     worker = sealing(place)
     go_on(place, worker, 3, 2)
-    assert worker.durable == {0: 5}
+    assert by_number(worker.durable) == {0: 5}
     assert [r.state for r in generations(place)] == [GenerationState.OPEN]
     place.store.silent = None
     place.clock.sleep(1)
@@ -64,8 +65,8 @@ def test_appends_go_on_and_what_was_put_aside_is_what_is_sealed() -> None:
     first, second = generations(place)
     assert (first.first, first.next, first.end_sequence, first.sealed_at_ms) == (0, 3, 1, at_ms)
     assert (second.first, second.first_sequence, second.state) == (3, 1, GenerationState.OPEN)
-    assert worker.memtables[0].generation == 2
-    assert (worker.memtables[0].first, worker.memtables[0].entries) == (3, 2)
+    assert worker.memtables[region(0)].generation == 2
+    assert (worker.memtables[region(0)].first, worker.memtables[region(0)].entries) == (3, 2)
     (log,) = {paths.parse_wal_segment(info.key)[0] for info in place.bucket.listing(paths.wal_prefix())}  # type: ignore[index]
     written = []
     for number in range(3):
@@ -92,7 +93,7 @@ def test_a_seal_that_landed_though_nobody_said_so_is_found(monkeypatch: pytest.M
     assert [r.state for r in generations(place)] == [GenerationState.SEALED, GenerationState.OPEN]
     assert worker._sealing.busy
     go_on(place, worker, 4, 1)
-    assert (worker.durable, worker._sealing.busy) == ({0: 5}, False)
+    assert (by_number(worker.durable), worker._sealing.busy) == ({0: 5}, False)
     assert [r.state for r in generations(place)] == [GenerationState.FLUSHED, GenerationState.OPEN]
 
 
@@ -102,8 +103,8 @@ def test_what_the_index_has_as_one_generation_does_not_outgrow_one(monkeypatch: 
     aside = worker._sealing.nbytes
     assert 0 < aside <= worker._memory()
     go_on(place, worker, 3, 1)
-    region = worker._partitions.open[0]
-    assert region.unsealed_bytes == aside + worker.memtables[0].nbytes > aside
+    open_ = worker._partitions.open[place.region(0)]
+    assert open_.unsealed_bytes == aside + worker.memtables[region(0)].nbytes > aside
     monkeypatch.setattr(worker_module, "GENERATION_BYTES_MAX", aside + 1)
     worker.step()
     assert place.source.held == set()  # it waits at first, and then pauses
@@ -120,14 +121,14 @@ def test_nothing_is_handed_over_before_the_seal_has_a_verdict() -> None:
     place = Place()
     worker = sealing(place)
     go_on(place, worker, 3, 1)
-    worker.revoked([0])
-    assert worker.durable == {}
+    worker.revoked(place.regions(0))
+    assert by_number(worker.durable) == {}
     assert [r.state for r in generations(place)] == [GenerationState.OPEN]
     place.store.silent = None
     heir = place.worker()
-    heir.assigned([0])
+    heir.assigned(place.regions(0))
     heir.step()
-    assert heir.durable == {0: 4}
+    assert by_number(heir.durable) == {0: 4}
     assert generations(place)[0].next == 4
 
 

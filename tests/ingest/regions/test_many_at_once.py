@@ -37,6 +37,7 @@ from lancewal_ingest.regions.flush_queue import FlushQueue
 from lancewal_ingest.regions.policy import SealPolicy
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from tests.ingest.service.test_worker import Place, Store
+from tests.support.regions import by_number, numbers, region
 from tests.support.silent_observer import SilentObserver
 from tests.twins.memory_store import MemoryBucket
 
@@ -66,13 +67,13 @@ def opened(place: Place, rows: Seq[int], told: Told | None = None) -> IngestWork
     """A worker that has all partitions, with a durable record in each of ``rows``."""
     limits = WorkerLimits(linger_s=0.0, idle_position_s=1e9, retry_s=1e9, damaged_s=1e9)
     worker = place.worker(NOT_YET, limits, observer=told)
-    worker.assigned(range(place.contract.partitions))
+    worker.assigned(place.regions(*range(place.contract.partitions)))
     came = [place.records(0, 1, partition) for partition in rows]
     records = {p: found for polled in came for p, found in polled.records.items()}
     place.source.coming = [Polled({}, {}), Polled(records, {p: n for polled in came for p, n in polled.next.items()})]
     for _ in range(3):
         worker.step()
-    assert worker.durable == {p: int(p in rows) for p in range(place.contract.partitions)}
+    assert by_number(worker.durable) == {p: int(p in rows) for p in range(place.contract.partitions)}
     return worker
 
 
@@ -106,7 +107,7 @@ def test_what_is_due_in_a_turn_is_a_swap_a_page() -> None:
     worker._sealing.advance(worker._writer)
     sealed = [GenerationState.SEALED, GenerationState.OPEN]
     assert states(place) == {0: sealed, 1: sealed, 2: [GenerationState.OPEN], 3: sealed}
-    assert worker.memtables[2].first_sequence == 1
+    assert worker.memtables[region(2)].first_sequence == 1
     assert pages(place) - before == 2
     worker._flushes.advance()
     flushed = [GenerationState.FLUSHED, GenerationState.OPEN]
@@ -120,18 +121,18 @@ def test_generations_end_the_sooner_the_more_entries_segments_have(monkeypatch: 
     place, idle = Place(17), 16
     policy = SealPolicy(nbytes=1 << 60, rows=10**9, age_s=1e9, log_distance=8)
     worker = place.worker(policy, WorkerLimits(linger_s=0.0, idle_position_s=1e9, retry_s=1e9, damaged_s=1e9))
-    worker.assigned(range(17))
+    worker.assigned(place.regions(*range(17)))
     place.source.coming = [Polled({}, {})]
     worker.step()
-    coming = {partition: place.records(0, 20, partition).records[partition] for partition in range(16)}
+    coming = {region(p): place.records(0, 20, p).records[region(p)] for p in range(16)}
     moved = set()
     for n in range(20):
-        one_of_each = {partition: records.part(n, n + 1) for partition, records in coming.items()}
+        one_of_each = {one: records.part(n, n + 1) for one, records in coming.items()}
         place.source.coming = [Polled(one_of_each, dict.fromkeys(one_of_each, Position(n + 1)))]
         for _ in range(2):
             worker.step()
-        moved.add(worker.memtables[idle].first_sequence)
-    assert worker.durable == {**dict.fromkeys(range(16), 20), idle: 0}
+        moved.add(worker.memtables[region(idle)].first_sequence)
+    assert by_number(worker.durable) == {**dict.fromkeys(range(16), 20), idle: 0}
     assert moved == {0, 4, 8, 12, 16, 20}
     indexes = place.context.indexes.read(place.contract.regions)
     for partition in range(16):
@@ -150,7 +151,7 @@ def test_regions_that_fall_due_together_stop_no_consumption() -> None:
     place.source.coming = [place.records(1, 1, 7)]
     worker.step()
     assert not worker.throttled
-    assert worker.consumed[7] == 2
+    assert worker.consumed[place.region(7)] == 2
 
 
 def damage_flushes(monkeypatch: pytest.MonkeyPatch, region: Region) -> None:
@@ -169,7 +170,7 @@ def test_what_a_former_owner_has_left_is_read_from_its_log_together(monkeypatch:
     opened(place, range(4))
     told = Told()
     worker = place.worker(NOT_YET, WorkerLimits(linger_s=0.0, idle_position_s=1e9), observer=told)
-    worker.assigned(range(4))
+    worker.assigned(place.regions(*range(4)))
     walked: list[LogId] = []
 
     def read(store: ObjectStore, tasks: Tasks, log: LogId, *of: Any, **named: Any) -> Walk[Segment]:
@@ -207,8 +208,8 @@ def test_a_region_that_cannot_be_sealed_stops_no_other() -> None:
     damaged = damage(place, 1)
     worker._sealing._policy = AT_ONCE
     worker._sealing.advance(worker._writer)
-    assert sorted(worker.durable) == [0, 2, 3]
-    assert {p: (error.kind, error.where["object"]) for p, error in worker.refused.items()} == {
+    assert numbers(worker.durable) == [0, 2, 3]
+    assert {p: (error.kind, error.where["object"]) for p, error in by_number(worker.refused).items()} == {
         1: ("object_corrupt", damaged)
     }
     assert [act for act, _ in told.failures] == ["seal"]
@@ -235,10 +236,10 @@ def test_what_is_handed_over_goes_side_by_side() -> None:
     place, told = Place(4, regions_per_page=2), Told()
     worker = opened(place, [0, 1, 3], told)
     before = pages(place)
-    worker.revoked([0, 1, 2, 3])
+    worker.revoked(place.regions(0, 1, 2, 3))
     assert pages(place) - before == 2
     assert states(place) == {p: [GenerationState.SEALED] for p in range(4)}
-    assert worker.durable == {}
+    assert by_number(worker.durable) == {}
     worker._flushes.advance()
     assert states(place) == {p: [GenerationState.FLUSHED] for p in range(4)}
     assert pages(place) - before == 4
@@ -291,10 +292,10 @@ def beside() -> Iterator[tuple[Place, HeldStore]]:
 
 def durable_in_all(place: Place) -> IngestWorker:
     worker = place.worker(NOT_YET, WorkerLimits(linger_s=0.0, idle_position_s=1e9))
-    worker.assigned(range(4))
+    worker.assigned(place.regions(*range(4)))
     worker.step()
     place.source.coming = [place.records(0, 1, partition) for partition in range(4)]
-    await_(lambda: worker.durable == dict.fromkeys(range(4), 1), lambda: worker.step(0.01))
+    await_(lambda: by_number(worker.durable) == dict.fromkeys(range(4), 1), lambda: worker.step(0.01))
     return worker
 
 
@@ -316,7 +317,7 @@ def test_who_stops_hands_over_what_answers_while_a_page_is_silent(
     if sealing:
         worker._sealing._policy = AT_ONCE
         worker._sealing.advance(worker._writer)
-        await_(lambda: worker._sealing.unsettled == {0, 1}, worker._sealing.settle)
+        await_(lambda: numbers(worker._sealing.unsettled) == [0, 1], worker._sealing.settle)
     with ThreadPoolExecutor(1) as loop:
         drained = loop.submit(worker.drain, 60.0)
         await_(lambda: {2, 3} <= {p for p, found in states(place).items() if GenerationState.OPEN not in found})
@@ -345,7 +346,7 @@ def test_a_flush_that_waits_for_a_silent_page_holds_up_none_of_another(beside: t
         GenerationState.FLUSHED,
     ]
     place.source.coming = [place.records(1, 1, partition) for partition in range(4)]
-    await_(lambda: worker.durable == dict.fromkeys(range(4), 2), lambda: worker.step(0.01))
+    await_(lambda: by_number(worker.durable) == dict.fromkeys(range(4), 2), lambda: worker.step(0.01))
     worker._sealing._policy = AT_ONCE
     worker._sealing.advance(worker._writer)
     await_(lambda: [states(place)[p][1] for p in (2, 3)] == [GenerationState.FLUSHED] * 2, lambda: turn(worker))
@@ -363,10 +364,10 @@ def turn(worker: IngestWorker) -> None:
 
 def test_what_is_read_from_a_log_answers_page_by_page(beside: tuple[Place, HeldStore]) -> None:
     place, store = beside
-    durable_in_all(place).revoked(range(4))
+    durable_in_all(place).revoked(place.regions(*range(4)))
     heir = place.worker(NOT_YET, WorkerLimits(linger_s=0.0, idle_position_s=1e9))
     heir._flushes.advance = lambda: None  # type: ignore[method-assign] # until a page is silent
-    heir.assigned(range(4))
+    heir.assigned(place.regions(*range(4)))
     heir.step(0.01)
     assert len(heir._flushes) == 4
     del heir._flushes.advance
@@ -424,7 +425,7 @@ def heir(place: Place, told: Told) -> IngestWorker:
     """Another worker, which has opened what it could."""
     limits = WorkerLimits(linger_s=0.0, idle_position_s=1e9, retry_s=1.0, damaged_s=1.0)
     worker = place.worker(NOT_YET, limits, observer=told)
-    worker.assigned(range(place.contract.partitions))
+    worker.assigned(place.regions(*range(place.contract.partitions)))
     worker.step()
     return worker
 
@@ -447,13 +448,13 @@ def test_what_is_opened_together_asks_once(monkeypatch: pytest.MonkeyPatch) -> N
     gone = opened(place, [0, 1, 3])
     before, asked = pages(place), reads_of(place, monkeypatch)
     worker = heir(place, told)
-    assert worker.durable == {0: 1, 1: 1, 2: 0, 3: 1}
+    assert by_number(worker.durable) == {0: 1, 1: 1, 2: 0, 3: 1}
     assert told.failures == []
     assert pages(place) - before == 2
     assert place.source.asked_together == [(0, 1, 2, 3), (0, 1, 2, 3)]  # once by each worker
     log = [asked[paths.wal_segment(gone._writer.log, Sequence(number))] for number in range(3)]
     assert log == [1, 1, 1]  # its segment, the number of the fence, and one behind it
-    assert worker.memtables[3].generation == 2
+    assert worker.memtables[region(3)].generation == 2
 
 
 def test_a_damaged_entry_is_its_region_s_alone() -> None:
@@ -462,15 +463,15 @@ def test_a_damaged_entry_is_its_region_s_alone() -> None:
     (key,) = [info.key for info in place.bucket.listing(paths.wal_prefix())]
     whole = spoil(place, key, 0)
     worker = heir(place, told)
-    assert worker.durable == {1: 0, 2: 0, 3: 0}
-    assert {p: (error.kind, error.where["object"]) for p, error in worker.refused.items()} == {
+    assert by_number(worker.durable) == {1: 0, 2: 0, 3: 0}
+    assert {p: (error.kind, error.where["object"]) for p, error in by_number(worker.refused).items()} == {
         0: ("object_corrupt", key)
     }
     place.bucket.delete(key)
     place.bucket.put(key, whole, 0)
     place.clock.sleep(1.0)
     worker.step()
-    assert worker.durable == {0: 1, 1: 0, 2: 0, 3: 0}
+    assert by_number(worker.durable) == {0: 1, 1: 0, 2: 0, 3: 0}
 
 
 def test_a_damaged_state_and_a_partition_without_a_leader_hold_up_no_other() -> None:
@@ -479,9 +480,12 @@ def test_a_damaged_state_and_a_partition_without_a_leader_hold_up_no_other() -> 
     damaged = damage(place, 0)
     place.source.ends[2] = KafkaUnavailable("leader not available")
     worker = heir(place, told)
-    assert worker.durable == {1: 1, 3: 1}
-    assert {p: error.kind for p, error in worker.refused.items()} == {0: "object_corrupt", 2: "kafka_unavailable"}
-    assert worker.refused[0].where["object"] == damaged
+    assert by_number(worker.durable) == {1: 1, 3: 1}
+    assert {p: error.kind for p, error in by_number(worker.refused).items()} == {
+        0: "object_corrupt",
+        2: "kafka_unavailable",
+    }
+    assert worker.refused[place.region(0)].where["object"] == damaged
     assert sorted(told.claims) == [(0, "failed"), (1, "won"), (2, "failed"), (3, "won")]
 
 
@@ -489,9 +493,9 @@ def test_a_page_without_a_verdict_holds_up_its_regions_alone() -> None:
     place, told = Place(4, regions_per_page=2), Told()
     place.store.silent = paths.page_prefix(Page.of(place.region(0), 2, None))
     worker = heir(place, told)
-    assert worker.durable == {2: 0, 3: 0}
+    assert by_number(worker.durable) == {2: 0, 3: 0}
     assert [act for act, _ in told.failures] == ["open"]
     place.store.silent = None
     place.clock.sleep(1.0)
     worker.step()
-    assert worker.durable == dict.fromkeys(range(4), 0)
+    assert by_number(worker.durable) == dict.fromkeys(range(4), 0)

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from lancewal_ingest.regions.policy import GROUPS, GenerationStats, SealDecision, SealPolicy
+from tests.support.regions import region
 
 DISTANCE = 1_000
 
@@ -18,7 +19,7 @@ def seals(partitions: int, distance: int, segments: int, first: int = 0) -> dict
     found: dict[int, list[tuple[int, int]]] = {partition: [] for partition in began}
     for number in range(first + 1, first + segments + 1):
         for partition, since in began.items():
-            stats = GenerationStats(1, 1, 1, 0.0, since, number, partition)
+            stats = GenerationStats(1, 1, 1, 0.0, since, number, region(partition))
             if policy.decide(stats) is SealDecision.SEAL:
                 found[partition].append((since, number))
                 began[partition] = number
@@ -54,7 +55,7 @@ def test_what_has_no_entries_is_moved_at_the_whole_distance_whatever_its_group()
     policy = SealPolicy(log_distance=DISTANCE)
     for partition in range(GROUPS):
         decided = [
-            policy.decide(GenerationStats(0, 0, 0, 0.0, 10, number, partition))
+            policy.decide(GenerationStats(0, 0, 0, 0.0, 10, number, region(partition)))
             for number in (DISTANCE + 9, DISTANCE + 10)
         ]
         assert decided == [SealDecision.KEEP, SealDecision.REANCHOR]

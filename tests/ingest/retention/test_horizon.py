@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from lancewal_core.errors import KafkaForbidden, KafkaUnavailable, TopicMissing
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.rows.region_key import encode_region_key
 from lancewal_core.settings.load import Settings
@@ -35,15 +35,17 @@ from lancewal_kafka.unpacking import StoredBatches
 from lancewal_tables.define.create import create_table
 from tests.ingest.service.test_service import get, metric, program, serving, settings_tree, until
 from tests.ingest.service.test_worker import AtOnce, Place
+from tests.support.regions import by_number, by_region, numbers, region
 from tests.support.scripted import ManualClock
 from tests.support.topics import make_topics
 
 HOUR = 3600.0
 NOW_MS = 1_700_000_000_000
+ZERO, ONE = region(0), region(1)
 
 
-def at(*positions: int) -> dict[int, Position]:
-    return {partition: Position(position) for partition, position in enumerate(positions)}
+def at(*positions: int) -> dict[Region, Position]:
+    return {region(partition): Position(position) for partition, position in enumerate(positions)}
 
 
 # -- figures ---------------------------------------------------------------------------------------------------
@@ -63,10 +65,10 @@ def at(*positions: int) -> dict[int, Position]:
     ],
 )
 def test_the_horizon_of_a_partition(age_s: float | None, low: int, retention_s: float, expected: float) -> None:
-    oldest = {} if age_s is None else {0: Oldest(Position(10), NOW_MS - int(age_s * 1000))}
+    oldest = {} if age_s is None else {ZERO: Oldest(Position(10), NOW_MS - int(age_s * 1000))}
     facts = RetentionFacts(retention_s, at(10), at(low), oldest)
-    assert facts.horizons(NOW_MS)[0] == pytest.approx(expected, nan_ok=True)
-    assert facts.reserves == {0: max(0, 10 - low)}
+    assert facts.horizons(NOW_MS)[ZERO] == pytest.approx(expected, nan_ok=True)
+    assert facts.reserves == {ZERO: max(0, 10 - low)}
 
 
 @pytest.mark.parametrize(
@@ -83,10 +85,10 @@ def test_the_horizon_of_a_partition(age_s: float | None, low: int, retention_s: 
 def test_the_horizon_of_a_compacted_topic(
     age_s: float | None, moved_s: float, retention_s: float, expected: float
 ) -> None:
-    oldest = {} if age_s is None else {0: Oldest(Position(10), NOW_MS - int(age_s * 1000))}
-    moved = {0: NOW_MS - int(moved_s * 1000)}
+    oldest = {} if age_s is None else {ZERO: Oldest(Position(10), NOW_MS - int(age_s * 1000))}
+    moved = {ZERO: NOW_MS - int(moved_s * 1000)}
     facts = RetentionFacts(retention_s, at(10), at(0), oldest, tombstones_s=HOUR, moved_ms=moved)
-    assert facts.horizons(NOW_MS)[0] == pytest.approx(expected, nan_ok=True)
+    assert facts.horizons(NOW_MS)[ZERO] == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -104,15 +106,15 @@ def test_the_horizon_of_a_compacted_topic(
 def test_a_time_that_cannot_be_true_counts_from_when_the_record_was_seen(
     told_s: float, waited_s: float, expected: float
 ) -> None:
-    oldest = {0: Oldest(Position(10), NOW_MS - int(told_s * 1000), NOW_MS)}
+    oldest = {ZERO: Oldest(Position(10), NOW_MS - int(told_s * 1000), NOW_MS)}
     later_ms = NOW_MS + int(waited_s * 1000)
-    assert RetentionFacts(HOUR, at(10), at(0), oldest).horizons(later_ms) == {0: expected}
-    assert RetentionFacts(HOUR, at(10), at(11), oldest).horizons(later_ms) == {0: 0.0}  # Kafka has deleted it
+    assert RetentionFacts(HOUR, at(10), at(0), oldest).horizons(later_ms) == {ZERO: expected}
+    assert RetentionFacts(HOUR, at(10), at(11), oldest).horizons(later_ms) == {ZERO: 0.0}  # Kafka has deleted it
 
 
 def test_time_goes_on_without_answers() -> None:
-    facts = RetentionFacts(HOUR, at(10), at(0), {0: Oldest(Position(10), NOW_MS)})
-    assert [facts.horizons(NOW_MS + s * 1000)[0] for s in (0, 60, 3599, 4000)] == [3600, 3540, 1, 0]
+    facts = RetentionFacts(HOUR, at(10), at(0), {ZERO: Oldest(Position(10), NOW_MS)})
+    assert [facts.horizons(NOW_MS + s * 1000)[ZERO] for s in (0, 60, 3599, 4000)] == [3600, 3540, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +127,8 @@ def test_time_goes_on_without_answers() -> None:
     ],
 )
 def test_what_is_short(floor_s: float, retention_s: float, short: list[int]) -> None:
-    horizons = {0: 299.0, 1: 3599.0, 2: 3600.0, 3: math.inf, 4: math.nan}
-    assert list(AdmissionPolicy(floor_s).short(horizons, retention_s)) == short
+    horizons = by_region({0: 299.0, 1: 3599.0, 2: 3600.0, 3: math.inf, 4: math.nan})
+    assert numbers(AdmissionPolicy(floor_s).short(horizons, retention_s)) == short
 
 
 # -- the looks -------------------------------------------------------------------------------------------------
@@ -135,29 +137,29 @@ def test_what_is_short(floor_s: float, retention_s: float, short: list[int]) -> 
 @dataclass
 class Topic:
     partitions: int
-    positions: dict[int, Position] = field(default_factory=dict)
+    positions: dict[Region, Position] = field(default_factory=dict)
     silent: bool = False
 
-    def facts(self) -> TopicFacts:
+    def facts(self, topic: str) -> TopicFacts:
         if self.silent:
             raise KafkaUnavailable("nobody answers")
-        return TopicFacts("topic-id-1", self.partitions)
+        return TopicFacts("topic-id", self.partitions)
 
-    def ends(self, partitions: Sequence[int]) -> dict[int, Position]:
+    def ends(self, partitions: Collection[Region]) -> dict[Region, Position]:
         return {p: self.positions[p] for p in partitions}
 
-    def high_watermarks(self, partitions: Sequence[int]) -> dict[int, Position]:
+    def high_watermarks(self, partitions: Collection[Region]) -> dict[Region, Position]:
         return self.ends(partitions)
 
-    def highs(self) -> dict[int, Position]:
+    def highs(self) -> dict[Region, Position]:
         return {}
 
 
 @dataclass
 class Answers:
     retention: float = HOUR
-    first: dict[int, Position] = field(default_factory=dict)
-    times: dict[int, int] = field(default_factory=dict)
+    first: dict[Region, Position] = field(default_factory=dict)
+    times: dict[Region, int] = field(default_factory=dict)
     peeked: list[dict[int, Position]] = field(default_factory=list)
     asked: int = 0
     error: Exception | None = None
@@ -171,19 +173,19 @@ class Answers:
             math.isfinite(self.tombstones), self.retention, self.tombstones, StoredBatches("uncompressed", 1 << 20)
         )
 
-    def lows(self, partitions: Sequence[int]) -> dict[int, Position]:
+    def lows(self, partitions: Collection[Region]) -> dict[Region, Position]:
         return {p: self.first.get(p, Position(0)) for p in partitions}
 
-    def timestamps(self, positions: Mapping[int, Position]) -> dict[int, int]:
+    def timestamps(self, positions: Mapping[Region, Position]) -> dict[Region, int]:
         if positions:
-            self.peeked.append(dict(positions))
+            self.peeked.append(by_number(positions))
         return {p: self.times[p] for p in positions if p in self.times}
 
 
 @dataclass
 class Progress:
-    durable: dict[int, Position] = field(default_factory=dict)
-    oldest_consumed_ms: dict[int, int] = field(default_factory=dict)
+    durable: dict[Region, Position] = field(default_factory=dict)
+    oldest_consumed_ms: dict[Region, int] = field(default_factory=dict)
 
 
 class Watching:
@@ -201,10 +203,10 @@ class Watching:
         )  # fmt: skip
 
     def look(self) -> dict[int, float]:
-        """The horizons right after the next look."""
+        """The horizons right after the next look, by partition."""
         self.clock.sleep(TOPIC_CHECK_S)
         self.watch.look(self.progress)
-        return self.watch.retention.horizons(self.clock.now_ms())
+        return by_number(self.watch.retention.horizons(self.clock.now_ms()))
 
     def ago(self, seconds: float) -> int:
         return self.clock.now_ms() + int((TOPIC_CHECK_S - seconds) * 1000)
@@ -220,14 +222,14 @@ def test_a_record_is_looked_at_once_and_only_where_nobody_has_it() -> None:
     watching = Watching()
     assert watching.look() == {0: HOUR, 1: HOUR}  # nothing waits
     watching.topic.positions = at(20, 20)
-    watching.progress.oldest_consumed_ms = {0: watching.ago(60)}
-    watching.answers.times = {1: watching.ago(600)}
+    watching.progress.oldest_consumed_ms = {ZERO: watching.ago(60)}
+    watching.answers.times = {ONE: watching.ago(600)}
     assert watching.look() == {0: HOUR - 60, 1: HOUR - 600}
     assert watching.answers.peeked == [{1: 10}]
     watching.look()
     assert watching.answers.peeked == [{1: 10}]
     watching.progress.durable = at(20, 15)
-    watching.answers.times = {1: watching.ago(300)}
+    watching.answers.times = {ONE: watching.ago(300)}
     assert watching.look() == {0: HOUR, 1: HOUR - 300}
     assert watching.answers.peeked == [{1: 10}, {1: 15}]
     # No answer this time: what is known is older, so the horizon is not longer than shown.
@@ -239,22 +241,22 @@ def test_a_record_is_looked_at_once_and_only_where_nobody_has_it() -> None:
 @pytest.mark.parametrize("at_ms", [0, 1, 2**62])
 def test_a_backfill_of_odd_times_holds_back_no_partition(at_ms: int) -> None:
     watching = Watching()
-    watching.topic.positions, watching.answers.times = at(20, 20), {1: at_ms}
-    watching.progress.oldest_consumed_ms = {0: at_ms}
+    watching.topic.positions, watching.answers.times = at(20, 20), {ONE: at_ms}
+    watching.progress.oldest_consumed_ms = {ZERO: at_ms}
     assert watching.look() == {0: HOUR, 1: HOUR}
     # The same offsets wait still, one of them consumed meanwhile: they count from the first look.
-    watching.progress.oldest_consumed_ms = {0: at_ms, 1: at_ms}
+    watching.progress.oldest_consumed_ms = {ZERO: at_ms, ONE: at_ms}
     assert watching.look() == {0: HOUR - TOPIC_CHECK_S, 1: HOUR - TOPIC_CHECK_S}
     watching.progress.durable = at(15, 10)
     assert watching.look() == {0: HOUR, 1: HOUR - 2 * TOPIC_CHECK_S}
-    watching.answers.first = {1: Position(11)}
+    watching.answers.first = {ONE: Position(11)}
     assert watching.look()[1] == 0.0
 
 
 def test_what_kafka_has_deleted_is_not_looked_for() -> None:
     watching = Watching()
-    watching.topic.positions, watching.answers.first = at(20, 20), {0: Position(15)}
-    watching.answers.times = {0: 0, 1: watching.ago(0)}
+    watching.topic.positions, watching.answers.first = at(20, 20), {ZERO: Position(15)}
+    watching.answers.times = {ZERO: 0, ONE: watching.ago(0)}
     assert watching.look() == {0: 0.0, 1: HOUR}
     assert watching.answers.peeked == [{1: 10}]
 
@@ -272,9 +274,9 @@ def test_the_retention_is_asked_for_now_and_then() -> None:
 def test_how_old_the_oldest_record_is_is_known_also_where_retention_is_unlimited() -> None:
     watching = Watching()
     watching.answers.retention = math.inf
-    watching.topic.positions, watching.answers.times = at(20, 20), {0: 5, 1: 7}
+    watching.topic.positions, watching.answers.times = at(20, 20), {ZERO: 5, ONE: 7}
     assert watching.look() == {0: math.inf, 1: math.inf}
-    assert {p: o.timestamp_ms for p, o in watching.watch.retention.oldest.items()} == {0: 5, 1: 7}
+    assert {p: o.timestamp_ms for p, o in by_number(watching.watch.retention.oldest).items()} == {0: 5, 1: 7}
     assert watching.look() == {0: math.inf, 1: math.inf}
     assert len(watching.answers.peeked) == 1  # nothing has moved
 
@@ -282,7 +284,7 @@ def test_how_old_the_oldest_record_is_is_known_also_where_retention_is_unlimited
 def test_of_a_compacted_topic_it_counts_since_when_nothing_became_durable() -> None:
     watching = Watching()
     watching.answers.retention, watching.answers.tombstones = math.inf, HOUR
-    watching.topic.positions, watching.answers.times = at(20, 20), {0: 0, 1: 0}
+    watching.topic.positions, watching.answers.times = at(20, 20), {ZERO: 0, ONE: 0}
     assert watching.look() == {0: HOUR, 1: HOUR}
     watching.progress.durable = at(12, 10)
     assert watching.look() == {0: HOUR, 1: HOUR - TOPIC_CHECK_S}
@@ -295,14 +297,14 @@ def test_without_the_right_to_ask_the_rest_goes_on() -> None:
     watching.answers.error = KafkaForbidden("DescribeConfigs is not allowed")
     watching.topic.positions = at(20, 30)
     assert all(math.isnan(left_s) for left_s in watching.look().values())
-    assert watching.watch.highs() == {0: 20, 1: 30}
+    assert by_number(watching.watch.highs()) == {0: 20, 1: 30}
     assert watching.failures == ["retention: DescribeConfigs is not allowed"]
 
 
 def test_while_kafka_is_silent_the_last_answers_stand() -> None:
     watching = Watching()
     watching.topic.positions = at(20, 10)
-    watching.answers.times = {0: watching.ago(0)}
+    watching.answers.times = {ZERO: watching.ago(0)}
     watching.look()
     watching.topic.silent = True
     assert watching.look() == {0: HOUR - TOPIC_CHECK_S, 1: HOUR}
@@ -315,40 +317,40 @@ def test_while_kafka_is_silent_the_last_answers_stand() -> None:
 def test_a_worker_that_admits_nothing_goes_on_with_what_it_has() -> None:
     place = Place(partitions=2)
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3), Polled({}, {}), place.records(3, 2)]
     worker.step()
     worker.admit(False)
-    worker.assigned([1])
+    worker.assigned(place.regions(1))
     for _ in range(6):
         worker.step()
-    assert worker.durable == {0: 5}
-    assert worker.waiting == [1]
+    assert by_number(worker.durable) == {0: 5}
+    assert numbers(worker.waiting) == [1]
     worker.admit(True)
     worker.step()
-    assert worker.durable == {0: 5, 1: 0}
-    assert worker.waiting == []
+    assert by_number(worker.durable) == {0: 5, 1: 0}
+    assert not worker.waiting
 
 
 def test_the_worker_knows_the_oldest_record_that_it_has_consumed() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.store.silent = "_lancewal/wal/"
     first, second = place.records(0, 3), place.records(3, 2)
-    first.records[0].timestamps[:] = [5, 6, 7]
-    second.records[0].timestamps[:] = [8, 9]
+    first.records[ZERO].timestamps[:] = [5, 6, 7]
+    second.records[ZERO].timestamps[:] = [8, 9]
     place.source.coming = [Polled({}, {}), first, second]
     seen = []
     for _ in range(4):
         worker.step()
-        seen.append(worker.oldest_consumed_ms)
+        seen.append(by_number(worker.oldest_consumed_ms))
     assert seen == [{}, {0: 5}, {0: 5}, {0: 5}]  # in flight, and the second behind it
     place.store.silent = None
     for _ in range(3):
         place.clock.sleep(1)
         worker.step()
-    assert (worker.durable, worker.oldest_consumed_ms) == ({0: 5}, {})
+    assert (by_number(worker.durable), worker.oldest_consumed_ms) == ({0: 5}, {})
 
 
 # -- a real broker ---------------------------------------------------------------------------------------------
@@ -403,9 +405,13 @@ def test_times_of_records(kafka: KafkaBroker, topic_name: str) -> None:
     (deleted,) = admin.delete_records([TopicPartition(topic_name, 0, 3)]).values()
     deleted.result(30)
     retention = retention_of(kafka, topic_name)
-    assert retention.lows([0, 1, 3]) == {0: 3, 1: 0, 3: 0}
-    assert retention.timestamps({0: Position(7), 1: Position(0)}) == {0: now_ms - 9_993, 1: now_ms - 4_000}
-    assert retention.timestamps({0: Position(9), 2: Position(0), 3: Position(0)}) == {0: now_ms - 9_991}
+    assert by_number(retention.lows([region(p) for p in (0, 1, 3)])) == {0: 3, 1: 0, 3: 0}
+
+    def timestamps(positions: dict[int, int]) -> dict[int, int]:
+        return by_number(retention.timestamps({region(p): Position(at) for p, at in positions.items()}))
+
+    assert timestamps({0: 7, 1: 0}) == {0: now_ms - 9_993, 1: now_ms - 4_000}
+    assert timestamps({0: 9, 2: 0, 3: 0}) == {0: now_ms - 9_991}
     assert retention.timestamps({}) == {}
 
 
@@ -431,8 +437,8 @@ def test_times_of_small_records_of_many_partitions_come_together(
         return lone_consumer(client, group, topic, nbytes, properties)
 
     monkeypatch.setattr(kafka_retention, "lone_consumer", counting)
-    found = retention_of(kafka, topic_name).timestamps(dict.fromkeys(partitions, Position(0)))
-    assert found == {partition: now_ms + partition for partition in partitions}
+    found = retention_of(kafka, topic_name).timestamps(dict.fromkeys(map(region, partitions), Position(0)))
+    assert by_number(found) == {partition: now_ms + partition for partition in partitions}
     assert max(asked) < 16
 
 
@@ -463,25 +469,25 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
     with serving(settings) as first:
         until(lambda: sum(first.worker.durable.values()) == 200, lambda: first.worker.durable)
         until(lambda: metric(first.port, horizon) == HOUR)
-        ends = dict(first.worker.durable)
+        ends = by_number(first.worker.durable)
         reserve = [metric(first.port, "lancewal_ingest_retention_reserve_offsets", partition=p) for p in "01"]
         assert reserve == [ends[0], ends[1]]
         control.pause(store, clock, lambda: "1", control.Service.INGEST, making=making)
         until(lambda: metric(first.port, "lancewal_ingest_paused") == 1)
         with serving(settings) as second:
             until(lambda: len(second.worker.durable) == len(first.worker.durable) == 1)
-            (mine,) = first.worker.durable
+            (mine,) = numbers(first.worker.durable)
             produce_old(id_=2)
             until(lambda: 500 < (metric(first.port, horizon) or 0) < 600, lambda: metric(first.port, horizon))
             assert get(first.port, "/readyz") == (200, "ok\n")
         # The other one has left; its partition is the first one's now, and waits.
-        until(lambda: first.worker.waiting == [1 - mine], lambda: first.worker.waiting)
+        until(lambda: numbers(first.worker.waiting) == [1 - mine], lambda: first.worker.waiting)
         until(lambda: get(first.port, "/readyz")[0] == 503)
         assert get(first.port, "/readyz")[1] == (
             f"retention_short: partitions {1 - mine} are not opened: Kafka is about to delete records of {mine} that are not "
             "durable\n"
         )
-        assert list(first.worker.durable) == [mine]
+        assert numbers(first.worker.durable) == [mine]
         control.resume(store, clock, lambda: "2", control.Service.INGEST, making=making)
         until(lambda: sum(first.worker.durable.values()) == 400, lambda: first.worker.durable)
         until(lambda: metric(first.port, horizon) == HOUR)
@@ -497,7 +503,7 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
         finally:
             process.kill()
             process.communicate()
-        until(lambda: first.worker.durable.keys() == {0, 1}, lambda: get(first.port, "/readyz"))
+        until(lambda: numbers(first.worker.durable) == [0, 1], lambda: get(first.port, "/readyz"))
         assert 0 < (metric(first.port, "lancewal_ingest_freshness_seconds") or 0) < 60
         control.resume(store, clock, lambda: "4", control.Service.INGEST, making=making)
         until(lambda: sum(first.worker.durable.values()) == 600, lambda: first.worker.durable)

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from lancewal_core.errors import BadRecord, KafkaUnavailable
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_ingest.append.prepare import Preparer
 from lancewal_ingest.kafka.source import Offsets
 from lancewal_kafka.retention import Compaction
 from tests.support.pipeline import MemoryTopic, NoDeadLetters, Pipeline
+from tests.support.regions import by_number, region
 
 HOUR_S = 3600.0
 
@@ -27,12 +28,12 @@ class Broker:
         self.asked: list[int] = []
         self.silent = 0
 
-        def offsets(topic: MemoryTopic, partition: int) -> Offsets:
-            self.asked.append(partition)
+        def offsets(topic: MemoryTopic, place: Region) -> Offsets:
+            self.asked.append(place.partition)
             if self.silent:
                 self.silent -= 1
                 raise KafkaUnavailable("silent")
-            end = Position(len(pipeline.messages(partition)))
+            end = Position(len(pipeline.messages(place.partition)))
             compaction = Compaction(24 * HOUR_S, Position(recent), end) if compacted else None
             return Offsets(Position(0), end, compaction)
 
@@ -58,9 +59,9 @@ def resumed(pipeline: Pipeline, hours: float) -> bool:
     pipeline.clock.ahead_s += hours * HOUR_S
     pipeline._worker.hold(False)
     end = time.monotonic() + 240
-    while not (went_on := pipeline.ingest_for(0.05)) and 0 not in pipeline._worker.stopped:
+    while not (went_on := pipeline.ingest_for(0.05)) and region(0) not in pipeline._worker.stopped:
         assert time.monotonic() < end
-    assert went_on is (0 not in pipeline._worker.stopped)
+    assert went_on is (region(0) not in pipeline._worker.stopped)
     return went_on
 
 
@@ -69,10 +70,10 @@ def test_a_pause_longer_than_tombstones_live_stops_the_partition(
 ) -> None:
     Broker(pipeline, monkeypatch, recent=8)
     assert not resumed(pipeline, 30)
-    error = pipeline._worker.stopped[0]
+    error = pipeline._worker.stopped[region(0)]
     assert error.kind == "retention_lost"
     assert "offsets 1 to 7" in str(error)
-    assert pipeline._worker.durable == {0: 1}
+    assert by_number(pipeline._worker.durable) == {0: 1}
 
 
 def test_a_pause_that_tombstones_outlive_asks_once(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def _stopped_by_a_record(folder: Path) -> Pipeline:
     made = Pipeline(folder, partitions=1, seed=5, seal_rows=100_000)
     made.upsert("r1", 1, a=1)
     made.ingest()
-    made._worker._partitions.stop(0, BadRecord("a record that is none", topic="orders", partition=0))
+    made._worker._partitions.stop(region(0), BadRecord("a record that is none", topic="orders", partition=0))
     for n in range(2, 9):
         made.upsert("r1", n, a=n)
     return made
@@ -144,8 +145,8 @@ def test_a_stop_that_another_policy_ends_is_judged_as_an_opening_is(
     if not stopped:
         pipeline.ingest()
     pipeline.close()
-    assert {p: error.kind for p, error in worker.stopped.items()} == stopped
-    assert worker.durable == durable
+    assert {p: error.kind for p, error in by_number(worker.stopped).items()} == stopped
+    assert by_number(worker.durable) == durable
 
 
 def test_a_region_opened_again_while_paused_is_judged_by_its_segments(
@@ -164,10 +165,10 @@ def test_a_region_opened_again_while_paused_is_judged_by_its_segments(
     for n in range(2, 9):
         pipeline.upsert("r1", n, a=n)
     Broker(pipeline, monkeypatch, recent=8)
-    worker._partitions.stop(0, BadRecord("a record that is none", topic="orders", partition=0))
+    worker._partitions.stop(region(0), BadRecord("a record that is none", topic="orders", partition=0))
     worker.take_up(Preparer(pipeline.contract), NoDeadLetters())
     worker.step(0)
-    assert (worker.durable, worker.stopped) == ({0: 1}, {})
+    assert (by_number(worker.durable), worker.stopped) == ({0: 1}, {})
     went_on = resumed(pipeline, 10)
     pipeline.close()
     assert not went_on

@@ -31,6 +31,7 @@ from lancewal_ingest.service.probes import Shown, problems
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import index_of
 from tests.support.pipeline import Failures, Pipeline, by_key
+from tests.support.regions import numbers, region
 
 LOST, DAMAGED, LATER = ObjectMissing, ObjectCorrupt, FormatUnknown
 HOW = pytest.mark.parametrize("how", [LOST, DAMAGED, LATER])
@@ -77,13 +78,14 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
     """Not that another owner's claim came first: the next try meets it."""
     worker: Any = SimpleNamespace(
         stopped={},
-        waiting=[1, 2],
-        refused={1: error, 2: OwnershipLost("claimed")},
+        waiting=[region(1), region(2)],
+        refused={region(1): error, region(2): OwnershipLost("claimed")},
         idle_or_progressing=True,
         ready=True,
     )
     nothing: Any = SimpleNamespace(problem=None, short=())
-    shown = Shown(worker, nothing, nothing, nothing, nothing, (), None, 3)
+    no_drain: Any = SimpleNamespace(drain=None, contract=SimpleNamespace(partitions=3))
+    shown = Shown(worker, nothing, nothing, nothing, nothing, (), no_drain)
     assert problems(shown) == [Problem(error.kind, f"partition 1 cannot be opened: {error}")]
 
 
@@ -92,17 +94,17 @@ def test_other_partitions_are_opened_and_become_durable(
     pipeline: Pipeline, failures: Failures, how: type[Corrupt]
 ) -> None:
     worker = pipeline._worker
-    worker.revoked([1])  # in order: nothing in this log is needed to open it again
+    worker.revoked([region(1)])  # in order: nothing in this log is needed to open it again
     pipeline.settle()
     path, data = harm(pipeline, 0, how)
     pipeline.produce(40)
     with pytest.raises(how, match=path.stem):
         pipeline.crash()
     end = time.monotonic() + 240
-    while pipeline._worker.durable.get(1) != len(pipeline.messages(1)):
+    while pipeline._worker.durable.get(region(1)) != len(pipeline.messages(1)):
         assert time.monotonic() < end
         pipeline._worker.step(0.01)
-    assert list(pipeline._worker.refused) == pipeline._worker.waiting == [0]
+    assert numbers(pipeline._worker.refused) == numbers(pipeline._worker.waiting) == [0]
     assert not pipeline._worker.stopped
     assert any(isinstance(seen, how) for seen in failures.seen)
     path.write_bytes(data)
@@ -138,7 +140,7 @@ def test_what_somebody_puts_in_front_of_a_log_ends_no_process(
     with pytest.raises(Corrupt, match=path.stem):
         pipeline.ingest()  # says what is waited for
     worker = pipeline._worker
-    assert sorted(worker.refused) == worker.waiting == [0, 1]
+    assert numbers(worker.refused) == numbers(worker.waiting) == [0, 1]
     assert not worker.stopped
     assert any(isinstance(seen, Corrupt) and path.stem in str(seen) for seen in failures.seen)
     with pytest.raises(Corrupt, match=path.stem):
@@ -159,7 +161,9 @@ def test_an_index_that_takes_no_further_generation_holds_up_its_partition_alone(
         patched.setattr(regions, "_opens", lambda index, found: index.region.partition == 0)
         pipeline.produce(80)
         end = time.monotonic() + 240
-        while list(pipeline._worker.refused) != [0] or pipeline._worker.durable.get(1) != len(pipeline.messages(1)):
+        while numbers(pipeline._worker.refused) != [0] or pipeline._worker.durable.get(region(1)) != len(
+            pipeline.messages(1)
+        ):
             assert time.monotonic() < end
             pipeline._worker.step(0.01)
     (refused,) = pipeline._worker.refused.values()
@@ -180,7 +184,7 @@ def test_a_generation_that_cannot_be_flushed_from_its_log_is_left_to_the_flusher
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(pipeline._worker._flushes, "advance", lambda: None)
-        pipeline._worker.revoked([0, 1])  # SEALED, and nobody has flushed them
+        pipeline._worker.revoked([region(0), region(1)])  # SEALED, and nobody has flushed them
     path, data = harm(pipeline, 0, how)
     pipeline.produce(40)
     pipeline.crash()

@@ -40,6 +40,7 @@ from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.clients import bounded_consumer_properties
 from lancewal_kafka.records import Records
 from tests.ingest.service.test_worker import MemoryObserver, Place, Source
+from tests.support.regions import by_region, region
 
 
 def records_of(values: Sequence[bytes | None], first: int = 0, key: bytes = b"") -> Records:
@@ -155,7 +156,7 @@ class Full(Source):
                 values = [self.value(self.keys[p], self.at[p] + i) for i in range(count)]
                 found[p] = records_of(values, self.at[p], encode_region_key(self.keys[p]))
                 self.at[p] += count
-        return Polled(found, {p: Position(self.at[p]) for p in delivering})
+        return Polled(by_region(found), by_region({p: Position(self.at[p]) for p in delivering}))
 
 
 def entries(made: Place) -> list[tuple[int, int, int, int, int]]:
@@ -206,7 +207,7 @@ def test_large_records_get_pages_of_their_own_be_they_few(
     made = place("string", record_bytes_max=200_000)
     made.source = Full(made, value)
     worker = made.worker(SealPolicy(), WorkerLimits(), MemoryPolicy())
-    worker.assigned([0])
+    worker.assigned(made.regions(0))
     turns(worker, made, 10)
     assert bool(asked) == large
 
@@ -218,14 +219,14 @@ def test_memory_stays_at_its_budget_whatever_records_become(columns: str, value:
     made, observer = place(columns), MemoryObserver()
     made.source = source = Full(made, value)
     worker = made.worker(SealPolicy(nbytes=BUDGET), LIMITS, MemoryPolicy(BUDGET), observer)
-    worker.assigned([0])
+    worker.assigned(made.regions(0))
     worker.step()
     made.store.silent = "_lancewal/pages/"  # no index changes: nothing is sealed, and rows stay where they are
     turns(worker, made, 400)
     largest = decoder_of(made.contract.rows).weights.largest(10_000)
     assert observer.seen[-1][1]  # it is full, and consumes no more
     assert BUDGET / 2 < max(used for used, _ in observer.seen) <= BUDGET + LIMITS.segment_bytes + largest
-    held = sum(batch.nbytes for batch in worker._partitions.open[0].memtable.batches)
+    held = sum(batch.nbytes for batch in worker._partitions.open[made.region(0)].memtable.batches)
     assert held <= BUDGET
     assert max(nbytes for *_, nbytes in entries(made)) <= LIMITS.segment_bytes
     assert max(source.asked) * 6_144 <= LIMITS.segment_bytes
@@ -235,7 +236,7 @@ def test_a_jump_from_small_records_to_large_ones_passes_the_segment_by_one_poll_
     made = place("string")
     made.source = source = Full(made, lambda key, offset: text(9_000 if offset >= 2_000 else 10)(key, offset))
     worker = made.worker(limits=LIMITS)
-    worker.assigned([0])
+    worker.assigned(made.regions(0))
     turns(worker, made, 60)
     found = entries(made)
     assert max(next_ for *_, next_, _ in found) > 2_500
@@ -249,10 +250,10 @@ def test_a_record_larger_than_a_segment_has_one_of_its_own() -> None:
     sizes = {3: 700_000}
     made.source = Full(made, lambda key, offset: text(sizes.get(offset, 10))(key, offset))
     worker = made.worker(limits=LIMITS)
-    worker.assigned([0])
+    worker.assigned(made.regions(0))
     turns(worker, made, 40)
     assert (3, 4) in [(first, next_) for _, _, first, next_, _ in entries(made)]
-    assert worker.durable[0] > 100
+    assert worker.durable[made.region(0)] > 100
 
 
 def test_behind_a_record_larger_than_a_segment_a_partition_without_records_still_moves() -> None:
@@ -263,14 +264,17 @@ def test_behind_a_record_larger_than_a_segment_a_partition_without_records_still
 
         def poll(self, records_max: int, timeout_s: float, gather_s: float = 0.0) -> Polled:
             polled = super().poll(1, timeout_s)
-            return Polled({p: r for p, r in polled.records.items() if p == 0}, {**polled.next, 1: Position(5)})
+            return Polled(
+                {r: records for r, records in polled.records.items() if r == region(0)},
+                {**polled.next, region(1): Position(5)},
+            )
 
     made.source = Gap(made, text(700_000))
     worker = made.worker(limits=replace(LIMITS, idle_position_s=0.0))
-    worker.assigned(range(2))
+    worker.assigned(made.regions(*range(2)))
     turns(worker, made, 10)
-    assert worker.durable[0] > 1
-    assert worker.durable[1] == 5
+    assert worker.durable[made.region(0)] > 1
+    assert worker.durable[made.region(1)] == 5
 
 
 def test_a_record_whose_row_no_segment_can_hold_stops_its_partition_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,13 +288,13 @@ def test_a_record_whose_row_no_segment_can_hold_stops_its_partition_alone(monkey
     )
     large.add((source.keys[0], 3))
     worker = made.worker(limits=LIMITS)
-    worker.assigned(range(2))
+    worker.assigned(made.regions(*range(2)))
     turns(worker, made, 20)
     (stopped,) = worker.stopped.items()
-    assert (stopped[0], type(stopped[1]), stopped[1].where["offset"]) == (0, BadRecord, 3)
+    assert (stopped[0], type(stopped[1]), stopped[1].where["offset"]) == (region(0), BadRecord, 3)
     assert "too_large" in str(stopped[1])
-    assert worker.durable[0] == 3
-    assert worker.durable[1] > 20
+    assert worker.durable[made.region(0)] == 3
+    assert worker.durable[made.region(1)] > 20
 
 
 def test_of_a_wide_table_a_segment_has_entries_of_as_many_partitions_as_fit() -> None:
@@ -299,7 +303,7 @@ def test_of_a_wide_table_a_segment_has_entries_of_as_many_partitions_as_fit() ->
     made.source = Full(made, wide)
     limits = replace(LIMITS, segment_bytes=128 << 10)
     worker = made.worker(limits=limits)
-    worker.assigned(range(12))
+    worker.assigned(made.regions(*range(12)))
     turns(worker, made, 20)
     assert min(worker.durable.values()) > 1
     assert max(info.size for info in made.store.list("_lancewal/wal/")) <= 2 * limits.segment_bytes
@@ -309,7 +313,7 @@ def test_a_segment_that_is_full_keeps_no_partition_waiting_for_ever() -> None:
     made = place("string", partitions=3)
     made.source = Full(made, text(9_000))
     worker = made.worker(limits=LIMITS)
-    worker.assigned(range(3))
+    worker.assigned(made.regions(*range(3)))
     for _ in range(4):
         turns(worker, made, 10)
         positions = sorted(worker.durable.values())
@@ -325,25 +329,25 @@ def test_a_segment_that_is_full_keeps_no_partition_waiting_for_ever() -> None:
 def test_who_has_more_than_a_segment_at_every_turn_keeps_nobody_else_waiting() -> None:
     made = place("string", partitions=2)
     worker = made.worker(limits=LIMITS)
-    worker.assigned([0, 1])
+    worker.assigned(made.regions(0, 1))
     source = Full(made, text(9_000))
     polls = []
     for n in range(30):
         many = records_of([source.value(source.keys[0], n * 120 + i) for i in range(120)], n * 120, b"")
-        polls.append(Polled({0: many}, {0: Position(120 * n + 120), 1: Position(1)}))
+        polls.append(Polled({region(0): many}, by_region({0: Position(120 * n + 120), 1: Position(1)})))
     one = records_of([source.value(source.keys[1], 0)])
-    polls[0] = Polled({**polls[0].records, 1: one}, polls[0].next)
+    polls[0] = Polled({**polls[0].records, region(1): one}, polls[0].next)
     made.source.coming = [Polled({}, {}), *polls]
     turns(worker, made, 8)
     assert made.source.coming  # more is there all the time
-    assert worker.durable[1] == 1
+    assert worker.durable[made.region(1)] == 1
 
 
 def test_a_poll_of_small_records_does_not_make_the_next_ones_small() -> None:
     made = place("string")
     made.source = source = Full(made, text(10))
     worker = made.worker(limits=LIMITS)
-    worker.assigned([0])
+    worker.assigned(made.regions(0))
     turns(worker, made, 6)
     assert 1 < source.asked[0] <= LIMITS.segment_bytes // 10_000
     assert source.asked[0] < source.asked[1] <= 2 * source.asked[0] + 1
@@ -355,7 +359,7 @@ def test_doing_work_again_cuts_at_the_same_records() -> None:
         made = place("string")
         made.source = Full(made, lambda key, offset: text(offset * 37 % 9_000)(key, offset))
         worker = made.worker(limits=LIMITS)
-        worker.assigned([0])
+        worker.assigned(made.regions(0))
         turns(worker, made, 30)
         cuts.append(entries(made))
     assert cuts[0] == cuts[1]
@@ -405,15 +409,15 @@ def test_what_weighs_more_than_a_piece_is_decoded_in_several(monkeypatch: pytest
 
 def test_a_generation_is_sealed_before_a_column_can_end_arrow_s_offsets() -> None:
     policy = SealPolicy(nbytes=100 << 30, rows=1 << 40, age_s=1e9, log_distance=1 << 40)
-    stats = GenerationStats(entries=9, rows=9, nbytes=GENERATION_BYTES_MAX, age_s=0, first=0, now=9, partition=0)
+    stats = GenerationStats(entries=9, rows=9, nbytes=GENERATION_BYTES_MAX, age_s=0, first=0, now=9, region=region(0))
     assert policy.decide(stats) is SealDecision.SEAL
     made = place("string")
     made.source = source = Full(made, text(10))
     worker = made.worker(policy, LIMITS, MemoryPolicy(100 << 30))
-    worker.assigned([0])
+    worker.assigned(made.regions(0))
     turns(worker, made, 5)
     made.store.silent = "_lancewal/pages/"
-    worker._partitions.open[0].memtable.nbytes = GENERATION_BYTES_MAX
+    worker._partitions.open[made.region(0)].memtable.nbytes = GENERATION_BYTES_MAX
     turns(worker, made, 50)
     asked = len(source.asked)
     turns(worker, made, 50)

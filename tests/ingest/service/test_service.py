@@ -43,7 +43,7 @@ from lancewal_core.errors import (
     TopicMissing,
     TopicReplaced,
 )
-from lancewal_core.names.ids import Position, Region, TopicId
+from lancewal_core.names.ids import Position
 from lancewal_core.open import Address
 from lancewal_core.process.clock import SystemClock
 from lancewal_core.process.health import Health, HealthServer, Problem
@@ -72,6 +72,7 @@ from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.service import Running, serve
 from lancewal_tables.define.alter import alter_terms
 from lancewal_tables.define.create import create_table
+from tests.support.regions import by_number, numbers, region
 from tests.support.retention import delete_records
 from tests.support.scrapes import not_shown
 from tests.support.topics import delete_topic, make_topics
@@ -272,9 +273,9 @@ def test_rows_become_durable_and_are_handed_over(kafka: KafkaBroker, topic_name:
     contract = create_table(settings)
     produced = produce(kafka, topic_name, 5000)
     with serving(settings) as running:
-        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        until(lambda: by_number(running.worker.durable) == produced.ends, lambda: running.worker.durable)
         produce(kafka, topic_name, 500, 5000, produced)
-        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        until(lambda: by_number(running.worker.durable) == produced.ends, lambda: running.worker.durable)
         # What is durable is told to the group, and to whoever asks.
         group = settings.kafka.group(contract.table_uuid)
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -319,13 +320,13 @@ def test_a_second_member_takes_over_half_and_nothing_is_lost(
     contract = create_table(settings)
     produced = produce(kafka, topic_name, 2000)
     with serving(settings) as first:
-        until(lambda: first.worker.durable == produced.ends, lambda: first.worker.durable)
+        until(lambda: by_number(first.worker.durable) == produced.ends, lambda: first.worker.durable)
         with serving(settings) as second:
             until(lambda: len(second.worker.durable) == 2, lambda: second.worker.durable)
             produce(kafka, topic_name, 2000, 2000, produced)
-            until(lambda: {**first.worker.durable, **second.worker.durable} == produced.ends)
+            until(lambda: by_number({**first.worker.durable, **second.worker.durable}) == produced.ends)
             assert first.worker.durable.keys().isdisjoint(second.worker.durable)
-        until(lambda: first.worker.durable == produced.ends, lambda: first.worker.durable)
+        until(lambda: by_number(first.worker.durable) == produced.ends, lambda: first.worker.durable)
     check_handed_over(contract, settings.table.uri, produced)
 
 
@@ -350,7 +351,7 @@ def test_ready_is_who_has_opened_its_partitions_or_has_none_and_says_so(
         until(lambda: "store_inconsistent: partition 0 cannot be opened: not yet" in get(first.port, "/readyz")[1])
         may_open.set()
         until(lambda: get(first.port, "/readyz") == (200, "ok\n"))
-        assert list(first.worker.durable) == [0]
+        assert numbers(first.worker.durable) == [0]
         with serving(settings) as second:
             text = "joining: the consumer group has not told yet which partitions are this process's\n"
             assert get(second.port, "/readyz") == (503, text)
@@ -373,16 +374,16 @@ def test_a_second_group_ends_by_name_until_the_table_is_moved(
     contract = create_table(of(""))
     produced = produce(kafka, topic_name, 1000)
     with serving(of("one")) as first:
-        until(lambda: first.worker.durable == produced.ends, lambda: first.worker.durable)
+        until(lambda: by_number(first.worker.durable) == produced.ends, lambda: first.worker.durable)
         with pytest.raises(OtherGroup, match="'one', this process's is 'two'"), serving(of("two")):
             pass
         alter_terms(of("one"), {"group_id": "two"})
         until(lambda: get(first.port, "/readyz")[0] == 503, lambda: get(first.port, "/readyz"))
         until(lambda: "former_group" in get(first.port, "/readyz")[1], lambda: get(first.port, "/readyz"))
         with serving(of("two")) as second:
-            until(lambda: second.worker.durable == produced.ends, lambda: second.worker.durable)
+            until(lambda: by_number(second.worker.durable) == produced.ends, lambda: second.worker.durable)
             produce(kafka, topic_name, 1000, 1000, produced)
-            until(lambda: second.worker.durable == produced.ends, lambda: second.worker.durable)
+            until(lambda: by_number(second.worker.durable) == produced.ends, lambda: second.worker.durable)
             assert get(first.port, "/readyz")[0] == 503
             # Claimed once by each, and not back and forth.
             assert {
@@ -418,7 +419,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
     control.pause(store, SystemClock(), lambda: "1", control.Service.INGEST, making=contract.making)
     with serving(settings) as running:
         # Paused before it began: it has its partitions, and leaves them where they are.
-        until(lambda: running.worker.durable == {0: 0, 1: 0}, lambda: running.worker.durable)
+        until(lambda: by_number(running.worker.durable) == {0: 0, 1: 0}, lambda: running.worker.durable)
         until(lambda: shown("paused") == 1)
         # Who has taken over and gets nothing knows how old what waits is, though it has consumed no record.
         until(
@@ -427,7 +428,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         assert both("end_position") == produced.ends
         assert both("durable_timestamp_seconds") == {0: None, 1: None}
         control.resume(store, SystemClock(), lambda: "2", control.Service.INGEST, making=contract.making)
-        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        until(lambda: by_number(running.worker.durable) == produced.ends, lambda: running.worker.durable)
         until(lambda: shown("paused") == 0)
         until(lambda: both("freshness_seconds") == {0: 0, 1: 0}, lambda: both("freshness_seconds"))
         assert both("durable_timestamp_seconds") == {p: pytest.approx(old_ms / 1000) for p in (0, 1)}
@@ -446,7 +447,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
         assert get(running.port, "/readyz") == (200, "ok\n")
         # From here on it ends by itself, later than a member that does not poll would have been thrown out.
         control.pause(store, SystemClock(), lambda: "4", control.Service.INGEST, for_s=7.0, making=contract.making)
-        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        until(lambda: by_number(running.worker.durable) == produced.ends, lambda: running.worker.durable)
         assert shown("generations_sealed_total") == 0  # nothing was handed over
     assert wal_offsets(contract, settings.table.uri) == {p: sorted(o) for p, o in produced.by_partition.items()}
 
@@ -463,7 +464,7 @@ def test_bad_records_become_dead_letters(kafka: KafkaBroker, topic_name: str, tm
         producer.produce(topic_name, value, key=encode_region_key("c"))
     assert producer.flush(30) == 0
     with serving(settings) as running:
-        until(lambda: running.worker.durable == {0: 3}, lambda: running.worker.durable)
+        until(lambda: by_number(running.worker.durable) == {0: 3}, lambda: running.worker.durable)
         until(lambda: metric(running.port, "lancewal_ingest_dead_letters_total", kind="not_json") == 1)
         from tests.ingest.kafka.test_dead_letters import read
 
@@ -483,7 +484,7 @@ def test_a_stopped_partition_is_shown_and_the_others_go_on(kafka: KafkaBroker, t
     assert producer.flush(30) == 0
     produced = produce(kafka, topic_name, 100)
     with serving(settings) as running:
-        until(lambda: bool(running.worker.stopped) and running.worker.durable.get(0) == produced.ends[0])
+        until(lambda: bool(running.worker.stopped) and by_number(running.worker.durable).get(0) == produced.ends[0])
         status, text = get(running.port, "/readyz")
         assert status == 503
         assert text.startswith("bad_record: partition 1 stopped: ")
@@ -499,7 +500,7 @@ def test_lost_retention_stops_its_partition_alone(kafka: KafkaBroker, topic_name
     create_table(settings)
     produced = produce(kafka, topic_name, 100)
     with serving(settings) as running:
-        until(lambda: running.worker.durable == produced.ends, lambda: running.worker.durable)
+        until(lambda: by_number(running.worker.durable) == produced.ends, lambda: running.worker.durable)
         # Records of an open transaction are not readable yet, and are deleted before they are.
         open_ = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic_name, "log_level": 2})
         open_.init_transactions(30)
@@ -507,15 +508,15 @@ def test_lost_retention_stops_its_partition_alone(kafka: KafkaBroker, topic_name
         open_.produce(topic_name, b"{}", partition=0)
         open_.flush(30)
         delete_records(kafka.bootstrap_servers, topic_name, {0: produced.ends[0] + 1})
-        until(lambda: 0 in running.worker.stopped)
-        assert isinstance(running.worker.stopped[0], RetentionLost)
+        until(lambda: 0 in by_number(running.worker.stopped))
+        assert isinstance(by_number(running.worker.stopped)[0], RetentionLost)
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
         for customer in (row[0] for row in produced.by_partition[1].values()):
             value = json.dumps({"customer": customer, "id": 1})
             producer.produce(topic_name, value, key=encode_region_key(customer), partition=1)
         assert producer.flush(30) == 0
-        until(lambda: running.worker.durable.get(1) == 2 * produced.ends[1], lambda: running.worker.durable)
-        assert running.worker.durable[0] == produced.ends[0]
+        until(lambda: by_number(running.worker.durable).get(1) == 2 * produced.ends[1], lambda: running.worker.durable)
+        assert by_number(running.worker.durable)[0] == produced.ends[0]
         open_.abort_transaction(30)
 
 
@@ -528,9 +529,9 @@ def test_a_topic_that_is_recreated_ends_the_service(kafka: KafkaBroker, topic_na
 
     def recreate_meanwhile() -> None:
         with serving(settings) as running:
-            until(lambda: running.worker.durable == {0: 100}, lambda: running.worker.durable)
+            until(lambda: by_number(running.worker.durable) == {0: 100}, lambda: running.worker.durable)
             recreate_topic(kafka, topic_name)
-            until(lambda: running.worker.durable == {}, lambda: running.worker.durable)
+            until(lambda: by_number(running.worker.durable) == {}, lambda: running.worker.durable)
 
     with pytest.raises((TopicReplaced, TopicMissing)):
         recreate_meanwhile()
@@ -550,11 +551,11 @@ def test_added_partitions_end_the_service_before_anything_more_is_written(
 
     def add_meanwhile() -> None:
         with serving(settings) as running:
-            until(lambda: running.worker.durable == {0: 100}, lambda: running.worker.durable)
+            until(lambda: by_number(running.worker.durable) == {0: 100}, lambda: running.worker.durable)
             admin.create_partitions([NewPartitions(topic_name, 2)])[topic_name].result(30)
             until(lambda: len(admin.list_topics(topic_name, 30).topics[topic_name].partitions) == 2)
             produce(kafka, topic_name, 20)
-            until(lambda: running.worker.durable == {}, lambda: running.worker.durable)
+            until(lambda: by_number(running.worker.durable) == {}, lambda: running.worker.durable)
 
     with pytest.raises(PartitionCountChanged):
         add_meanwhile()
@@ -724,12 +725,12 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
 
     metrics = IngestMetrics(At(), "t", 1000, IngestEvents())
     value = metrics.registry.get_sample_value
-    regions = {p: Region("t", TopicId("x"), p) for p in (0, 1)}
+    first, second = region(0), region(1)
     rows = pa.RecordBatch.from_pydict({TIMESTAMP: pa.array([10_000, 20_000], TIMESTAMP_TYPE)})
     left = RejectedOffset(6, "range")
-    metrics.appended(Entry(regions[0], Position(0), Position(2), 1, rows, (RejectedOffset(5, "type"), left)), [left])
-    metrics.positions(regions, {0: Position(2), 1: Position(7)}, unflushed=3)
-    metrics.refresh({0: Position(12), 1: Position(7)}, {1: RetentionLost("gone")})
+    metrics.appended(Entry(first, Position(0), Position(2), 1, rows, (RejectedOffset(5, "type"), left)), [left])
+    metrics.positions({first: Position(2), second: Position(7)}, unflushed=3)
+    metrics.refresh({first: Position(12), second: Position(7)}, {second: RetentionLost("gone")})
     zero, one = ({"table": "t", "partition": p} for p in "01")
     assert value("lancewal_ingest_rows_total", zero) == 2
     assert value("lancewal_ingest_dead_letters_total", {**zero, "kind": "type"}) == 1
@@ -737,7 +738,7 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     assert value("lancewal_ingest_records_ignored_total", {**zero, "kind": "range"}) == 1
     assert value("lancewal_ingest_durable_position", one) == 7
     assert (value("lancewal_ingest_lag_records", zero), value("lancewal_ingest_lag_records", one)) == (10, 0)
-    metrics.freshness({0: 40.0, 1: 0.0}, {0: Position(12)})
+    metrics.freshness({first: 40.0, second: 0.0}, {first: Position(12)})
     assert value("lancewal_ingest_freshness_seconds", zero) == 40
     assert value("lancewal_ingest_end_position", zero) == 12
     assert value("lancewal_ingest_durable_timestamp_seconds", zero) == 20
@@ -746,9 +747,9 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     assert value("lancewal_ingest_unflushed_generations", {"table": "t"}) == 3
     assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) == 1
     # Partition 0 moves away, partition 1 goes on.
-    metrics.positions(regions, {1: Position(8)}, unflushed=0)
-    metrics.freshness({1: 0.0}, {})
-    metrics.refresh({1: Position(8)}, {0: RetentionLost("gone")})  # partition 0 came back and cannot be opened
+    metrics.positions({second: Position(8)}, unflushed=0)
+    metrics.freshness({second: 0.0}, {})
+    metrics.refresh({second: Position(8)}, {first: RetentionLost("gone")})  # partition 0 came back and cannot be opened
     assert value("lancewal_ingest_partition_stopped", {**zero, "kind": "retention_lost"}) == 1
     for name in (
         "durable_position", "lag_records", "freshness_seconds", "end_position", "durable_timestamp_seconds",
@@ -756,9 +757,9 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
         assert value(f"lancewal_ingest_{name}", zero) is None
     assert value("lancewal_ingest_durable_position", one) == 8
     assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) is None
-    metrics.stopped(regions[1], RetentionLost("gone"))
+    metrics.stopped(second, RetentionLost("gone"))
     assert value("lancewal_ingest_partition_stopped", {**one, "kind": "retention_lost"}) == 1
-    metrics.refresh({1: Position(8)}, {})
+    metrics.refresh({second: Position(8)}, {})
     for partition in (zero, one):
         assert value("lancewal_ingest_partition_stopped", {**partition, "kind": "retention_lost"}) is None
     # What a new client tells begins at 0 again.
@@ -767,7 +768,7 @@ def test_metrics_follow_the_partitions_that_are_ours(capsys: pytest.CaptureFixtu
     assert value("lancewal_kafka_rebalances_total", {"table": "t"}) == 9
     # A durable position never falls.
     assert value("lancewal_ingest_invariant_violations_total", {"table": "t", "kind": "durable_position_fell"}) == 0
-    metrics.positions(regions, {1: Position(7)}, unflushed=0)
+    metrics.positions({second: Position(7)}, unflushed=0)
     assert value("lancewal_ingest_invariant_violations_total", {"table": "t", "kind": "durable_position_fell"}) == 1
     # A fault that repeats is counted each time and logged once.
     for _ in range(3):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from lancewal_core.names.ids import Position
+from lancewal_core.names.ids import Position, Region
 from lancewal_core.settings.load import Settings
 from lancewal_demo.stack import KafkaBroker
 from lancewal_ingest.retention import topic_watch
@@ -15,10 +15,11 @@ from lancewal_ingest.service import standstill
 from lancewal_ingest.service.standstill import STANDS_S, Standstill
 from lancewal_tables.define.create import create_table
 from tests.ingest.service.test_service import get, make_topic, metric, produce, serving, settings_tree, until
+from tests.support.regions import by_number, numbers, region
 
 
-def at(**positions: int) -> dict[int, Position]:
-    return {int(name[1:]): Position(position) for name, position in positions.items()}
+def at(**positions: int) -> dict[Region, Position]:
+    return {region(int(name[1:])): Position(position) for name, position in positions.items()}
 
 
 def problem_of(still: Standstill) -> str | None:
@@ -28,7 +29,7 @@ def problem_of(still: Standstill) -> str | None:
 def test_who_stands_still() -> None:
     still = Standstill()
     still.look(100.0, at(p0=5, p1=5, p2=5, p3=5), at(p0=9, p1=5, p2=9), at(p0=9, p1=5, p2=5))
-    assert (sorted(still.waiting), problem_of(still)) == ([0, 2], None)  # nothing waits of 1; of 3 nothing is known
+    assert (numbers(still.waiting), problem_of(still)) == ([0, 2], None)  # nothing waits of 1; of 3 nothing is known
     still.look(100.0 + STANDS_S, at(p0=5, p1=5, p2=5), at(p0=12, p1=6, p2=9), at(p0=12, p1=6, p2=5))
     assert problem_of(still) == (
         "positions do not move: partition 0 at 5 for 60 s (records up to 12 wait), partition 2 at 5 for 60 s (records up to 9 "
@@ -36,7 +37,10 @@ def test_who_stands_still() -> None:
     )
     still.look(101.0 + STANDS_S, at(p0=6, p1=5), at(p0=12, p1=6), at(p0=12, p1=6))
     assert problem_of(still) is None  # 0 has moved, 1 waits for a second, 2 is ours no more
-    assert {p: found.since for p, found in still.waiting.items()} == {0: 101.0 + STANDS_S, 1: 100.0 + STANDS_S}
+    assert {p: found.since for p, found in by_number(still.waiting).items()} == {
+        0: 101.0 + STANDS_S,
+        1: 100.0 + STANDS_S,
+    }
 
 
 def test_a_partition_behind_an_open_transaction_is_shown(

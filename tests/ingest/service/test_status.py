@@ -12,10 +12,11 @@ from lancewal_ingest.regions.memtable import MemTable
 from lancewal_ingest.service.recent_records import RecentRecords
 from lancewal_ingest.service.standstill import Standstill
 from lancewal_ingest.service.status import IngestStatus, Named
+from tests.support.regions import region
 from tests.support.scripted import ManualClock
 
 PARTITIONS = 50
-AHEAD = {p: Position(7) for p in range(PARTITIONS)}
+AHEAD = {region(p): Position(7) for p in range(PARTITIONS)}
 
 
 class Counted:
@@ -24,13 +25,12 @@ class Counted:
     def __init__(self, contract: Contract) -> None:
         self.asked = Counter[str]()
         self.memtables = {
-            p: MemTable(region, Generation(1), Sequence(0), Position(5), 0.0, 0.0)
-            for p, region in enumerate(contract.regions)
+            region: MemTable(region, Generation(1), Sequence(0), Position(5), 0.0, 0.0) for region in contract.regions
         }
         self.refused = self.waiting = {}  # type: ignore[var-annotated] # of nothing
         self.throttled, self.idle_or_progressing, self.silent = False, True, None
         self.ends = AHEAD
-        self.retention = SimpleNamespace(lows=dict.fromkeys(range(PARTITIONS), Position(0)))
+        self.retention = SimpleNamespace(lows=dict.fromkeys(AHEAD, Position(0)))
 
     def __getattr__(self, name: str) -> Any:
         self.asked[name] += 1
@@ -39,7 +39,7 @@ class Counted:
 
 def test_each_partition_is_shown_and_all_are_asked_for_together() -> None:
     contract = Contract(
-        table_uuid="table", topic="orders", topic_id="topic-id-1", partitions=PARTITIONS, primary_key=("k",),
+        table_uuid="table", topic="orders", topic_id="topic-id", partitions=PARTITIONS, primary_key=("k",),
         region_key=("k",), start=(0,) * PARTITIONS, columns=(Column(name="k", type="int64", field_ids=(0,)),),
     )  # fmt: skip
     counted: Any = Counted(contract)

@@ -33,6 +33,7 @@ from lancewal_kafka.reread import read_records
 from lancewal_kafka.unpacking import StoredBatches
 from lancewal_tables.define.create import create_table
 from tests.ingest.service.test_service import serving, settings_tree, until
+from tests.support.regions import by_number
 from tests.support.topics import make_topics
 
 MIB = 1 << 20
@@ -132,15 +133,15 @@ def test_a_bomb_stops_its_partition_at_the_budget_s_part_and_is_led_past(
     assert "Decompression" in str(error)
     assert grown < 2 * ROOM  # the record alone is three times that, and twice in memory
     with serving(settings) as running:
-        until(lambda: 0 in running.worker.stopped)
-        assert running.worker.stopped[0].kind == "records_unreadable"
-        assert running.worker.durable == {0: 0}
+        until(lambda: 0 in by_number(running.worker.stopped))
+        assert by_number(running.worker.stopped)[0].kind == "records_unreadable"
+        assert by_number(running.worker.durable) == {0: 0}
     passed = CliRunner().invoke(app, ["reject", f"{topic_name}-0-0", "--config", str(config)])
     assert passed.exit_code == 0, passed.output
     assert "unreadable" in passed.output
     with serving(settings) as running:
-        until(lambda: running.worker.durable == {0: 2})
-        assert running.worker.stopped == {}
+        until(lambda: by_number(running.worker.durable) == {0: 2})
+        assert by_number(running.worker.stopped) == {}
 
 
 @pytest.mark.parametrize("codec", ["lz4", "snappy", "gzip"])

@@ -4,7 +4,7 @@ Kafka driven by hand."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -43,13 +43,14 @@ from lancewal_ingest.append.prepare import Preparer, lenient
 from lancewal_ingest.context import IngestContext
 from lancewal_ingest.decode.outcomes import Rejected
 from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
-from lancewal_ingest.kafka.source import Offsets, Polled, PollListener
+from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_ingest.observer import Claim, Observer
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
 from lancewal_ingest.service.service import _limits
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
+from tests.support.regions import by_number, by_region, numbers, region
 from tests.support.silent_observer import SilentObserver
 from tests.twins.memory_store import MemoryBucket, MemoryStore
 from tests.twins.memory_table import MemoryDataset, MemoryTable
@@ -147,36 +148,36 @@ class Source:
             raise polled
         return polled
 
-    def start(self, partition: int, position: Position) -> None:
-        self.started[partition] = position
+    def start(self, region: Region, position: Position) -> None:
+        self.started[region.partition] = position
 
-    def stop(self, partition: int) -> None:
-        self.stopped.append(partition)
+    def stop(self, region: Region) -> None:
+        self.stopped.append(region.partition)
 
-    def pause(self, partitions: Sequence[int]) -> None:
-        self.held |= set(partitions)
+    def pause(self, regions: Sequence[Region]) -> None:
+        self.held |= set(numbers(regions))
 
-    def resume(self, partitions: Sequence[int]) -> None:
-        self.held -= set(partitions)
+    def resume(self, regions: Sequence[Region]) -> None:
+        self.held -= set(numbers(regions))
 
-    def facts(self) -> TopicFacts:
-        return TopicFacts("topic-id-1", self.partitions)
+    def facts(self, topic: str) -> TopicFacts:
+        return TopicFacts("topic-id", self.partitions)
 
-    def offsets(self, partition: int) -> Offsets:
-        found = self.ends.get(partition, Offsets(Position(0), Position(10**9)))
+    def offsets(self, region: Region) -> Offsets:
+        found = self.ends.get(region.partition, Offsets(Position(0), Position(10**9)))
         if isinstance(found, KafkaUnavailable):
             raise found
         return found
 
-    def offsets_of_each(self, partitions: Collection[int]) -> dict[int, Offsets | LancewalError]:
-        self.asked_together.append(tuple(partitions))
-        return {p: self.ends.get(p, Offsets(Position(0), Position(10**9))) for p in partitions}
+    def offsets_of_each(self, regions: Collection[Region]) -> dict[Region, Offsets | LancewalError]:
+        self.asked_together.append(tuple(region.partition for region in regions))
+        return {region: self.ends.get(region.partition, Offsets(Position(0), Position(10**9))) for region in regions}
 
-    def commit_soon(self, positions: Mapping[int, Position], done: Callable[[bool], None]) -> None:
+    def commit_soon(self, positions: Positions, done: Callable[[bool], None]) -> None:
         done(self.commit(positions))
 
-    def commit(self, positions: Mapping[int, Position]) -> bool:
-        self.commits.append(dict(positions))
+    def commit(self, positions: Positions) -> bool:
+        self.commits.append(by_number(positions))
         return self.member
 
     def close(self) -> None: ...
@@ -187,7 +188,7 @@ class Place:
 
     def __init__(self, partitions: int = 1, regions_per_page: int = 128) -> None:
         self.contract = Contract(
-            table_uuid="table", topic="orders", topic_id="topic-id-1", partitions=partitions, primary_key=("k",),
+            table_uuid="table", topic="orders", topic_id="topic-id", partitions=partitions, primary_key=("k",),
             regions_per_page=regions_per_page,
             region_key=("k",), start=tuple([0] * partitions), history_window_s=60, grace_s=60, on_bad_record="stop",
             columns=(Column(name="k", type="int64", field_ids=(0,)), Column(name="a", type="string", field_ids=(1,))),
@@ -220,6 +221,9 @@ class Place:
     def region(self, partition: int = 0) -> Region:
         return self.contract.regions[partition]
 
+    def regions(self, *partitions: int) -> list[Region]:
+        return [self.contract.regions[partition] for partition in partitions]
+
     def records(self, first: int, count: int, partition: int = 0) -> Polled:
         keys = [k for k in range(10_000) if partition_of(encode_region_key(k), self.contract.partitions) == partition]
         chosen = keys[:count]
@@ -230,7 +234,8 @@ class Place:
             [json.dumps({"k": k, "a": "x"}).encode() for k in chosen],
             [None] * count,
         )
-        return Polled({partition: records}, {partition: Position(first + count)})
+        region = self.region(partition)
+        return Polled({region: records}, {region: Position(first + count)})
 
 
 def _ready(worker: IngestWorker) -> bool:
@@ -240,12 +245,12 @@ def _ready(worker: IngestWorker) -> bool:
 def test_what_was_consumed_before_retention_took_the_rest_becomes_durable() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.store.silent = "_lancewal/wal/"
     place.source.coming = [Polled({}, {}), place.records(0, 3), place.records(3, 4)]
     for _ in range(3):
         worker.step()
-    assert worker.durable == {0: 0}  # 0 to 2 are in flight, 3 to 6 wait behind them
+    assert by_number(worker.durable) == {0: 0}  # 0 to 2 are in flight, 3 to 6 wait behind them
     lost = RetentionLost("7 is gone", topic="orders", partition=0)
     place.source.coming = [lost]
     worker.step()
@@ -253,26 +258,26 @@ def test_what_was_consumed_before_retention_took_the_rest_becomes_durable() -> N
     for _ in range(5):
         place.clock.sleep(1)
         worker.step()
-    assert worker.stopped == {0: lost}
-    assert worker.durable == {0: 7}
+    assert by_number(worker.stopped) == {0: lost}
+    assert by_number(worker.durable) == {0: 7}
 
 
 def test_a_partition_that_the_store_lets_nobody_open_is_shown_until_it_is_open() -> None:
     place = Place()
     worker = place.worker()
     place.store.silent = "_lancewal/pages/"
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
-    assert {p: error.kind for p, error in worker.refused.items()} == {0: "store_unavailable"}
-    worker.revoked([0])
-    assert worker.refused == {}
-    worker.assigned([0])
+    assert {p: error.kind for p, error in by_number(worker.refused).items()} == {0: "store_unavailable"}
+    worker.revoked(place.regions(0))
+    assert by_number(worker.refused) == {}
+    worker.assigned(place.regions(0))
     worker.step()
-    assert list(worker.refused) == [0]
+    assert numbers(worker.refused) == [0]
     place.store.silent = None
     place.clock.sleep(1)
     worker.step()
-    assert (worker.refused, list(worker.durable)) == ({}, [0])
+    assert (worker.refused, numbers(worker.durable)) == ({}, [0])
 
 
 class Takeover(SilentObserver):
@@ -296,16 +301,16 @@ class Takeover(SilentObserver):
 def test_what_a_takeover_costs_is_told() -> None:
     place, seen = Place(), Takeover()
     gone = place.worker()
-    gone.assigned([0])
+    gone.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     for _ in range(3):
         gone.step()
-    assert gone.durable == {0: 3}
+    assert by_number(gone.durable) == {0: 3}
     # It hands nothing over; the next owner has to end its log, and to flush from it what only it had in memory.
     worker = place.worker(observer=seen)
     place.source.ends[0] = Offsets(Position(0), Position(7))
     place.store.silent = "_lancewal/pages/"
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     assert (seen.claims, seen.opened_after, worker.ends_at_opening) == (["failed"], [], {})
     waited = place.clock.now
@@ -315,14 +320,14 @@ def test_what_a_takeover_costs_is_told() -> None:
         worker.step()
     assert seen.claims == ["failed", "won"]
     assert seen.opened_after[0] >= place.clock.now - waited >= 4
-    assert worker.ends_at_opening == {0: 7}
+    assert by_number(worker.ends_at_opening) == {0: 7}
     assert seen.replays == [3]
 
 
 def test_a_partition_without_a_leader_costs_no_generations() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.ends[0] = KafkaUnavailable("leader not available")
     for _ in range(20):
         worker.step()
@@ -330,7 +335,7 @@ def test_a_partition_without_a_leader_costs_no_generations() -> None:
     del place.source.ends[0]
     worker.step()
     index = place.context.indexes.read([place.region()]).get(place.region())
-    assert worker.durable == {0: 0}
+    assert by_number(worker.durable) == {0: 0}
     assert index is not None
     assert [r.generation for r in index.generations] == [1]
 
@@ -338,16 +343,16 @@ def test_a_partition_without_a_leader_costs_no_generations() -> None:
 def test_a_partition_that_lost_its_records_is_not_claimed() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     for _ in range(3):
         worker.step()
-    worker.revoked([0])
+    worker.revoked(place.regions(0))
     before = place.context.indexes.read([place.region()]).get(place.region())
     place.source.ends[0] = Offsets(Position(50), Position(60))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
-    assert isinstance(worker.stopped[0], RetentionLost)
+    assert isinstance(worker.stopped[place.region(0)], RetentionLost)
     # An OPEN generation of a partition that does not run would pin the log, and the next owner would have to fence it.
     after = place.context.indexes.read([place.region()]).get(place.region())
     assert before is not None
@@ -361,30 +366,30 @@ def test_a_restored_table_does_not_end_consuming() -> None:
     place.table.append(place.contract.rows.table.empty_table())
     place.table.restore(1)
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     for _ in range(3):
         worker.step()
-    assert worker.durable == {0: 3}
+    assert by_number(worker.durable) == {0: 3}
 
 
 def test_a_stop_found_while_leaving_does_not_stay() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
-    bad = Polled({0: Records([0], [0], [b"0"], [b"no json"], [None])}, {0: Position(1)})
+    worker.assigned(place.regions(0))
+    bad = Polled(by_region({0: Records([0], [0], [b"0"], [b"no json"], [None])}), by_region({0: Position(1)}))
     place.source.coming = [Polled({}, {}), bad]
     worker.step()
     worker.step()  # in flight
-    worker.revoked([0])
-    assert worker.stopped == {}
+    worker.revoked(place.regions(0))
+    assert by_number(worker.stopped) == {}
     assert worker.ready
 
 
 def fenced(place: Place) -> IngestWorker:
     """One whose log another has ended, as the segment behind the fence has told it."""
     worker = place.worker(SealPolicy(rows=1))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     for _ in range(3):
         worker.step()
@@ -402,7 +407,7 @@ def test_a_fenced_member_that_is_told_to_end_has_nothing_to_hand_over() -> None:
     place = Place()
     worker = fenced(place)
     assert worker.has_partitions
-    assert worker.durable == {}
+    assert by_number(worker.durable) == {}
     assert worker.drain(10)
 
 
@@ -414,7 +419,7 @@ def test_a_fenced_member_without_partitions_goes_on() -> None:
         place.clock.sleep(1)
         worker.step()
     assert not _ready(worker)  # declared dead, and the partition may still be ours
-    worker.lost([0])
+    worker.lost(place.regions(0))
     for _ in range(3):
         place.clock.sleep(1)
         worker.step()
@@ -428,10 +433,11 @@ def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_be
     partitions = 4
     place = Place(partitions)
     worker = place.worker(SealPolicy(rows=3))
-    worker.assigned(range(partitions))
+    worker.assigned(place.regions(*range(partitions)))
     of_each = [place.records(0, 3, p) for p in range(partitions)]
     together = Polled(
-        {p: polled.records[p] for p, polled in enumerate(of_each)}, dict.fromkeys(range(partitions), Position(3))
+        {r: records for polled in of_each for r, records in polled.records.items()},
+        dict.fromkeys(place.contract.regions, Position(3)),
     )
     place.source.coming = [Polled({}, {}), together]
     poll = place.source.poll
@@ -442,7 +448,7 @@ def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_be
         return poll(records_max, timeout_s, gather_s)
 
     place.source.poll = wait_for_records  # type: ignore[method-assign] # a topic that has nothing to give lets time pass
-    while worker.durable != dict.fromkeys(range(partitions), 3):
+    while by_number(worker.durable) != dict.fromkeys(range(partitions), 3):
         worker.step()
     silent = place.clock.now
 
@@ -458,7 +464,7 @@ def test_generations_of_a_topic_that_falls_silent_are_flushed_without_a_pause_be
 def test_drain_says_when_a_region_was_not_handed_over() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     place.store.silent = "_lancewal/pages/"
     assert not worker.drain(60.0)
@@ -467,13 +473,13 @@ def test_drain_says_when_a_region_was_not_handed_over() -> None:
 def test_a_silent_store_uses_up_the_time_of_a_rebalance_once() -> None:
     place = Place(partitions=50)
     worker = place.worker()
-    worker.assigned(range(50))
+    worker.assigned(place.regions(*range(50)))
     worker.step()
     assert len(worker.durable) == 50
     place.store.silent = "_lancewal/pages/"
     began = place.clock.now
-    worker.revoked(range(50))
-    assert worker.durable == {}
+    worker.revoked(place.regions(*range(50)))
+    assert by_number(worker.durable) == {}
     assert place.clock.now - began < 60
 
 
@@ -481,17 +487,17 @@ def test_a_silent_store_uses_up_the_time_of_a_rebalance_once() -> None:
 def test_the_loop_turns_while_requests_hang(silent: str) -> None:
     place = Place(partitions=10)
     gone = place.worker()
-    gone.assigned(range(10))
+    gone.assigned(place.regions(*range(10)))
     gone.step()
     worker = place.worker(SealPolicy(rows=1))
     place.source.coming = [Polled({}, {}), *(place.records(0, 1, partition) for partition in range(5))]
-    worker.assigned(range(5))
+    worker.assigned(place.regions(*range(5)))
     for _ in range(7):
         worker.step()
         place.clock.sleep(0.1)
-    assert set(worker.durable) == set(range(5))
+    assert numbers(worker.durable) == list(range(5))
     place.store.silent, place.store.timeout_s = silent, 30.0
-    worker.assigned(range(5, 10))  # to be fenced
+    worker.assigned(place.regions(*range(5, 10)))  # to be fenced
     place.source.coming = [place.records(1, 1, partition) for partition in range(5)]
     for _ in range(10):
         began = place.clock.now
@@ -501,13 +507,13 @@ def test_the_loop_turns_while_requests_hang(silent: str) -> None:
     for _ in range(60):
         place.clock.sleep(0.3)
         worker.step()
-    assert set(worker.durable) == set(range(10))
+    assert numbers(worker.durable) == list(range(10))
 
 
 def test_drain_ends_when_its_time_is_up() -> None:
     place = Place(partitions=30)
     worker = place.worker()
-    worker.assigned(range(30))
+    worker.assigned(place.regions(*range(30)))
     worker.step()
     place.store.silent, place.store.timeout_s = "_lancewal/pages/", 30.0
     began = place.clock.now
@@ -518,7 +524,7 @@ def test_drain_ends_when_its_time_is_up() -> None:
 def test_a_stale_listing_does_not_end_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     place = Place()
     worker = place.worker(SealPolicy(rows=1))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     worker.step()
     worker.step()
@@ -540,12 +546,12 @@ def test_many_partitions_are_opened_over_several_turns() -> None:
     worker = place.worker()
     offsets = place.source.offsets
 
-    def slow(partition: int) -> Offsets:
+    def slow(region: Region) -> Offsets:
         place.clock.sleep(0.4)
-        return offsets(partition)
+        return offsets(region)
 
     place.source.offsets = slow  # type: ignore[method-assign]
-    worker.assigned(range(8))
+    worker.assigned(place.regions(*range(8)))
     began = place.clock.now
     worker.step()
     assert place.clock.now - began < 2
@@ -564,10 +570,13 @@ def test_headers_and_keys_count_as_memory() -> None:
 
     worker = place.worker()
     worker._observer = Watching()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     place.store.silent = "_lancewal/wal/"
-    big = Polled({0: Records([0], [0], [b"0"], [b'{"k": 0}'], [[("trace", b"x" * 1_000_000)]])}, {0: Position(1)})
+    big = Polled(
+        by_region({0: Records([0], [0], [b"0"], [b'{"k": 0}'], [[("trace", b"x" * 1_000_000)]])}),
+        by_region({0: Position(1)}),
+    )
     place.source.coming = [big]
     worker.step()
     assert used[-1] >= 1_000_000
@@ -576,7 +585,7 @@ def test_headers_and_keys_count_as_memory() -> None:
 def test_a_failed_commit_of_positions_is_repeated() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     for _ in range(3):
         worker.step()
@@ -605,10 +614,10 @@ class Endless(Source):
         self.next += records_max
         return polled
 
-    def pause(self, partitions: Sequence[int]) -> None:
+    def pause(self, regions: Sequence[Region]) -> None:
         self.paused.append(True)
 
-    def resume(self, partitions: Sequence[int]) -> None:
+    def resume(self, regions: Sequence[Region]) -> None:
         self.paused.append(False)
 
 
@@ -622,7 +631,7 @@ def test_while_the_store_is_silent_one_segment_is_consumed_ahead() -> None:
     place = Place()
     place.source = source = Endless(place)
     worker = place.worker(limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_rows=7, poll_records=3))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     for _ in range(10):
         worker.step()
@@ -631,14 +640,14 @@ def test_while_the_store_is_silent_one_segment_is_consumed_ahead() -> None:
         worker.step()
         place.clock.sleep(0.1)
     ahead = source.next
-    assert ahead == worker.durable[0] + 3 + 7  # in flight, and waiting
+    assert ahead == worker.durable[place.region(0)] + 3 + 7  # in flight, and waiting
     assert source.paused == [False, True]  # the loop goes on polling a paused consumer
     place.store.silent = None
     for _ in range(20):
         worker.step()
         place.clock.sleep(0.6)
     assert source.paused == [False, True, False]
-    assert worker.durable[0] > ahead
+    assert worker.durable[place.region(0)] > ahead
     assert max(_rows_of_segments(place)) == 7
 
 
@@ -655,7 +664,7 @@ def _memory_while_a_segment_is_full(budget: int) -> list[tuple[int, bool]]:
     place.source = Endless(place)
     limits = WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_rows=7, poll_records=3)
     worker = place.worker(limits=limits, memory=MemoryPolicy(budget), observer=observer)
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     place.store.silent = "_lancewal/wal/"
     for _ in range(10):
@@ -691,7 +700,7 @@ def test_the_consumer_is_paused_only_where_the_work_in_flight_takes_long(monkeyp
             return self.call()
 
     worker = place.worker(limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_rows=2, hold_s=1.0))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     monkeypatch.setattr(place.context.tasks, "start", InFlight)
     done_at = place.clock.now + 0.5
@@ -722,15 +731,15 @@ def test_a_segment_that_hangs_holds_up_neither_a_rebalance_nor_the_end(monkeypat
             raise AssertionError("for ever")
 
     worker = place.worker(limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, settle_s=10.0))
-    worker.assigned([0, 1])
+    worker.assigned(place.regions(0, 1))
     worker.step()
     monkeypatch.setattr(place.context.tasks, "start", Hanging)
     place.source.coming = [place.records(0, 3)]
     worker.step()  # in flight
     began = place.clock.now
-    worker.revoked([0])
+    worker.revoked(place.regions(0))
     assert place.clock.now == began + 10
-    assert worker.durable == {1: 0}
+    assert by_number(worker.durable) == {1: 0}
     newest = place.context.indexes.read([place.region(0)]).get(place.region(0))
     assert newest is not None
     assert [g.state for g in newest.generations] == [GenerationState.OPEN]  # not handed over: the next owner fences
@@ -748,7 +757,7 @@ def test_unflushed_generations_stop_consuming_at_the_budget_until_they_are_flush
         MemoryPolicy(budget, memtables_ratio=1.0, unflushed_generations_max=1_000),
         observer,
     )
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.store.silent = flushes_prefix()
     for _ in range(100):
         worker.step()
@@ -780,7 +789,7 @@ def test_a_segment_is_full_by_its_bytes_too() -> None:
     place = Place()
     place.source = source = Endless(place)
     worker = place.worker(limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_bytes=2_000, poll_records=3))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     place.store.silent = "_lancewal/wal/"
     for _ in range(30):
@@ -795,7 +804,7 @@ def test_polls_begin_with_one_record_and_ask_for_what_fits_into_the_segment() ->
     worker = place.worker(
         limits=WorkerLimits(linger_s=0.0, idle_position_s=1e9, segment_bytes=2_000, poll_records=1_000)
     )
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()  # opens it
     worker.step()
     assert source.next == 1
@@ -817,7 +826,7 @@ def test_small_budgets_have_small_segments() -> None:
 def test_a_poll_collects_while_no_segment_may_be_sent_and_a_trickle_goes_on_at_once() -> None:
     place = Place()
     worker = place.worker(limits=WorkerLimits(linger_s=0.05, idle_position_s=1e9))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     place.source.coming = [place.records(0, 1)]
     worker.step()  # sends a segment
@@ -831,7 +840,7 @@ def test_a_poll_collects_while_no_segment_may_be_sent_and_a_trickle_goes_on_at_o
 def test_so_many_bytes_start_a_segment_before_it_lingered() -> None:
     place = Place()
     worker = place.worker(limits=WorkerLimits(linger_s=100.0, idle_position_s=1e9, segment_bytes=2_000))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [
         Polled({}, {}),
         place.records(0, 1),
@@ -841,14 +850,14 @@ def test_so_many_bytes_start_a_segment_before_it_lingered() -> None:
     ]
     for _ in range(4):
         worker.step()
-    assert worker.durable == {0: 1}
+    assert by_number(worker.durable) == {0: 1}
     for _ in range(6):
         worker.step()
-    assert 22 - 2_000 / 200 < worker.durable[0] < 22  # what is left fills no segment
+    assert 22 - 2_000 / 200 < worker.durable[place.region(0)] < 22  # what is left fills no segment
     place.clock.sleep(100)
     for _ in range(2):
         worker.step()
-    assert worker.durable == {0: 22}
+    assert by_number(worker.durable) == {0: 22}
 
 
 @pytest.mark.parametrize(
@@ -857,14 +866,14 @@ def test_so_many_bytes_start_a_segment_before_it_lingered() -> None:
 def test_segments_are_as_far_apart_as_the_store_is_slow(puts: float, put_s: float, apart_s: float) -> None:
     place = Place()
     worker = place.worker(limits=WorkerLimits(linger_s=0.1, linger_puts=puts, idle_position_s=1e9))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     worker.step()
     place.store.put_takes_s = put_s
-    one, offset, sent = place.records(0, 1).records[0], 0, list[float]()
+    one, offset, sent = place.records(0, 1).records[region(0)], 0, list[float]()
     while len(sent) < 5:
         records = Records([offset], [0], [one.keys[0]], [one.values[0]], [None])
         offset += 1
-        place.source.coming = [Polled({0: records}, {0: Position(offset)})]
+        place.source.coming = [Polled(by_region({0: records}), by_region({0: Position(offset)}))]
         before, begun = worker._writer.next_unsent, place.clock.now
         worker.step()
         if worker._writer.next_unsent > before:
@@ -882,17 +891,17 @@ class Told(Endless):
         self.partitions = place.contract.partitions
         self.told: list[tuple[str, list[int]]] = []
 
-    def start(self, partition: int, position: Position) -> None:
-        super().start(partition, position)
-        self.told.append(("start", [partition]))
+    def start(self, region: Region, position: Position) -> None:
+        super().start(region, position)
+        self.told.append(("start", [region.partition]))
 
-    def pause(self, partitions: Sequence[int]) -> None:
-        super().pause(partitions)
-        self.told.append(("pause", list(partitions)))
+    def pause(self, regions: Sequence[Region]) -> None:
+        super().pause(regions)
+        self.told.append(("pause", numbers(regions)))
 
-    def resume(self, partitions: Sequence[int]) -> None:
-        super().resume(partitions)
-        self.told.append(("resume", list(partitions)))
+    def resume(self, regions: Sequence[Region]) -> None:
+        super().resume(regions)
+        self.told.append(("resume", numbers(regions)))
 
 
 class Full(MemoryPolicy):
@@ -908,15 +917,15 @@ def test_while_paused_a_new_partition_starts_paused_and_a_stopped_one_stays(monk
     place = Place(3)
     place.source = source = Told(place)
     worker = place.worker(memory=Full())
-    worker.assigned([0, 1])
+    worker.assigned(place.regions(0, 1))
     worker.step()
-    worker._partitions.stop(1, RetentionLost("gone", topic="orders", partition=1))
+    worker._partitions.stop(place.region(1), RetentionLost("gone", topic="orders", partition=1))
     monkeypatch.setattr(Full, "full", True)
     source.told.clear()
     for _ in range(3):
         worker.step()
         place.clock.sleep(2)
-    worker.assigned([2])
+    worker.assigned(place.regions(2))
     worker.step()
     assert source.told == [("pause", [0]), ("start", [2]), ("pause", [2])]
     monkeypatch.setattr(Full, "full", False)
@@ -928,38 +937,38 @@ def test_while_paused_a_new_partition_starts_paused_and_a_stopped_one_stays(monk
 def test_a_stopped_partition_that_another_owner_claims_is_not_opened_again() -> None:
     place = Place(2)
     worker = place.worker()
-    worker.assigned([0, 1])
+    worker.assigned(place.regions(0, 1))
     worker.step()
     partitions = worker._partitions
-    partitions.stop(1, RetentionLost("gone", topic="orders", partition=1))
+    partitions.stop(place.region(1), RetentionLost("gone", topic="orders", partition=1))
     for partition in (0, 1):
-        partitions.drop(partition, OwnershipLost("claimed"))
-    assert set(partitions.to_open) == {0}
+        partitions.drop(place.region(partition), OwnershipLost("claimed"))
+    assert numbers(partitions.to_open) == [0]
     place.clock.sleep(60)
     for _ in range(3):
         worker.step()
-    assert set(partitions.open) == {0}
-    assert set(worker.stopped) == {1}
+    assert numbers(partitions.open) == [0]
+    assert numbers(worker.stopped) == [1]
 
 
 def test_a_held_worker_makes_durable_what_it_has_and_consumes_nothing_more() -> None:
     place = Place(partitions=2)
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3)]
     worker.step()
     worker.step()
     worker.hold(True)
     for _ in range(3):
         worker.step()
-    assert worker.durable == {0: 3}
+    assert by_number(worker.durable) == {0: 3}
     assert place.source.held == {0}
     assert worker.ready
-    worker.assigned([1])  # still a member: what it gets it opens, and leaves where it is
+    worker.assigned(place.regions(1))  # still a member: what it gets it opens, and leaves where it is
     polls = place.source.polls
     worker.step()
     worker.step()
-    assert worker.durable == {0: 3, 1: 0}
+    assert by_number(worker.durable) == {0: 3, 1: 0}
     assert place.source.held == {0, 1}
     assert place.source.polls > polls
     worker.hold(False)
@@ -967,13 +976,13 @@ def test_a_held_worker_makes_durable_what_it_has_and_consumes_nothing_more() -> 
     for _ in range(3):
         worker.step()
     assert place.source.held == set()
-    assert worker.durable == {0: 5, 1: 0}
+    assert by_number(worker.durable) == {0: 5, 1: 0}
 
 
 def test_a_worker_that_is_held_while_its_store_is_silent_waits_for_nothing() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.source.coming = [Polled({}, {}), place.records(0, 3), place.records(3, 4)]
     place.store.silent = "_lancewal/wal/"
     for _ in range(3):
@@ -988,7 +997,7 @@ def test_a_worker_that_is_held_while_its_store_is_silent_waits_for_nothing() -> 
     for _ in range(5):
         place.clock.sleep(1)
         worker.step()
-    assert worker.durable == {0: 7}
+    assert by_number(worker.durable) == {0: 7}
 
 
 class Refusing:
@@ -1011,23 +1020,23 @@ def test_a_dead_letter_that_is_never_taken_stops_its_partition_right_before_it()
     worker = place.worker()
     letters = worker._dead_letters = Refusing(5)
     worker._preparer = Preparer(lenient(place.contract))
-    worker.assigned([0, 1])
+    worker.assigned(place.regions(0, 1))
     bad = place.records(0, 9)
     for offset in (2, 5, 7):
-        bad.records[0].values[offset] = b"{"
+        bad.records[region(0)].values[offset] = b"{"
     good = place.records(0, 4, 1)
     place.source.coming = [Polled({}, {}), Polled({**bad.records, **good.records}, {**bad.next, **good.next})]
     for _ in range(4):
         worker.step()
-    assert worker.durable == {0: 5, 1: 4}
-    assert {p: error.kind for p, error in worker.stopped.items()} == {0: "dead_letter_refused"}
+    assert by_number(worker.durable) == {0: 5, 1: 4}
+    assert {p: error.kind for p, error in by_number(worker.stopped).items()} == {0: "dead_letter_refused"}
     assert letters.sent == [2]
-    assert worker._partitions.open[0].memtable.rows == 4
+    assert worker._partitions.open[place.region(0)].memtable.rows == 4
     assert place.source.stopped == [0]
     place.source.coming = [place.records(4, 3, 1)]
     for _ in range(3):
         worker.step()
-    assert worker.durable == {0: 5, 1: 7}
+    assert by_number(worker.durable) == {0: 5, 1: 7}
 
 
 def test_a_dead_letter_that_is_never_taken_as_the_first_of_all() -> None:
@@ -1035,14 +1044,14 @@ def test_a_dead_letter_that_is_never_taken_as_the_first_of_all() -> None:
     worker = place.worker()
     worker._dead_letters = ObservedDeadLetters(Refusing(0), lambda: failures.append(None))
     worker._preparer = Preparer(lenient(place.contract))
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     bad = place.records(0, 3)
-    bad.records[0].values[0] = b"{"
+    bad.records[region(0)].values[0] = b"{"
     place.source.coming = [Polled({}, {}), bad]
     for _ in range(4):
         worker.step()
-    assert worker.durable == {0: 0}
-    assert list(worker.stopped) == [0]
+    assert by_number(worker.durable) == {0: 0}
+    assert numbers(worker.stopped) == [0]
     assert len(failures) == 1
 
 
@@ -1062,27 +1071,27 @@ def test_a_partition_that_a_record_has_stopped_goes_on_by_another_policy(policy:
     """From the record that stopped it; whatever stopped otherwise stays where it is."""
     place = Place(partitions=2)
     worker = place.worker()
-    worker.assigned([0, 1])
+    worker.assigned(place.regions(0, 1))
     bad = place.records(0, 4)
-    bad.records[0].values[2] = b"{"
+    bad.records[region(0)].values[2] = b"{"
     place.source.coming = [Polled({}, {}), bad]
     for _ in range(4):
         worker.step()
-    worker._partitions.stop(1, RetentionLost("gone", topic="orders", partition=1))
-    assert (worker.durable[0], sorted(worker.stopped)) == (2, [0, 1])
+    worker._partitions.stop(place.region(1), RetentionLost("gone", topic="orders", partition=1))
+    assert (worker.durable[place.region(0)], numbers(worker.stopped)) == (2, [0, 1])
     if dropped:
-        worker._partitions.drop(0, OwnershipLost("claimed"))
+        worker._partitions.drop(place.region(0), OwnershipLost("claimed"))
     place.source.started.clear()
     altered = place.contract.model_copy(update={"version": 2, "on_bad_record": policy})
     letters = Kept()
     worker.take_up(Preparer(altered), letters)
     worker.step()
-    assert sorted(worker.stopped) == [1]
+    assert numbers(worker.stopped) == [1]
     assert place.source.started == {0: 2}
-    place.source.coming = [Polled({0: bad.records[0].part(2, None)}, {0: Position(4)})]
+    place.source.coming = [Polled(by_region({0: bad.records[region(0)].part(2, None)}), by_region({0: Position(4)}))]
     for _ in range(3):
         worker.step()
-    assert worker.durable[0] == 4
+    assert worker.durable[place.region(0)] == 4
     assert letters.sent == ([2] if policy == "dead-letter" else [])
 
 
@@ -1093,30 +1102,30 @@ def test_a_refused_dead_letter_is_tried_again_by_another_policy_or_topic(terms: 
     worker._dead_letters = Refusing(2)
     contract = lenient(place.contract)
     worker._preparer = Preparer(contract)
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     bad = place.records(0, 4)
-    bad.records[0].values[2] = b"{"
+    bad.records[region(0)].values[2] = b"{"
     place.source.coming = [Polled({}, {}), bad]
     for _ in range(4):
         worker.step()
-    assert {p: error.kind for p, error in worker.stopped.items()} == {0: "dead_letter_refused"}
+    assert {p: error.kind for p, error in by_number(worker.stopped).items()} == {0: "dead_letter_refused"}
     worker.take_up(Preparer(contract.model_copy(update={"version": 2, **terms})), Kept())
     worker.step()
-    assert worker.stopped == {}
-    place.source.coming = [Polled({0: bad.records[0].part(2, None)}, {0: Position(4)})]
+    assert by_number(worker.stopped) == {}
+    place.source.coming = [Polled(by_region({0: bad.records[region(0)].part(2, None)}), by_region({0: Position(4)}))]
     for _ in range(3):
         worker.step()
-    assert worker.durable == {0: 4}
+    assert by_number(worker.durable) == {0: 4}
 
 
 def test_a_record_in_flight_hides_no_stop_that_came_before_it() -> None:
     """What only a running consumer can tell stays, whatever policy lets the record pass."""
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     place.store.silent = "_lancewal/wal/"
     bad = place.records(0, 4)
-    bad.records[0].values[2] = b"{"
+    bad.records[region(0)].values[2] = b"{"
     place.source.coming = [Polled({}, {}), bad]
     for _ in range(2):
         worker.step()
@@ -1127,18 +1136,18 @@ def test_a_record_in_flight_hides_no_stop_that_came_before_it() -> None:
     for _ in range(5):
         place.clock.sleep(1)
         worker.step()
-    assert worker.durable == {0: 2}
+    assert by_number(worker.durable) == {0: 2}
     worker.take_up(Preparer(place.contract.model_copy(update={"version": 2, "on_bad_record": "ignore"})), Kept())
     worker.step()
-    assert worker.stopped == {0: truncated}
+    assert by_number(worker.stopped) == {0: truncated}
 
 
 def test_what_a_stopped_partition_held_is_flushed_from_the_log_where_it_goes_on() -> None:
     place = Place()
     worker = place.worker()
-    worker.assigned([0])
+    worker.assigned(place.regions(0))
     bad = place.records(0, 4)
-    bad.records[0].values[2] = b"{"
+    bad.records[region(0)].values[2] = b"{"
     place.source.coming = [Polled({}, {}), bad]
     for _ in range(4):
         worker.step()
@@ -1151,4 +1160,4 @@ def test_what_a_stopped_partition_held_is_flushed_from_the_log_where_it_goes_on(
         (GenerationState.FLUSHED, 2),
         (GenerationState.OPEN, None),
     ]
-    assert worker.memtables[0].rows == 0
+    assert worker.memtables[region(0)].rows == 0

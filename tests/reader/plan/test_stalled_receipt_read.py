@@ -18,6 +18,7 @@ from lancewal_reader.point.receipt import receipt_of
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import index_of
 from tests.support.pipeline import Pipeline
+from tests.support.regions import region
 
 
 def test_what_was_trimmed_is_not_called_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +29,7 @@ def test_what_was_trimmed_is_not_called_lost(tmp_path: Path, monkeypatch: pytest
         pipeline.upsert(zero, id)
         pipeline.ingest()
     worker = pipeline._worker
-    empty = worker._partitions.open[1].memtable
+    empty = worker._partitions.open[region(1)].memtable
     (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
     assert isinstance(moved, GenerationRecord)
     for id in range(2):

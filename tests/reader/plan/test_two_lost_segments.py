@@ -29,6 +29,7 @@ from lancewal_tables.status.unmerged_counts import UnmergedCounts, count_entries
 from tests.audit.repair.test_segment import feed, goes_on, index_of, pieces, repair
 from tests.reader.plan.test_at_least import Short
 from tests.support.pipeline import Pipeline, by_key
+from tests.support.regions import region
 from tests.support.repairs import check_strong, content, repairing
 
 ROWS = [(1, 2), (4, 4)]
@@ -75,7 +76,7 @@ def test_a_strong_read_names_one_that_only_some_regions_need(tmp_path: Path) -> 
         pipeline.upsert(name, id)
         pipeline.ingest()
     worker = pipeline._worker
-    empty = worker._partitions.open[0].memtable
+    empty = worker._partitions.open[region(0)].memtable
     (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
     assert isinstance(moved, GenerationRecord)
     feed(pipeline, 2)
@@ -99,7 +100,7 @@ def begins_behind(tmp_path: Path) -> Iterator[tuple[OpenedTable, str]]:
         pipeline.upsert(name, id)
         pipeline.ingest()
     worker = pipeline._worker
-    empty = worker._partitions.open[0].memtable
+    empty = worker._partitions.open[region(0)].memtable
     (moved,) = seal_and_reanchor(worker._context, (), to_move(worker._context, worker._writer, [empty])).values()
     assert isinstance(moved, GenerationRecord)
     feed(pipeline, 2)
