@@ -142,7 +142,7 @@ def main(arguments: list[str]) -> int:
     if command == "test" and rest == ["--quick"]:
         return checks(QUICK)
     if command == "test":
-        return checks([*LINT, ("pytest", [[*PYTEST, *rest]] if rest else WHOLE)])
+        return checks([*LINT, ("pytest", [[*PYTEST, *rest]])] if rest else [*RUFF, ("pytest, mypy", [*WHOLE, MYPY])])
     if command == "lint":
         return checks(LINT)
     return 0
