@@ -11,19 +11,7 @@ import typer
 
 from lancewal_core.cli.groups import CommandApp
 from lancewal_core.cli.named import PartitionArgument, RecordArgument, partition_named, record_named
-from lancewal_core.cli.options import (
-    NOTHING_CHANGED,
-    ConfigOption,
-    DryRunOption,
-    Output,
-    OutputOption,
-    StorageOption,
-    TableOption,
-    YesOption,
-    agree,
-    read_settings,
-)
-from lancewal_core.cli.output import say, say_json
+from lancewal_core.cli.options import Asked, DryRunOption, YesOption, agree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,13 +32,10 @@ app = CommandApp(
 
 @app.command(name="accept-loss")
 def accept_loss(
+    asked: Asked,
     partition: PartitionArgument,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Go on after offsets that Kafka deleted before they became durable, or after it lost its tail. The loss is recorded.
 
@@ -61,16 +46,14 @@ def accept_loss(
     from lancewal_ingest.context import new_owner
     from lancewal_ingest.operator.accept_loss import accept_loss, plan_loss
 
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     with _opened(settings, lambda contract: partition_named(partition, contract)) as place:
         accepted = plan_loss(place.context, new_owner(), place.region, place.offsets)
         if not dry_run:
             agree(yes, loss_text(place.name, accepted))
             accepted = accept_loss(place.context, new_owner(), place.region, place.offsets)
-    if output is Output.JSON:
-        say_json(loss_json(place.region.partition, accepted, dry_run=dry_run))
-        return
-    _say_done(loss_text(place.name, accepted), dry_run=dry_run)
+    content = loss_json(place.region.partition, accepted, dry_run=dry_run)
+    asked.report(content, _would(dry_run) + loss_text(place.name, accepted), dry_run=dry_run)
 
 
 def loss_json(partition: int, accepted: Accepted, *, dry_run: bool) -> dict[str, object]:
@@ -97,6 +80,7 @@ def loss_text(name: str, accepted: Accepted) -> str:
 
 @app.command()
 def reject(
+    asked: Asked,
     record: RecordArgument,
     through: Annotated[
         int | None,
@@ -107,10 +91,6 @@ def reject(
         ),
     ] = None,
     dry_run: DryRunOption = False,
-    table: TableOption = "",
-    config: ConfigOption = None,
-    storage_option: StorageOption = None,
-    output: OutputOption = Output.TEXT,
 ) -> None:
     """Send the record that stopped a partition to the dead-letter topic, and go on after it; or all such records up to
     an offset.
@@ -128,7 +108,7 @@ def reject(
     from lancewal_kafka.clients import unpacking_bounded
     from lancewal_kafka.reread import read_records
 
-    settings = read_settings(config, table, storage_option)
+    settings = asked.settings()
     with _opened(settings, lambda contract: record_named(record, contract)[0]) as place:
         contract = place.context.contract
         offset = record_named(record, contract)[1]
@@ -146,11 +126,9 @@ def reject(
         last = Position(offset if through is None else through)
         kafka = Partition(place.offsets, read, letters, look_only=dry_run)
         passed = reject(place.context, new_owner(), place.region, Position(offset), last, kafka)
-    if output is Output.JSON:
-        done = {"partition": place.region.partition, "offset": offset, **passed_json(passed)}
-        say_json({**done, "topic": letters.topic, "dry_run": dry_run})
-        return
-    _say_done(passed_text(place.name, offset, through, passed, letters.topic), dry_run=dry_run)
+    done = {"partition": place.region.partition, "offset": offset, **passed_json(passed)}
+    text = passed_text(place.name, offset, through, passed, letters.topic)
+    asked.report({**done, "topic": letters.topic, "dry_run": dry_run}, _would(dry_run) + text, dry_run=dry_run)
 
 
 def passed_json(passed: Passed) -> dict[str, object]:
@@ -188,9 +166,9 @@ def passed_text(name: str, offset: int, through: int | None, passed: Passed, let
     )
 
 
-def _say_done(text: str, *, dry_run: bool) -> None:
-    """Report what was done; for a dry run, what would be done."""
-    say(f"without --dry-run: {text}\n{NOTHING_CHANGED}" if dry_run else text)
+def _would(dry_run: bool) -> str:
+    """Return the beginning of a report of what would be done."""
+    return "without --dry-run: " if dry_run else ""
 
 
 @dataclass(frozen=True, slots=True)
