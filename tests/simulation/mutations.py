@@ -42,7 +42,7 @@ import lancewal_reader.plan.strong
 import lancewal_reader.reading.reads
 import lancewal_tables.define.alter
 import tests.simulation.world
-from lancewal_core.errors import OwnershipLost, RegionConflict
+from lancewal_core.errors import OwnershipLost
 from lancewal_core.names import paths
 from lancewal_core.names.ids import Position, Region, Sequence, TableVersion
 from lancewal_core.region.flush import Flushing, flush_generations
@@ -336,8 +336,8 @@ def _next_without_position(patch: pytest.MonkeyPatch) -> None:
 
 
 def _too_many_keys_end_the_merge(patch: pytest.MonkeyPatch) -> None:
-    def raise_it(context: Any, found: Any, many: RegionConflict) -> Any:
-        raise many
+    def raise_it(context: Any, found: Any, many: Any) -> Any:
+        raise many.error
 
     patch.setattr(lancewal_flusher.merge.set_aside, "_held_back", raise_it)
 
