@@ -60,7 +60,7 @@ ALERTS = (
         "LancewalPaused",
         "lancewal_ingest_paused{@} == 1 or lancewal_flusher_paused{@} == 1",
         "{{ $labels.instance }} ({{ $labels.table }}) is paused by an operator",
-        "`lancewal status` says since when, until when, and why; resume it unless that still holds.",
+        "`lancewal status` says until when; ask who paused it, and resume it unless the reason still holds.",
         pending="1h",
     ),
 )
