@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from lancewal_core.errors import LancewalError
@@ -43,9 +44,16 @@ class IngestMetrics(ServiceMetrics):
     service = "ingest"
 
     def __init__(
-        self, clock: Clock, table: str, memory_budget: int, events: IngestEvents, *, per_partition: bool = True
+        self,
+        clock: Clock,
+        table: str,
+        memory_budget: int,
+        events: IngestEvents,
+        *,
+        per_partition: bool = True,
+        registry: CollectorRegistry | None = None,
     ) -> None:
-        self._shown = IngestMetricTable(table, per_partition=per_partition, registry=ProcessRegistry())
+        self._shown = IngestMetricTable(table, per_partition=per_partition, registry=registry or ProcessRegistry())
         super().__init__(clock, table, events, self._shown, self._shown.paused)
         self.events: IngestEvents = events
         self._told = NOTHING_TOLD

@@ -26,7 +26,7 @@ from lancewal_ingest.kafka.source import Polled, check_topic
 from lancewal_ingest.retention import topic_watch
 from lancewal_ingest.retention.horizon import AdmissionPolicy, Oldest, RetentionFacts
 from lancewal_ingest.retention.topic_watch import TOPIC_CHECK_S, TopicWatch
-from lancewal_ingest.service import service
+from lancewal_ingest.service import table as served
 from lancewal_kafka import retention as kafka_retention
 from lancewal_kafka.reread import lone_consumer
 from lancewal_kafka.retention import CONFIG_S, KafkaRetention
@@ -448,7 +448,7 @@ def test_a_process_that_is_about_to_lose_records_takes_no_more(
 ) -> None:
     monkeypatch.setattr(control, "POLL_S", 0.1)
     monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
-    monkeypatch.setattr(service, "REFRESH_S", 0.1)
+    monkeypatch.setattr(served, "REFRESH_S", 0.1)
     make_topic(kafka, topic_name, 2, retention_ms="3600000")
     session = {"options": {"session.timeout.ms": "2500"}}
     tree = settings_tree(kafka, topic_name, tmp_path, table={"on_bad_record": "stop"}, kafka=session)

@@ -27,7 +27,7 @@ from lancewal_core.names import paths
 from lancewal_core.names.ids import Sequence
 from lancewal_core.process.health import Problem
 from lancewal_core.region import states as regions
-from lancewal_ingest.service.probes import Shown, problems
+from lancewal_ingest.service.table import IngestTable
 from lancewal_reader.table import open_table
 from tests.audit.repair.test_segment import index_of
 from tests.support.pipeline import Failures, Pipeline, by_key
@@ -84,9 +84,16 @@ def test_what_a_partition_waits_for_is_said(error: LancewalError) -> None:
         ready=True,
     )
     nothing: Any = SimpleNamespace(problem=None, short=())
-    no_drain: Any = SimpleNamespace(drain=None, contract=SimpleNamespace(partitions=3))
-    shown = Shown(worker, nothing, nothing, nothing, nothing, (), no_drain)
-    assert problems(shown) == [Problem(error.kind, f"partition 1 cannot be opened: {error}")]
+    table: Any = SimpleNamespace(
+        worker=worker,
+        silences=(),
+        _admission=nothing,
+        _altered=nothing,
+        _control=nothing,
+        _still=nothing,
+        _more_partitions=list,
+    )
+    assert IngestTable.problems(table) == [Problem(error.kind, f"partition 1 cannot be opened: {error}")]
 
 
 @HOW

@@ -66,7 +66,8 @@ from lancewal_ingest.event_table import IngestEvents
 from lancewal_ingest.kafka.statistics import NOTHING_TOLD
 from lancewal_ingest.regions.open import open_regions
 from lancewal_ingest.retention import topic_watch
-from lancewal_ingest.service import contract_watch, service
+from lancewal_ingest.service import contract_watch
+from lancewal_ingest.service import table as served
 from lancewal_ingest.service.metric_table import IngestMetricTable
 from lancewal_ingest.service.metrics import IngestMetrics
 from lancewal_ingest.service.service import Running, serve
@@ -399,7 +400,7 @@ def test_a_paused_ingest_consumes_nothing_and_stays_a_member(
 ) -> None:
     monkeypatch.setattr(control, "POLL_S", 0.1)
     monkeypatch.setattr(topic_watch, "TOPIC_CHECK_S", 0.1)
-    monkeypatch.setattr(service, "REFRESH_S", 0.1)
+    monkeypatch.setattr(served, "REFRESH_S", 0.1)
     make_topic(kafka, topic_name, 2)
     session = {
         "options": {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000", "statistics.interval.ms": "100"}

@@ -46,7 +46,7 @@ from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
 from lancewal_ingest.kafka.source import Offsets, Polled, PollListener, Positions
 from lancewal_ingest.observer import Claim, Observer
 from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
-from lancewal_ingest.service.service import _limits
+from lancewal_ingest.service.table import worker_limits
 from lancewal_ingest.service.worker import IngestWorker, WorkerLimits
 from lancewal_kafka.records import Records
 from lancewal_kafka.topic import TopicFacts
@@ -186,9 +186,9 @@ class Source:
 class Place:
     """Everything around one worker."""
 
-    def __init__(self, partitions: int = 1, regions_per_page: int = 128) -> None:
+    def __init__(self, partitions: int = 1, regions_per_page: int = 128, topic: str = "orders") -> None:
         self.contract = Contract(
-            table_uuid="table", topic="orders", topic_id="topic-id", partitions=partitions, primary_key=("k",),
+            table_uuid="table", topic=topic, topic_id="topic-id", partitions=partitions, primary_key=("k",),
             regions_per_page=regions_per_page,
             region_key=("k",), start=tuple([0] * partitions), history_window_s=60, grace_s=60, on_bad_record="stop",
             columns=(Column(name="k", type="int64", field_ids=(0,)), Column(name="a", type="string", field_ids=(1,))),
@@ -818,7 +818,7 @@ def test_polls_begin_with_one_record_and_ask_for_what_fits_into_the_segment() ->
 def test_small_budgets_have_small_segments() -> None:
     """One waits, one is in flight and is held twice while it is decoded; there is more in memory than that."""
     for budget in (48 << 20, 384 << 20, 4 << 30):
-        limits = _limits(Settings(), MemoryPolicy(nbytes=budget))
+        limits = worker_limits(Settings(), MemoryPolicy(nbytes=budget))
         assert 3 * limits.segment_bytes <= budget / 2
         assert limits.segment_bytes >= min(32 << 20, budget // 10)
 

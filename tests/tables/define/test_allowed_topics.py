@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import lance
 import pytest
@@ -26,8 +27,8 @@ from lancewal_flusher.open import open_context as open_flusher
 from lancewal_ingest.context import open_context as open_ingest
 from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters
 from lancewal_ingest.service.metrics import IngestMetrics
-from lancewal_ingest.service.service import _prepare
-from lancewal_ingest.service.worker import IngestWorker
+from lancewal_ingest.service.process import _dead_letters
+from lancewal_ingest.service.table import IngestTable
 from lancewal_kafka.topic import TopicFacts, TopicInspector
 from lancewal_tables.define.alter import alter_partitions, alter_terms, put_next, rebind_topic
 from lancewal_tables.define.attach import attach_table
@@ -158,11 +159,13 @@ def test_a_running_ingest_takes_up_no_dead_letter_topic_that_is_not_allowed(
     settings = unsaid(allowing(folder, "orders*"))
     with tasks_of() as tasks:
         context = open_ingest(settings, tasks, SystemClock())
-        nobody = cast("IngestWorker", None), cast("IngestMetrics", None)
 
         def prepare(settings: Settings, letters: str) -> None:
             newer = context.contract.model_copy(update={"dead_letter_topic": letters, "version": 2})
-            _prepare(settings, context, "group", *nobody, newer)
+            letters_of = partial(_dead_letters, settings, "group", cast("IngestMetrics", None))
+            kafka = SimpleNamespace(dead_letters=letters_of)
+            table: Any = SimpleNamespace(_settings=settings, context=context, _kafka=kafka)
+            IngestTable.prepare(table, newer)
 
         bound = allowing(folder, dead_letter_topic="orders.dead-letters")
         for refusing, says in ((settings, "does not allow 'payments'"), (bound, "table.dead_letter_topic")):

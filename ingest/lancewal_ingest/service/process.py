@@ -1,0 +1,278 @@
+"""The parts of an ingest process that its tables share: HTTP side, threads, memory budget, owner, Kafka client, the loop.
+
+Guarantees
+ 1. A topic belongs to one table of a process.  A second table with the same topic is refused by name.
+ 2. A table whose turn raises stops, and ``/readyz`` names it.  The others go on.  Once none is left, or the process is told
+    to stop, the first of these errors is raised.
+ 3. The process is ready once each of its tables is.  ``/status`` shows the first of them.
+
+A process works on one table until settings can name several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+from lancewal_core.errors import FormerGroup, InvalidSettings, KafkaUnavailable, LancewalError, StoreUnavailable
+from lancewal_core.names import paths
+from lancewal_core.open import Address
+from lancewal_core.process.clock import Clock, SystemClock
+from lancewal_core.process.health import Health, HealthServer, Problem
+from lancewal_core.process.service_metrics import ProcessRegistry
+from lancewal_core.process.silence import BROKER, STORE, SilenceWatch
+from lancewal_core.process.start import Start
+from lancewal_core.process.stop_signals import returned_in_time
+from lancewal_core.process.tasks import ThreadTasks
+from lancewal_core.settings.load import Settings
+from lancewal_core.status.board import StatusBoard
+from lancewal_core.table.checks import topics_are_bound
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.group import take_group
+from lancewal_core.table.store_proof import prove_store
+from lancewal_ingest.append.draining import drain_of
+from lancewal_ingest.append.job import DeadLetters
+from lancewal_ingest.append.observed_dead_letters import ObservedDeadLetters
+from lancewal_ingest.context import new_owner, open_context
+from lancewal_ingest.event_table import IngestEvents
+from lancewal_ingest.kafka.consumer import ConfluentSource
+from lancewal_ingest.kafka.dead_letters import KafkaDeadLetters, RefusedDeadLetters
+from lancewal_ingest.kafka.source import KafkaSource, check_topic
+from lancewal_ingest.regions.policy import MemoryPolicy
+from lancewal_ingest.service.batch_check import BatchCheck
+from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_ingest.service.table import IngestTable, TableKafka
+from lancewal_kafka.clients import client_bytes, unpacked_bytes_max, unpacking_bounded
+from lancewal_kafka.group_member import member_id
+from lancewal_kafka.retention import KafkaRetention
+
+DRAIN_SHARE = 0.75
+"""Share of the time that ending may take; leaving the group takes about a second."""
+_TASK_THREADS = 8 + 64
+"""Threads: one for the segment in flight, and two for flushes (from memory, and from logs).  One each is for the bundle,
+the question about the topic, the control, the contract and keys in conflict.  The rest is for pages of
+states: a seal or a hand-over, and the swap of a flush, of each.  A silent page then holds up no other.  Threads begin
+as they are needed."""
+
+
+class IngestProcess:
+    """See the module docstring.  ``stack`` ends its threads."""
+
+    def __init__(
+        self, settings: Settings, stopping: Callable[[], bool], stack: ExitStack, clock: Clock | None = None
+    ) -> None:
+        budget = settings.ingest.memory_bytes_max
+        self.clock = SystemClock() if clock is None else clock
+        self.registry = ProcessRegistry()
+        self.owner = new_owner()
+        self.memory = MemoryPolicy(nbytes=budget - client_bytes(budget))
+        self.health = Health(self.clock, self.problems, waits=self._waits, remark=self._remark)
+        self._settings = settings
+        self._stopping = stopping
+        self._tasks = ThreadTasks(workers=_TASK_THREADS)
+        stack.callback(self._tasks.close)
+        self._board = StatusBoard(self.clock)
+        self._start: Start | None = None
+        self._leaving: _Leaving | None = None
+        self._tables: dict[str, IngestTable] = {}
+        """By topic."""
+        self._stopped: dict[str, LancewalError] = {}
+
+    def listen(self, stack: ExitStack) -> int:
+        """Answer probes from now on.  Returns the port."""
+        http = self._settings.http
+        server = HealthServer(http.host, http.ingest_port, self.registry, self.health, self._board.answer)
+        return stack.enter_context(server).port
+
+    def metrics(self, settings: Settings, port: int | None = None) -> IngestMetrics:
+        """Metrics of a table, in the registry of the process."""
+        name, per_partition = Address.of(settings).name, settings.metrics.per_partition
+        metrics = IngestMetrics(
+            self.clock,
+            name,
+            self.memory.nbytes,
+            IngestEvents(table=name),
+            per_partition=per_partition,
+            registry=self.registry,
+        )
+        metrics.port = port
+        return metrics
+
+    def open_when_it_can(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable | None:
+        """``open``, tried again while what fails may pass (``process.start``).  None if told to stop before."""
+        if self._start is None:
+            self._start = Start(self.clock, self._stopping, lambda error, _: metrics.failed("start", error))
+        return self._start.run(partial(self.open, settings, metrics), stack)
+
+    def open(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable:
+        """Open the table that these settings name, checked, and join its group; ``stack`` leaves it."""
+        address, clock = Address.of(settings), self.clock
+        store = metrics.observed(address.store())
+        context = open_context(settings, self._tasks, clock, store)
+        group = settings.kafka.group(context.contract.table_uuid)
+        contract = take_group(store, clock, context.contract, group)
+        self._check_free(contract, address.uri)
+        context = replace(context, contract=contract, group=group)
+        # Others see in the group by it whose member this is, unless a person has given the clients a name.
+        client = {
+            "client.id": member_id(contract.table_uuid, contract.place or settings.table.uri),
+            **unpacking_bounded(settings.kafka.client(), settings.ingest.memory_bytes_max, contract.record_bytes_max),
+        }
+        source = ConfluentSource(
+            client,
+            {contract.topic: contract.topic_id},
+            group,
+            queue_bytes=client_bytes(settings.ingest.memory_bytes_max),
+            partitions=contract.partitions,
+            report=metrics.failed,
+            statistics=metrics.kafka,
+        )
+        metrics.poll_age(lambda: clock.monotonic() - source.polled_at)
+        self._leaving = _Leaving(source, metrics, settings.ingest.drain_timeout_s)
+        stack.callback(self._leaving.leave)
+        context = replace(context, drain=drain_of(context, source))
+        check_topic(contract, source, context.drain)
+        source.check_rights()
+        retention = KafkaRetention(client, contract.topic, group)
+        batches = BatchCheck(
+            contract.topic,
+            retention.stored_batches,
+            unpacked_bytes_max(client),
+            settings.ingest.unbounded_batches,
+            clock,
+            lambda problem: metrics.events.batches_unbounded(topic=contract.topic, error=problem),
+        )
+        batches.look()
+        kafka = TableKafka(source, source, retention, batches, partial(_dead_letters, settings, group, metrics))
+        table = IngestTable(settings, context, kafka, metrics, self.owner, self.memory)
+        prove_store(store, self._tasks, address.way(), address.uri, context.new_id)
+        what = {"topic": contract.topic, "table": contract.table_uuid, "group": group, "owner": self.owner}
+        metrics.started(contract.version, contract.partitions, contract.topic_id, address.uri, what)
+        if not topics_are_bound(settings):
+            metrics.events.topics_unbound(topic=contract.topic, dead_letters=contract.dead_letters)
+        table.worker.subscribe()
+        known, brokers = paths.contract_version(contract.version, contract.making), settings.kafka.bootstrap_servers
+        table.silences = (
+            SilenceWatch(
+                partial(source.facts, contract.topic), clock, KafkaUnavailable.kind, f"Kafka at {brokers}", BROKER
+            ),
+            SilenceWatch(lambda: store.get(known), clock, StoreUnavailable.kind, f"the store at {address.uri}", STORE),
+        )
+        for silence in table.silences:
+            stack.enter_context(silence)
+        return table
+
+    def add(self, table: IngestTable) -> None:
+        """Take another table to work on."""
+        contract = table.context.contract
+        self._check_free(contract, table.uri)
+        self._tables[contract.topic] = table
+        self.health.beat()
+
+    def let_go(self, table: IngestTable, error: FormerGroup) -> None:
+        """Work on it no more, for it was moved to another group, whose fence hands it over.  Who opens it again waits."""
+        topic = table.context.contract.topic
+        del self._stopped[topic], self._tables[topic]
+        if self._start is not None:
+            self._start.problem = Problem.of(error, "stopped")
+        table.metrics.events.group_moved(group=error.where.get("group"), error=str(error))
+
+    def work(self) -> bool:
+        """Take turns of all tables until told to stop, or none is left; then hand over.
+
+        True if everything was handed over and flushed in time."""
+        while not self._stopping():
+            for table in self._working():
+                try:
+                    table.take_turn()
+                except LancewalError as error:
+                    self._stopped[table.context.contract.topic] = error
+                self.health.beat()
+            if not self._working():
+                break
+            if self._board.due():
+                self._board.show(next(iter(self._tables.values())).shown(self.health.ready()))
+        drained = self._drain(self._working())
+        if self._stopped:
+            raise next(iter(self._stopped.values()))
+        return drained
+
+    def problems(self) -> Sequence[Problem]:
+        """Return why it is not ready."""
+        if not self._tables:
+            if self._start is None:
+                return [Problem("starting", "the service has not begun its work yet")]
+            return [self._start.problem or Problem("starting", "the service begins its work")]
+        tables, errors = list(self._tables.items()), dict(self._stopped)
+        stopped = [Problem.of(errors[topic], f"{table.uri} stopped") for topic, table in tables if topic in errors]
+        return [*stopped, *(problem for topic, table in tables if topic not in errors for problem in table.problems())]
+
+    def _working(self) -> Sequence[IngestTable]:
+        return [table for topic, table in list(self._tables.items()) if topic not in self._stopped]
+
+    def _drain(self, tables: Sequence[IngestTable]) -> bool:
+        """Hand over what these tables have."""
+        if not tables:
+            return False
+        seconds, began = self._settings.ingest.drain_timeout_s, self.clock.monotonic()
+        drained = True
+        for table in tables:
+            self.health.beat()
+            drained &= table.drain(seconds * DRAIN_SHARE - (self.clock.monotonic() - began))
+        if self._leaving is not None:
+            told = [table.worker.tell_group for table in tables]
+            self._leaving.begin(told, seconds - (self.clock.monotonic() - began))
+        return drained
+
+    def _check_free(self, contract: Contract, uri: str) -> None:
+        other = self._tables.get(contract.topic)
+        if other is not None:
+            raise InvalidSettings(
+                f"table {uri}: its topic {contract.topic} belongs to the table {other.uri} of this process. Leave one of the "
+                "two out, or give it a process of its own"
+            )
+
+    def _waits(self) -> bool:
+        """Whether the loop may stand still for what a restart does not mend."""
+        return not self._tables or any(table.silent for table in self._working())
+
+    def _remark(self) -> str:
+        """Return the remark of a process that is ready."""
+        idle = self._tables and not any(table.worker.has_partitions for table in self._working())
+        return "no partition is assigned to this process" if idle else ""
+
+
+class _Leaving:
+    """Step 4 of ``service``, also of a start that failed and behind an error: never longer than is right."""
+
+    def __init__(self, source: KafkaSource, metrics: IngestMetrics, timeout_s: float) -> None:
+        self._source = source
+        self._metrics = metrics
+        self._timeout_s = timeout_s
+        self._first: Sequence[Callable[[], None]] = ()
+
+    def begin(self, first: Sequence[Callable[[], None]], timeout_s: float) -> None:
+        """Begin the leaving: say what comes before it, and how long both may take."""
+        self._first, self._timeout_s = first, timeout_s
+
+    def leave(self) -> None:
+        try:
+            if not returned_in_time(self._leave, self._timeout_s):
+                self._metrics.failed("leave-group", f"not done within {self._timeout_s:.1f} s")
+        except LancewalError as error:
+            self._metrics.failed("leave-group", error)
+
+    def _leave(self) -> None:
+        for act in self._first:
+            act()
+        self._source.close()  # tells the worker that its partitions are revoked
+
+
+def _dead_letters(settings: Settings, group: str, metrics: IngestMetrics, contract: Contract) -> DeadLetters:
+    if "dead-letter" not in (contract.on_bad_record, contract.on_misrouted):
+        return RefusedDeadLetters()
+    letters = KafkaDeadLetters(settings.kafka.client(), contract.dead_letters, group)
+    letters.check()
+    return ObservedDeadLetters(letters, metrics.dead_letters_failed)

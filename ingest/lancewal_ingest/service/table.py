@@ -1,0 +1,261 @@
+"""One table of an ingest process: its worker, and what is looked at beside it from one turn to the next.
+
+Guarantees
+ 1. Nothing here is shared with another table but the owner, threads, the memory budget and Kafka's client.  What tables
+    of a process share lies in ``process``.
+ 2. Ready: a member of its group, and every partition that is ours is open; or none is ours, which is said.
+ 3. Broker and store are asked beside the loop: whatever that waits for, their silence is named.
+ 4. A pause, and another owner's claim that came first, are no problems: one is wanted, the other is over with the next try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from lancewal_core.errors import Corrupt, PartitionCountChanged, Retry, StoreInconsistent, StoreUnavailable
+from lancewal_core.names.ids import OwnerId, Region
+from lancewal_core.process.health import Problem
+from lancewal_core.process.silence import SilenceWatch
+from lancewal_core.settings.load import Settings
+from lancewal_core.status.report import TableStatus
+from lancewal_core.table.checks import check_topics
+from lancewal_core.table.contract import Contract
+from lancewal_core.table.control import ControlReader, ControlWatch, Service
+from lancewal_ingest.append.draining import check_not_altered
+from lancewal_ingest.append.job import DeadLetters
+from lancewal_ingest.append.prepare import Preparer
+from lancewal_ingest.context import IngestContext
+from lancewal_ingest.kafka.source import KafkaSource, check_topic
+from lancewal_ingest.regions.policy import MemoryPolicy, SealPolicy
+from lancewal_ingest.retention.horizon import AdmissionPolicy
+from lancewal_ingest.retention.topic_watch import Retention, TopicWatch, WatchedTopics
+from lancewal_ingest.service.admission import Admission
+from lancewal_ingest.service.batch_check import BatchCheck
+from lancewal_ingest.service.conflict_watch import ConflictWatch
+from lancewal_ingest.service.contract_watch import ContractWatch
+from lancewal_ingest.service.freshness import Freshness, IngestProgress
+from lancewal_ingest.service.metrics import IngestMetrics
+from lancewal_ingest.service.standstill import Standstill
+from lancewal_ingest.service.status import IngestStatus, Named
+from lancewal_ingest.service.worker import BUNDLE_SEGMENTS, SEGMENT_BYTES, IngestWorker, WorkerLimits
+
+REFRESH_S = 1.0
+SEGMENTS_IN_BUDGET = 8
+"""Segments of the largest size that fit into the budget.  One waits, one is in flight, and decoding holds that one
+twice; the rest is for MemTables and flushes."""
+LINGER_PUTS = 3.0
+"""Segments follow one another no sooner than so many times what their PUTs take."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableKafka:
+    """Kafka as one table needs it."""
+
+    source: KafkaSource
+    topics: WatchedTopics
+    retention: Retention
+    batches: BatchCheck
+    dead_letters: Callable[[Contract], DeadLetters]
+    """Asks for the topic of dead letters first, where this version of the contract sends any."""
+
+
+class IngestTable:
+    """See the module docstring.  ``metrics`` has the table's name as a label; owner and memory are those of the process."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        context: IngestContext,
+        kafka: TableKafka,
+        metrics: IngestMetrics,
+        owner: OwnerId,
+        memory: MemoryPolicy,
+    ) -> None:
+        contract, tasks, clock, store = context.contract, context.tasks, context.clock, context.store
+        self.uri = settings.table.uri
+        self.context = context
+        self.metrics = metrics
+        self.silences: Sequence[SilenceWatch] = ()
+        """Set once they run."""
+        self._settings = settings
+        self._kafka = kafka
+        self.worker = IngestWorker(
+            context,
+            kafka.source,
+            kafka.dead_letters(contract),
+            Preparer(contract, context.drain),
+            owner,
+            metrics,
+            seal_policy(settings),
+            memory,
+            worker_limits(settings, memory),
+        )
+        self._topic = TopicWatch(self._check_topic, kafka.topics, kafka.retention, tasks, clock, metrics.failed)
+        admission = AdmissionPolicy(settings.ingest.retention_admission_s)
+        self._admission = Admission(admission, self.worker, self._topic, metrics, clock)
+        self._altered = ContractWatch(store, contract, tasks, clock, self.prepare, metrics.failed, context.group)
+        self._control = ControlWatch(ControlReader(store, clock, Service.INGEST, contract.making), tasks, clock)
+        self._conflicts = ConflictWatch(context)
+        self._still = Standstill()
+        self._freshness = Freshness()
+        self._refresh_at = clock.monotonic()
+        named = Named(contract, self.uri, context.group, owner, settings.ingest.seal_age_s)
+        self._status = IngestStatus(named, self.worker, self._topic, self._still, metrics, clock)
+
+    def take_turn(self) -> None:
+        """Turn the worker's loop once, and look at what is beside it."""
+        self.worker.hold(self._control.look() is not None)
+        self._conflicts.look()
+        self.worker.stop_conflicting(self._conflicts.stopped)
+        self.worker.step()
+        self._topic.look(self.worker)
+        self._altered.look()
+        now = self.context.clock.monotonic()
+        if now >= self._refresh_at:
+            self._refresh_at = now + REFRESH_S
+            self._refresh(now)
+
+    def drain(self, timeout_s: float) -> bool:
+        """Make durable what was consumed, hand over and flush; True if all was done in time."""
+        self.metrics.events.drain_begun()
+        drained = self.worker.drain(timeout_s)
+        if drained:
+            self.metrics.events.drain_completed()
+        else:
+            self.metrics.events.drain_timed_out()
+        return drained
+
+    def shown(self, not_ready: Sequence[Problem]) -> TableStatus:
+        """The status as of now; ``not_ready`` is what the readiness of the process says."""
+        return self._status.take(self._control.look(), [str(problem) for problem in not_ready])
+
+    @property
+    def silent(self) -> bool:
+        """Whether its broker or its store does not answer."""
+        return any(silence.problem is not None for silence in self.silences)
+
+    def prepare(self, newer: Contract) -> Callable[[], None]:
+        """Return what takes the newer version up.  Its topics are allowed, and Kafka has been asked for the one of dead
+        letters."""
+        check_topics(self._settings, newer)
+        preparer, dead_letters = Preparer(newer, self.context.drain), self._kafka.dead_letters(newer)
+
+        def take_up() -> None:
+            self.worker.take_up(preparer, dead_letters)
+            self.metrics.events.contract_taken_up(contract_version=newer.version)
+
+        return take_up
+
+    def problems(self) -> list[Problem]:
+        """Return why it is not ready (guarantees 2 to 4)."""
+        worker, short = self.worker, self._admission.short
+        found = [*self._more_partitions()]
+        found += [Problem.of(error, f"partition {r.partition} stopped") for r, error in sorted(worker.stopped.items())]
+        if self._still.problem is not None:
+            found.append(Problem("partition_stands", self._still.problem))
+        found += [silence.problem for silence in self.silences if silence.problem is not None]
+        if self._altered.problem is not None:
+            found.append(self._altered.problem)
+        if self._control.problem is not None:
+            found.append(Problem.of(self._control.problem, "control cannot be read"))
+        if short and worker.waiting:
+            found.append(
+                Problem(
+                    "retention_short",
+                    f"partitions {_listed(worker.waiting)} are not opened: Kafka is about to delete records of "
+                    f"{_listed(short)} that are not durable",
+                )
+            )
+        refused = sorted(worker.refused.items())
+        found += [
+            Problem.of(error, f"partition {region.partition} cannot be opened")
+            for region, error in refused
+            if isinstance(error, Corrupt | StoreInconsistent)
+        ]
+        passing = {region: error for region, error in refused if isinstance(error, Retry)}
+        for kind in sorted({error.kind for error in passing.values()}):
+            waiting = [region for region, error in passing.items() if error.kind == kind]
+            found.append(Problem.of(passing[waiting[0]], f"partitions {_listed(waiting)} cannot be opened"))
+        if not worker.idle_or_progressing:
+            found.append(Problem(StoreUnavailable.kind, "the store takes no segment, or no new index version"))
+        return found or _beginning(worker)
+
+    def _refresh(self, now: float) -> None:
+        """Show what follows from Kafka's ends and from the clock."""
+        worker, topic, metrics = self.worker, self._topic, self.metrics
+        paused, highs = self._control.look(), topic.highs()
+        metrics.refresh(highs, worker.stopped)
+        progress = self._progress()
+        metrics.freshness(self._freshness.look(now, self.context.clock.now_ms(), progress), progress.ends)
+        # Who is held by an operator is meant to stand still.
+        self._still.look(now, {} if paused is not None else worker.durable, highs, topic.ends)
+        metrics.standing(self._still.waiting)
+        self._admission.decide()
+        metrics.paused_by_operator(paused)
+
+    def _progress(self) -> IngestProgress:
+        worker, topic = self.worker, self._topic
+        durable, ends = worker.durable, topic.ends
+        return IngestProgress(
+            [region for region in worker.ours if region not in durable],
+            durable,
+            worker.oldest_consumed_ms,
+            {region: max(end, ends.get(region, end)) for region, end in worker.ends_at_opening.items()},
+            topic.retention.oldest,
+            topic.looked_at,
+            topic.retention.retention_s,
+        )
+
+    def _check_topic(self) -> None:
+        check_topic(self.context.contract, self._kafka.topics, self.context.drain)
+        self._kafka.batches.look()
+        check_not_altered(self.context)
+
+    def _more_partitions(self) -> list[Problem]:
+        drain, partitions = self.context.drain, self.context.contract.partitions
+        if drain is None:
+            return []
+        return [
+            Problem(
+                PartitionCountChanged.kind,
+                f"the topic has {drain.partitions} partitions, the contract says {partitions}: those of the contract are "
+                f"drained, the others wait for `lancewal table alter --partitions {drain.partitions}`",
+            )
+        ]
+
+
+def _beginning(worker: IngestWorker) -> list[Problem]:
+    """Nothing is wrong, but it does not do its work yet."""
+    if not worker.joined:
+        return [Problem("joining", "the consumer group has not told yet which partitions are this process's")]
+    if worker.waiting:
+        return [Problem("opening", f"partitions {_listed(worker.waiting)} are assigned and not open yet")]
+    if not worker.ready:
+        return [Problem("fenced", "the log was fenced and no new one could be begun yet")]
+    return []
+
+
+def _listed(regions: Collection[Region]) -> str:
+    return ", ".join(str(region.partition) for region in sorted(regions))
+
+
+def seal_policy(settings: Settings) -> SealPolicy:
+    """Return when generations are sealed."""
+    ingest = settings.ingest
+    return SealPolicy(int(ingest.seal_bytes), ingest.seal_rows, ingest.seal_age_s, ingest.seal_log_distance)
+
+
+def worker_limits(settings: Settings, memory: MemoryPolicy) -> WorkerLimits:
+    """Return the worker's limits within the budget."""
+    ingest = settings.ingest
+    return WorkerLimits(
+        segment_rows=ingest.segment_rows_max,
+        # One that waits and one in flight, which decoding holds twice, take a part of a small budget only.
+        segment_bytes=min(SEGMENT_BYTES, memory.nbytes // SEGMENTS_IN_BUDGET),
+        linger_s=ingest.linger_ms / 1000,
+        linger_puts=LINGER_PUTS,
+        offset_commit_s=ingest.offset_commit_interval_s,
+        retry_s=ingest.retry_interval_s,
+        bundle_segments=BUNDLE_SEGMENTS if ingest.bundles else 0,
+    )

@@ -1,0 +1,175 @@
+"""Two tables in one ingest process, on twins: one that stops leaves the other alone, and a topic belongs to one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lancewal_core.errors import FormerGroup, InvalidSettings, RetentionLost, StoreNotWritable
+from lancewal_core.names.ids import Position, Region
+from lancewal_core.region.state import GenerationState
+from lancewal_core.settings.load import Settings
+from lancewal_core.store.object_store import PutOutcome
+from lancewal_ingest.kafka.dead_letters import RefusedDeadLetters
+from lancewal_ingest.kafka.source import Polled, Positions
+from lancewal_ingest.service.batch_check import BatchCheck
+from lancewal_ingest.service.process import IngestProcess
+from lancewal_ingest.service.table import IngestTable, TableKafka
+from lancewal_kafka.topic import TopicConfig, TopicFacts
+from lancewal_kafka.unpacking import StoredBatches
+from tests.ingest.service.test_worker import Place
+from tests.support.regions import by_number
+from tests.support.scripted import ManualClock
+
+TURNS_MAX = 40
+STORED = StoredBatches("uncompressed", 1 << 20)
+
+
+@dataclass
+class Topic:
+    """What the brokers say of a topic with so many records in each partition."""
+
+    topic_id: str
+    end: int = 6
+
+    def facts(self, topic: str) -> TopicFacts:
+        return TopicFacts(self.topic_id, 1)
+
+    def ends(self, regions: Collection[Region]) -> dict[Region, Position]:
+        return dict.fromkeys(regions, Position(self.end))
+
+    high_watermarks = ends
+
+    def highs(self) -> dict[Region, Position]:
+        return {}
+
+    def config(self) -> TopicConfig:
+        return TopicConfig(False, 3600.0, float("inf"), STORED)
+
+    def lows(self, regions: Collection[Region]) -> dict[Region, Position]:
+        return dict.fromkeys(regions, Position(0))
+
+    def timestamps(self, positions: Positions) -> dict[Region, int]:
+        return dict.fromkeys(positions, 0)
+
+
+class Served:
+    """A table to whose one partition six records come, three at a time."""
+
+    def __init__(self, process: IngestProcess, name: str, topic: str) -> None:
+        self.place = place = Place(topic=topic)
+        settings = Settings.model_validate({"table": {"uri": f"memory/{name}"}})
+        brokers = Topic(place.contract.topic_id)
+        batches = BatchCheck(topic, lambda: STORED, 1 << 30, "warn", place.clock, lambda _: None)
+        kafka = TableKafka(place.source, brokers, brokers, batches, lambda _: RefusedDeadLetters())
+        self.table = IngestTable(
+            settings, place.context, kafka, process.metrics(settings), process.owner, process.memory
+        )
+        self.table.worker.assigned(place.regions(0))
+        nothing = Polled({}, {})
+        place.source.coming = [nothing, place.records(0, 3), *[nothing] * 9, place.records(3, 3)]
+
+    @property
+    def durable(self) -> int:
+        """Position up to which everything is in a generation that is not OPEN: handed over."""
+        indexes = self.place.context.indexes.read(self.place.regions(0)).values()
+        ended = [r for index in indexes for r in index.generations if r.state is not GenerationState.OPEN]
+        return max((r.next or 0 for r in ended), default=0)
+
+
+class World:
+    """A process that is told to stop once it has had so many turns."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.turns = 0
+        self.not_ready: list[str] = []
+        self.process = IngestProcess(Settings(), self.stopping, stack, ManualClock())
+        self.one, self.two = (Served(self.process, name, f"topic-{name}") for name in ("one", "two"))
+        for served in (self.one, self.two):
+            self.process.add(served.table)
+
+    def stopping(self) -> bool:
+        self.turns += 1
+        self.not_ready = [str(problem) for problem in self.process.problems()]
+        for served in (self.one, self.two):
+            served.place.clock.sleep(1)
+        return self.turns > TURNS_MAX
+
+    def samples(self, name: str) -> dict[str, float]:
+        """By table; each family is there once."""
+        families = list(text_string_to_metric_families(generate_latest(self.process.registry).decode()))
+        assert len({family.name for family in families}) == len(families)
+        return {s.labels["table"]: s.value for family in families for s in family.samples if s.name == name}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(stack)
+
+
+def test_both_take_their_records_and_hand_them_over(world: World) -> None:
+    assert world.process.work()
+    assert world.not_ready == []
+    assert (world.one.durable, world.two.durable) == (6, 6)
+    assert world.one.table.worker._owner == world.two.table.worker._owner == world.process.owner
+    assert world.samples("lancewal_ingest_rows_total") == {"one": 6, "two": 6}
+
+
+def test_one_whose_store_refuses_stops_alone(world: World) -> None:
+    store = world.one.place.store
+    put = store.put_if_absent
+
+    def refuse(key: str, data: bytes) -> PutOutcome:
+        if "/wal/" in key and world.turns > 6:
+            raise StoreNotWritable("read only")
+        return put(key, data)
+
+    store.put_if_absent = refuse  # type: ignore[method-assign]
+    with pytest.raises(StoreNotWritable, match="read only"):
+        world.process.work()
+    assert world.turns > TURNS_MAX
+    assert world.not_ready == ["store_not_writable: memory/one stopped: read only"]
+    assert by_number(world.one.table.worker.durable) == {0: 3}
+    assert world.two.durable == 6
+
+
+def test_one_that_is_moved_to_another_group_is_let_go_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = FormerGroup("the table was moved to group other", group="other")
+
+    def look() -> None:
+        raise moved
+
+    monkeypatch.setattr(world.one.table._altered, "look", look)
+    with pytest.raises(FormerGroup):
+        world.process.work()
+    assert world.two.durable == 6
+    world.process.let_go(world.one.table, moved)
+    assert world.process.problems() == list(world.two.table.problems())
+
+
+def test_a_partition_that_stops_stops_in_its_table_alone(world: World) -> None:
+    """The partitions of both have the same number."""
+    world.one.place.source.coming[11] = RetentionLost("3 is gone", topic="topic-one", partition=0)
+    assert world.process.work()
+    assert world.not_ready == ["retention_lost: partition 0 stopped: 3 is gone"]
+    assert (world.one.durable, world.two.durable) == (3, 6)
+
+
+def test_a_second_table_of_a_topic_is_refused_by_name(world: World) -> None:
+    second = Served(world.process, "another", "topic-one")
+    with pytest.raises(InvalidSettings, match=r"memory/another: its topic topic-one belongs to the table memory/one"):
+        world.process.add(second.table)
+    assert world.process.work()
+    assert second.durable == 0, "nobody turns its loop"
+
+
+def test_before_a_table_is_there_the_process_says_so() -> None:
+    with ExitStack() as stack:
+        process = IngestProcess(Settings(), lambda: True, stack, ManualClock())
+        assert [problem.kind for problem in process.problems()] == ["starting"]
