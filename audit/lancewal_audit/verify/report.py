@@ -13,21 +13,21 @@ from typing import Any
 from lancewal_core.cli.output import aligned, one_line
 
 KINDS: dict[str, str] = {
-    "missing": "its records make the key a row, and there is none",
-    "differs": "the row of the key has other values than its records give it",
-    "deleted": "its records delete the key, and there is a row",
+    "missing": "the key's records make a row, and the table has none",
+    "differs": "the key's row has other values than its records give",
+    "deleted": "the key's records delete it, and the table has a row",
     "duplicate": "the key has more than one row",
     "hidden": "a deletion vector hides the row that the key's records make",
-    "foreign": "no record explains the row: somebody wrote it by hand",
+    "foreign": "no record explains the row",
     "wal_missing": "the WAL must hold these records and does not",
     "wal_damaged": "a segment cannot be read",
     "wal_held": "a segment cannot be read, and nothing is lost: flushes or the table hold its rows",
     "wal_lacks": "Kafka's record is a row, and the WAL has none at its offset",
     "wal_adds": "the WAL has a row at an offset where Kafka has none",
     "wal_differs": "the WAL's row is another than Kafka's record gives",
-    "wal_rejects": "a record is a dead letter on one side only",
-    "index_wrong": "an index finds the row by a value, a word or a vector that it does not have",
-    "index_missing": "an index does not find a row by a value that it has",
+    "wal_rejects": "a record is a dead letter only in Kafka or only in the WAL",
+    "index_wrong": "an index finds the row by a value, a word or a vector that the row does not have",
+    "index_missing": "an index does not find a row by a value that the row has",
     "index_damaged": "a file of an index cannot be read",
     "index_twice": "an index finds the row more than once",
 }
