@@ -441,9 +441,11 @@ def run(*commands: list[str]) -> int:
     first, *others = commands
     with contextlib.ExitStack() as stack:
         printed = [stack.enter_context(tempfile.TemporaryFile()) for _ in others]
-        children = [subprocess.Popen(first, cwd=ROOT)]
+        # Processes that run side by side import the same modules: each is compiled once.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        children = [subprocess.Popen(first, cwd=ROOT, env=environment)]
         for other, file in zip(others, printed, strict=True):
-            children.append(subprocess.Popen(other, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT))
+            children.append(subprocess.Popen(other, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT))
         codes = wait_for(children)
         for file in printed:
             file.seek(0)

@@ -12,6 +12,8 @@ import re
 import secrets
 import zlib
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +32,8 @@ settings.load_profile("lancewal")
 
 _SERVERS = {"kafka": "kafka", "mortal_kafka": "kafka", "s3": "s3", "spark": "spark"}
 """Fixtures, and their marks, which tests that start a server of their own carry too."""
+_ONE_SERVER = {"s3": "s3", "kafka and not s3": "kafka"}
+"""Servers by what ``dev.py test`` asks for with ``-m``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +48,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(plugin, "lancewal-budget")
     durations.configure(config)
     fuzzing.configure(config)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where tests of one server are asked for, import no file that does not name it: all imports take 20 s of a processor."""
+    server = _ONE_SERVER.get(config.getoption("markexpr"))
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if server and is_test and not _names(collection_path, server) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for server in ("kafka", "s3"):
+            if item.get_closest_marker(server) and not _names(item.path, server):
+                raise pytest.UsageError(f"{item.path} has a test with {server}: name {server} in it, or no run has it")
+
+
+@cache
+def _names(file: Path, server: str) -> bool:
+    return server in file.read_text()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
