@@ -31,7 +31,7 @@ from tests.flusher.commands.test_compact import dies_before_its_commit
 from tests.public.test_public_names import programs
 from tests.spark.test_spark_page import ADDRESS, PAGE, SERVER, made_table
 from tests.support.flusher_tables import FlusherTable, delete, patch, upserts
-from tests.support.spark import spark_environment
+from tests.support.spark import QUICK_START, spark_environment
 from tests.support.spark_connect import ConnectServer, connect_server
 from tests.support.spark_gate import Gate
 
@@ -209,7 +209,8 @@ def by_spark_submit(
     events = folder / "spark" / "events.jsonl"
     submit: list[str | Path] = [Path(pyspark.__file__).parent / "bin" / "spark-submit"]
     submit += ["--master", "local[2]", "--driver-memory", "512m"]
-    for name, value in (("ui.enabled", "false"), ("driver.host", "127.0.0.1"), ("driver.bindAddress", "127.0.0.1")):
+    local = {"driver.host": "127.0.0.1", "driver.bindAddress": "127.0.0.1"}
+    for name, value in {"ui.enabled": "false", "driver.extraJavaOptions": QUICK_START, **local}.items():
         submit += ["--conf", f"spark.{name}={value}"]
     environment = {**spark_environment(folder / "spark"), "LANCEWAL_EVENT_LOG": str(events)}
     lines = run([*submit, printed.stdout.strip(), *options], table, environment, **flusher)

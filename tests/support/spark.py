@@ -29,10 +29,14 @@ from lancewal_demo.stack.java import spark_java_home
 from lancewal_flusher.tasks.spark_runner import SparkRunner
 from tests.support.flusher_tables import FlusherTable
 
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java compiles quickly rather than well: queries of a test are over before optimised code pays for its making."""
+
 CONF = {
     # Two cores; a task is tried four times, as on a cluster.
     "spark.master": "local[2,4]",
     "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK_START,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

@@ -13,12 +13,14 @@ from pathlib import Path
 import pyspark
 
 from lancewal_demo.stack.ports import free_ports
-from tests.support.spark import spark_environment
+from tests.support.spark import QUICK_START, spark_environment
 
 CONF = {
     "spark.master": "local-cluster[2,1,1024]",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": QUICK_START,
+    "spark.executor.extraJavaOptions": QUICK_START,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
