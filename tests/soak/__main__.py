@@ -46,7 +46,11 @@ from tests.support.http_fault_proxy import Faults, HttpFaultProxy
 from tests.support.whole_path import until
 from tests.whole_path.world import World, make_world, plain_rows, positions
 
-IN_TURNS = ("tests/faults/test_kill_points.py", "tests/flusher/upkeep/test_index_matrix.py")
+IN_TURNS = (
+    "tests/faults/test_kill_points.py",
+    "tests/faults/test_zombies.py",
+    "tests/flusher/upkeep/test_index_matrix.py",
+)
 FLEET = ("ingest", "ingest", "ingest", "flusher", "flusher")
 RECEIPTS = 20
 TURN_S = 1.0
