@@ -153,6 +153,25 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     made.close()
 
 
+def test_status_calls_no_table_idle_whose_flush_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Pipeline(tmp_path, seed=5, partitions=2)
+    made.produce(60)
+    made.merge_all()
+    made.produce(60)
+    made.ingest()
+    made.hand_over()
+    made.settle()
+    for manifest in made.objects("manifest.json"):
+        manifest.write_bytes(b"{")
+    assert program.run(["status", "--table", made.uri]) == 1
+    said = capsys.readouterr().out
+    assert "merge_due: generation 2 is flushed" in said
+    assert "caught_up" not in said
+    made.close()
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_it_is_named(

@@ -124,11 +124,13 @@ def _sealed(counts: UnmergedCounts) -> WaitingGeneration | None:
 
 
 def _unmerged(counts: UnmergedCounts) -> WaitingGeneration | None:
-    """The oldest flushed generation that would change the table.
+    """The oldest flushed generation that would change the table, or may: its flush cannot be read.
 
     An orderly stop leaves generations without rows.  Nobody misses them, so they must not look like a merge that is late.
     """
-    for record, snapshot in counts.snapshots:
-        if snapshot.changes:
-            return WaitingGeneration(record.generation, record.flushed_at_ms, snapshot.changes, snapshot.nbytes)
-    return None
+    found = [(record, part.changes, part.nbytes) for record, part in counts.snapshots if part.changes]
+    found += [(record, 0, 0) for record in counts.unread]
+    if not found:
+        return None
+    record, rows, nbytes = min(found, key=lambda one: one[0].generation)
+    return WaitingGeneration(record.generation, record.flushed_at_ms, rows, nbytes)

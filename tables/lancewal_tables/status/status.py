@@ -299,6 +299,8 @@ def _counts(
             counts.rows += found.changes
             counts.nbytes += found.nbytes
             counts.snapshots.append((record, found))
+        else:
+            counts.unread.append(record)
     segments: list[Trailer] = []
     for log, held in by_log.items():
         walked = walks[log]

@@ -57,6 +57,8 @@ class UnmergedCounts:
     """Unmerged generations without a flush."""
     snapshots: list[tuple[GenerationRecord, FlushedGeneration]] = field(default_factory=list)
     """The other unmerged generations, each with its part of a flush."""
+    unread: list[GenerationRecord] = field(default_factory=list)
+    """Unmerged generations whose flush cannot be read."""
 
 
 Held = Sequence[tuple[UnmergedCounts, GenerationRecord]]
