@@ -50,6 +50,7 @@ IN_TURNS = (
     "tests/faults/test_kill_points.py",
     "tests/faults/test_zombies.py",
     "tests/flusher/upkeep/test_index_matrix.py",
+    "tests/reader/search/test_any_history.py",
 )
 FLEET = ("ingest", "ingest", "ingest", "flusher", "flusher")
 RECEIPTS = 20
