@@ -24,36 +24,10 @@ from tests.whole_path.world import World, make_world, plain_rows, positions, use
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
-INGEST_A = (
-    "wal.put:before:3",
-    "wal.put:after:4",
-    "memtable.apply:before:5",
-    "seal.cas:before:2",
-    "seal.cas:after:2",
-    "snapshot.write:before:2",
-    "handover.cas:before",
-)
-INGEST_B = (
-    "claim.cas:before",
-    "claim.cas:after:2",
-    "fence.put:after",
-    "snapshot.write:after",
-    "flushed.cas:before:2",
-    "flushed.cas:after",
-    "offset.commit:before:2",
-)
-FLUSHER = (
-    "plan.pin:after",
-    "fragment.write:after",
-    "dv.write:after",
-    "commit.send:before",
-    "commit.send:after",
-    "merges.put:before:2",
-    "merged.cas:before",
-    "merged.cas:after:2",
-    "trim.cas:after",
-    "trim.delete:before",
-)
+INGEST_A = ("wal.put:before:3", "seal.cas:before:2", "handover.cas:before")
+INGEST_B = ("claim.cas:after:2", "snapshot.write:after", "offset.commit:before:2")
+FLUSHER = ("fragment.write:after", "commit.send:after", "merged.cas:before", "trim.delete:before")
+"""``tests/faults/test_kill_points.py`` kills at every point of the protocol, one life each; here a life follows another."""
 INSIDE_SEAL = {"seal.cas:before"}
 INSIDE_FLUSH = {"snapshot.write:after", "flushed.cas:before"}
 INSIDE_MERGE = {"fragment.write:after", "dv.write:after", "commit.send:before", "commit.send:after"}
@@ -103,7 +77,7 @@ def spread(world: World) -> bool:
     """Whether keys came again in other generations and other merges: there were many of both."""
     logs = "".join(log.read_text(errors="replace") for log in world.lancewal.folder.glob("*.log"))
     sealed, merged = (logs.count(f'"event": "{event}"') for event in ("generation_sealed", "merge_landed"))
-    return sealed >= 40 and merged >= 8
+    return sealed >= 20 and merged >= 5
 
 
 def check_kills(kills: Sequence[Kill], plan: Plan) -> None:
@@ -227,9 +201,9 @@ def test_local_folder(kafka: KafkaBroker, spark: LocalSpark, topic_name: str, tm
     world = make_world(kafka, topic_name, tmp_path, seed)
     plan = Plan(
         (shuffled(rng, INGEST_A, 1, 3.0, INSIDE), shuffled(rng, INGEST_B, 1, 3.0, INSIDE)),
-        shuffled(rng, FLUSHER, 3, 1.5, INSIDE),
+        shuffled(rng, FLUSHER, 2, 1.5, INSIDE),
     )
-    assert plan.kills >= 20
+    assert plan.kills >= 14
     world.feed.produce(300)
     kills = under_kills(world, plan, rng, spread)
     check_kills(kills, plan)
