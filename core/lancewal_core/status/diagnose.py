@@ -249,7 +249,7 @@ def _rejected(table: TableFacts, it: PartitionFacts) -> Diagnosis | None:
     return _found(
         Cause.ALL_REJECTED,
         Urgency.PROBLEM,
-        f"{seen}. Older ones are not counted: records produced now do not become rows",
+        f"{seen}. Earlier records may have become rows",
         "`lancewal dead-letter list` counts them by reason and column. Correct the producer, or the table's columns and "
         "format, and send them again. The problem is over once a newer record becomes a row",
     )

@@ -225,7 +225,8 @@ class Preparer:
         if bad is not None:
             return Position(bad.offset), BadRecord(
                 f"topic {region.topic} partition {region.partition} offset {bad.offset}: {bad.message} ({bad.kind}); "
-                "the contract's on_bad_record is 'stop'. Send this one record to the dead letters: "
+                "the contract's on_bad_record is 'stop'. To let such records pass, without a restart: "
+                "`lancewal table alter --on bad-record=dead-letter`; to go on without this record alone: "
                 f"`lancewal offset reject {region.topic}-{region.partition}-{bad.offset}`",
                 **region.place, offset=bad.offset,
             )  # fmt: skip
