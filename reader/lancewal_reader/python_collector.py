@@ -21,8 +21,10 @@ _NEW_OBJECTS = 50_000
 
 
 class _Guests:
-    """The reads at work, in all threads, and the threshold from before the first.  A read that was interrupted while it
-    came (Ctrl-C, an alarm) goes all the same."""
+    """The reads under way in all threads, and the thresholds from before the first of them.
+
+    A read that is interrupted during ``come`` (Ctrl-C, an alarm) still calls ``go``.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -53,7 +55,10 @@ _guests = _Guests()
 
 @contextmanager
 def many_objects_made() -> Iterator[None]:
-    """Inside, the collector looks rarely, in all threads of the process; outside again as before."""
+    """Let the collector run rarely while the context is open, in all threads of the process.
+
+    When the last context is closed, the former threshold is restored.
+    """
     guest = object()
     try:
         _guests.come(guest)

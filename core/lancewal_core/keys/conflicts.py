@@ -205,8 +205,10 @@ class Conflicts:
         return replace(self, waiting=left.combine_chunks()).with_owner(source, keys)
 
     def that_counts(self, counts: Counts) -> Conflicts:
-        """Return the conflicts without decided keys whose owner does not count any more: these may come through any
-        region."""
+        """Return the conflicts without the decided keys whose owner no longer counts.
+
+        Records of such a key may come through any region.
+        """
         waits = KeySet(self.waiting_keys)
         counting = _owners_count(self.owners, counts)
         kept = counting | _are(self.owners, waits)

@@ -49,7 +49,7 @@ Counts = Callable[[MergedFrom], int]
 
 
 def counting(contract: Contract) -> Counts:
-    """Return the function that applies guarantee 1 for a contract."""
+    """Return the function that tells which remembered regions count under a contract (guarantee 1)."""
 
     def partition(source: MergedFrom) -> int:
         region, ended = source.region, contract.altered_at

@@ -224,9 +224,10 @@ def read_folded(store: ObjectStore, table: Table, flushed: FlushedGeneration, sc
 def read_parts(
     store: ObjectStore, table: Table, parts: Sequence[FlushedGeneration], columns: Sequence[str], schema: RowSchema
 ) -> list[Folded | Corrupt]:
-    """Return the content of parts of one flush in its order (``by_flush``), with these columns of their rows.
+    """Return the content of parts of one flush, with these columns of their rows.
 
-    Each object is read once.  A fault of one part is that part's answer alone, as far as the fault can be told apart.
+    The parts must be in the order of the flush (``by_flush``).  Each object is read once.  If a fault can be traced to
+    one part, it is the answer of that part alone.  Otherwise it is the answer of each part that the object serves.
     """
     gone = read_gone_of(store, parts, schema)
     partials = _sides(store, parts, [part.patches for part in parts], partial_schema(schema))
@@ -235,7 +236,7 @@ def read_parts(
 
 
 def read_gone_of(store: ObjectStore, parts: Sequence[FlushedGeneration], schema: RowSchema) -> list[pa.Table | Corrupt]:
-    """Return ``read_gone`` for parts of one flush in its order; their object is read once."""
+    """Return what ``read_gone`` does, for parts in the order of their flush.  Their object is read once."""
     return _sides(store, parts, [part.deletes for part in parts], schema.key)
 
 

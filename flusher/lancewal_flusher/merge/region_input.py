@@ -41,7 +41,7 @@ class RegionInput:
 
     @property
     def row_keys(self) -> pa.Table:
-        """Keys of the rows adopted, or to be written, in their order."""
+        """Keys of the region's rows, adopted or to be written, in the order of these rows."""
         return self.keys.slice(self.partials.num_rows + self.gone)
 
     @property
@@ -60,7 +60,7 @@ class AdoptedFiles:
 
     @property
     def row_keys(self) -> pa.Table:
-        """Keys of all rows, in their order."""
+        """Keys of all rows of the fragments, in the order of these rows."""
         return pa.concat_tables([taken.row_keys for taken in self.parts])
 
 

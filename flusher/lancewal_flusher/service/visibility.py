@@ -33,16 +33,16 @@ Failure = Literal["timeout", "kafka", "store"]
 
 
 class VisibilityObserver(Protocol):
-    """Called with what a measurement finds, in its thread."""
+    """Receives the results of measurements, in the thread that measures."""
 
     def visible(self, seconds: float) -> None:
-        """A partition's end of then is seen by a strong read after so long."""
+        """Note after how many seconds a strong read saw the end of a partition."""
 
     def not_visible(self, region: Region, position: Position, end: Position) -> None:
         """Note that the end of a partition was not visible within ``TIMEOUT_S``."""
 
     def unanswered(self, reason: Failure, error: LancewalError) -> None:
-        """The measurement ended without a result."""
+        """Note that the measurement ended without a result."""
 
     def measured(self, behind: Mapping[Region, int]) -> None:
         """Note the end of a measurement: the offsets of each partition that are not reached, 0 if all are."""
@@ -65,9 +65,9 @@ class Visibility:
     seen: VisibilityObserver
     pause: Callable[[float], bool]
     _ends: Mapping[Region, Position] = field(default_factory=dict)
-    """Ends of the measurement before."""
+    """Ends of the previous measurement."""
     _missed: dict[Region, Position] = field(default_factory=dict)
-    """Ends that were not reached in time, and are not yet."""
+    """Ends that were not visible within ``TIMEOUT_S``, and still are not."""
 
     def measure(self) -> None:
         """Do one measurement; the first one only learns where the partitions are."""

@@ -71,7 +71,11 @@ class Bundling:
         return self._run.nbytes + self._writing.nbytes + (0 if self._due is None else self._due.nbytes)
 
     def add(self, writer: LogWriter, durable: Durable, entries: Seq[Entry]) -> None:
-        """The next segment of the log."""
+        """Add the segment that has just become durable to the run.
+
+        A segment that is large, or was stored without an entity tag, is left out and ends the run.  A segment that does
+        not follow the last one begins another run.
+        """
         if not self._segments:
             return
         small = durable.etag is not None and durable.size <= SMALL_BYTES

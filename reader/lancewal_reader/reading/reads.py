@@ -68,13 +68,13 @@ _VANISHED = (PlanStale, ObjectMissing, StoreInconsistent, VersionGone)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Columns and rows of a table that are read, and as of when; checked."""
+    """Checked arguments of a read: its columns, its rows, and its read options."""
 
     columns: tuple[str, ...]
     filter: str | None
     read: ReadOptions
     keys: pa.Table | None = None
-    """The rows of these primary keys alone, each named once."""
+    """Primary keys whose rows alone are read, each named once; None: keys set no limit."""
     region_key: bytes | None = None
     """Encoded region key of all rows wanted.  Unmerged rows of other partitions, by the contract of the plan, are not
     read."""

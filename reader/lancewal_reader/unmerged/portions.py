@@ -32,7 +32,10 @@ _Object: TypeAlias = SegmentPlace | tuple[Region, Generation]
 
 
 def records_of(source: Source) -> int:
-    """Return the records that a flush was folded from: it has no more keys."""
+    """Return the number of records of a source.
+
+    For a flush it is the number of offsets that the flush covers, an upper bound of its keys.
+    """
     return source.rows if isinstance(source, EntryRef) else source.next - source.first
 
 
@@ -45,7 +48,7 @@ def records_in(deltas: Iterable[RegionDelta]) -> int:
 
 
 def has_more_than(records: int, deltas: Iterable[RegionDelta]) -> bool:
-    """Whether the deltas have more than ``records`` records.  The cost is that of the first sources that have so many."""
+    """Whether the deltas have more than ``records`` records.  Sources are counted until the sum exceeds ``records``."""
     return any(count > records for count in accumulate(_of_each(deltas)))
 
 

@@ -159,8 +159,10 @@ def load_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) ->
 
 
 def look_at_part(context: FlusherContext, rows: pa.Table, deletes: DeletesSince) -> PartLoaded:
-    """Return what ``load_part`` would do at the version of now; write nothing.  ``VersionGone`` if that version is
-    cleaned up."""
+    """Return what ``load_part`` would do at the newest version; write nothing.
+
+    ``VersionGone``: a clean-up removed that version meanwhile.
+    """
     keys = rows.select(list(context.contract.primary_key)).combine_chunks()
     plan = _plan(context, keys, KeySet(keys), deletes)
     return PartLoaded(None, int(plan.left.sum()), plan.counts[0], plan.counts[1])

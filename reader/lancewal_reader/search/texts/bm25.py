@@ -84,7 +84,10 @@ def _best(groups: Mapping[str, Sequence[Sequence[str]]], every: bool, columns: M
 
 
 def _words(groups: Sequence[Sequence[str]], every: bool, column: TextColumn) -> Scores:
-    """A group is there where one of its words is."""
+    """Return the score of each text; NaN if the text does not match.
+
+    A text has a group if it has one of the group's words.  It matches if it has a group, or with ``every`` all groups.
+    """
     texts, statistics = column.texts, column.statistics
     total, having = np.zeros(len(texts)), np.zeros(len(texts), np.int64)
     relative = texts.lengths / statistics.average if statistics.average else np.ones(len(texts))

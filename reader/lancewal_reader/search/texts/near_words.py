@@ -58,7 +58,10 @@ def check_few(query: Match, word: str, near: set[str]) -> None:
 
 
 def piece_of(tokenizer: Tokenizer, word: str) -> str | None:
-    """A text that is this word and no other, if one is found: some tokenizers shorten what they have shortened once more."""
+    """Return a text that the tokenizer turns into exactly this word; None if none is found.
+
+    The word itself may not be such a text: some tokenizers shorten a shortened word once more.
+    """
     for ending in _ENDINGS:
         for stem in dict.fromkeys((word, word[:-1] + "y" if word.endswith("i") else word)):
             if tokenizer.words(stem + ending) == [word]:
@@ -67,5 +70,5 @@ def piece_of(tokenizer: Tokenizer, word: str) -> str | None:
 
 
 def are_those(tokenizer: Tokenizer, pieces: Mapping[str, str]) -> bool:
-    """Whether the pieces, joined by spaces, are still these words."""
+    """Whether the tokenizer turns the pieces, joined by spaces, into exactly their words."""
     return tokenizer.words(" ".join(pieces.values())) == list(pieces)
