@@ -39,17 +39,18 @@ def command(
     if dry_run and wait:
         raise InvalidInput("--dry-run deletes nothing, so there is nothing to --wait for: give one of them")
     settings = asked.settings()
-    with open_context(settings, on_threads=True) as context, stop_signals() as stopping:
+    with open_context(settings, on_threads=True) as context:
         if dry_run:
             summary = look(context)
         else:
             grace_s = context.contract.grace_s
-            summary = collect_to_the_end(
-                context,
-                wait=wait,
-                stopping=stopping,
-                waits=lambda objects: context.events.garbage_awaited(objects=objects, grace_s=grace_s),
-            )
+            with stop_signals() as stopping:
+                summary = collect_to_the_end(
+                    context,
+                    wait=wait,
+                    stopping=stopping,
+                    waits=lambda objects: context.events.garbage_awaited(objects=objects, grace_s=grace_s),
+                )
     asked.report(asdict(summary), summary_text(summary, dry_run))
     if summary.damaged or summary.names_fault:
         raise typer.Exit(DAMAGED)

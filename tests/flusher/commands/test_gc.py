@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,9 @@ from lancewal_core.region.flushes.manifest import Flush, FlushPart, encode_flush
 from lancewal_core.table.control import Service, pause
 from lancewal_core.wal.segment import Fence, encode_fence
 from lancewal_flusher.commands import gc as gc_commands
-from lancewal_flusher.garbage.collect_all import collect_to_the_end, look
+from lancewal_flusher.context import FlusherContext
+from lancewal_flusher.garbage import collect_all
+from lancewal_flusher.garbage.collect_all import GarbageSummary, collect_to_the_end, look
 from lancewal_flusher.garbage.find import HISTORY_PAGE_AT
 from lancewal_flusher.garbage.kinds import CountedObjects
 from tests.flusher.garbage.test_collect import GRACE_S, WEEK_S, WINDOW_S, World, merged_once
@@ -156,6 +159,19 @@ def test_looking_changes_nothing(make: Any, gc: Any) -> None:
     assert gc(table, "--dry-run")[0] == 0
     assert gc(table, "--dry-run", "--output", "json")[0] == 0
     assert folder(table) == before
+
+
+def test_a_signal_ends_a_dry_run_at_once(make: Any, gc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+
+    def looked(context: FlusherContext) -> GarbageSummary:
+        seen.append((signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)))
+        return look(context)
+
+    monkeypatch.setattr(collect_all, "look", looked)
+    assert gc(make(600), "--dry-run")[0] == 0
+    assert seen == [before]
 
 
 def test_what_it_says_is_what_goes(make: Any, gc: Any) -> None:
