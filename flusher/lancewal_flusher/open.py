@@ -66,7 +66,6 @@ def open_on(
     *,
     on_threads: bool = False,
     store: ObjectStore | None = None,
-    key_parts_bytes: int = KEY_PARTS_BYTES_MAX,
 ) -> FlusherContext:
     """Open everything that has an effect, checked; ``stack`` closes it.  ``store`` as in ``open_by``.
 
@@ -79,7 +78,7 @@ def open_on(
     events = FlusherEvents(table=Address.of(settings).name)
     return FlusherContext(
         *opened.parts,
-        keys=_key_index(opened, settings.table.uri, computing, key_parts_bytes, stack),
+        keys=_key_index(opened, settings.table.uri, computing, stack),
         runner=ThreadRunner(
             opened.table, computing, opened.clock, events, waiting_tasks(settings.table.uri, tasks, computing)
         )
@@ -96,7 +95,7 @@ def waiting_tasks(uri: str, tasks: Tasks, computing: Tasks) -> Tasks:
     return tasks if local_folder(uri) is None else computing
 
 
-def _key_index(opened: OpenedTable, uri: str, computing: Tasks, bytes_max: int, stack: ExitStack) -> KeyIndex:
+def _key_index(opened: OpenedTable, uri: str, computing: Tasks, stack: ExitStack) -> KeyIndex:
     for old in Path(gettempdir()).glob(f"{_KEYS_FOLDER}{os.getpid()}-*"):
         # Of a process that was killed: a container's first process has the same number again.
         if old not in _in_use:
@@ -104,7 +103,7 @@ def _key_index(opened: OpenedTable, uri: str, computing: Tasks, bytes_max: int, 
     folder = Path(stack.enter_context(TemporaryDirectory(prefix=f"{_KEYS_FOLDER}{os.getpid()}-")))
     _in_use.add(folder)
     stack.callback(_in_use.discard, folder)
-    parts = MappedParts(opened.store, local_folder(uri), folder, bytes_max)
+    parts = MappedParts(opened.store, local_folder(uri), folder, KEY_PARTS_BYTES_MAX)
     return KeyIndex(KeyCatalogs(opened.store, opened.clock, opened.contract.making), parts, computing)
 
 

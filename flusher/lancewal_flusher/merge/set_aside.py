@@ -257,18 +257,16 @@ def _without(inputs: MergeInputs, left: Mapping[Region, Corrupt | RegionConflict
 
 
 def _too_many(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> _TooMany:
-    return _TooMany(_conflict(context, found, waiting, decisions_help), decisions_help)
-
-
-def _conflict(context: FlusherContext, found: _Decision, waiting: int, decisions_help: bool) -> RegionConflict:
     region_inputs = found.inputs.region_inputs
     if not decisions_help and found.met is not None:
-        return too_many_waiting(context, region_inputs, found.met)
-    if not decisions_help and len(found.strays):
-        return too_many_replaced(context, found.pinned, region_inputs, found.strays, found.partitions)
-    here = next(w.merge.region.partition for w, m in zip(region_inputs, found.masks, strict=True) if m.any())
-    others = [region.partition for region in found.held.regions if region.partition != here]
-    return too_many_in_force(context, region_inputs, Meeting(waiting, (min(others, default=here), here)))
+        error = too_many_waiting(context, region_inputs, found.met)
+    elif not decisions_help and len(found.strays):
+        error = too_many_replaced(context, found.pinned, region_inputs, found.strays, found.partitions)
+    else:
+        here = next(w.merge.region.partition for w, m in zip(region_inputs, found.masks, strict=True) if m.any())
+        others = [region.partition for region in found.held.regions if region.partition != here]
+        error = too_many_in_force(context, region_inputs, Meeting(waiting, (min(others, default=here), here)))
+    return _TooMany(error, decisions_help)
 
 
 def _next(context: FlusherContext, found: _Decision, aside: Mapping[Region, Folded]) -> Conflicts | _TooMany:

@@ -24,7 +24,7 @@ from lancewal_core.settings.load import Settings
 from lancewal_core.status.board import LOOKED_AT_S, StatusBoard
 from lancewal_core.table.store_proof import check_way
 from lancewal_flusher.event_table import FlusherEvents
-from lancewal_flusher.open import KEY_PARTS_BYTES_MAX, Threads, open_on
+from lancewal_flusher.open import Threads, open_on
 from lancewal_flusher.service.metrics import FlusherMetrics
 from lancewal_flusher.service.table import LOOP_LIMIT_S, FlusherTable
 
@@ -70,9 +70,7 @@ class FlusherProcess:
     def open(self, settings: Settings, metrics: FlusherMetrics, stack: ExitStack) -> FlusherTable:
         """Open the table that these settings name, checked; ``stack`` closes it."""
         address = Address.of(settings)
-        context = open_on(
-            settings, self._threads, stack, store=metrics.observed(address.store()), key_parts_bytes=KEY_PARTS_BYTES_MAX
-        )
+        context = open_on(settings, self._threads, stack, store=metrics.observed(address.store()))
         check_way(address.way(), context.new_id())
         contract = context.contract
         what = {"topic": contract.topic, "table": contract.table_uuid, "runner": settings.flusher.runner}
