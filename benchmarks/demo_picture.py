@@ -2,7 +2,7 @@
 
 DIR is the folder of ``lancewal demo --keep DIR``.  Its ``sights.jsonl`` has a line for each strong read of the follower.  The
 left panel has the messages that reads saw over time, with a tick for each read that met a newer version
-of the table.  The right panel has the ages of rows at first sight in the live part, the last 15 % of the messages.
+of the table.  The right panel has the ages of rows at first sight in the live part.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from lancewal_demo.feed import first_live
 from lancewal_demo.follower import Sight, Sights, percentile
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "demo.svg"
-LIVE_RATIO = 0.15
 WIDTH, HEIGHT = 860, 300
 LEFT, RIGHT = (70.0, 470.0), (560.0, 830.0)
 TOP, BOTTOM = 60.0, 235.0
@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
 def picture(sights: Sequence[Sight]) -> str:
     """The whole drawing."""
     total = sights[-1].visible
-    live_from = total - round(total * LIVE_RATIO)
+    live_from = first_live(total)
     ages: Counter[int] = Counter()
     for sight in sights:
         if sight.visible > live_from:

@@ -72,6 +72,7 @@ _CANCELLED_AFTER_S = _HOUR_S
 _TAXIING_S = 20 * _MINUTE_S
 _DIVERTED_S = 6 * _HOUR_S
 """In the air and on the way, where no air time is known."""
+_LIVE_RATIO = 0.15
 
 
 class Message(NamedTuple):
@@ -85,6 +86,11 @@ class Message(NamedTuple):
     """What it does to the row: the header ``lancewal.op``."""
     columns: dict[str, Any]
     """Column to JSON value, without ``sent_at``."""
+
+
+def first_live(messages: int) -> int:
+    """Return the number of the first message of the live part: that is the last 15 % of so many messages."""
+    return messages - round(messages * _LIVE_RATIO)
 
 
 @dataclass(frozen=True)

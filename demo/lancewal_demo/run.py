@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from lancewal_demo.comparison import Comparison, compare
 from lancewal_demo.expected import expected_by_carrier, expected_rows
-from lancewal_demo.feed import Feed
+from lancewal_demo.feed import Feed, first_live
 from lancewal_demo.flights import write_flights
 from lancewal_demo.follower import Sight, Sights
 from lancewal_demo.notices import LIVE, find_notices
@@ -33,7 +33,6 @@ from lancewal_demo.summary import Summary
 
 TOPIC = "flights"
 DEAD_LETTERS = f"{TOPIC}.dead-letters"
-_LIVE_RATIO = 0.15
 _LOOK_S = 0.5
 _CAUGHT_UP_S = 240.0
 _MERGED_S = 120.0
@@ -123,8 +122,7 @@ def run_demo(folder: Path, options: Options, display: Display) -> Summary:
 def _read_input(csv: Path, options: Options) -> _Input:
     write_flights(csv, options.flights)
     feed = Feed.read(csv)
-    live_from = len(feed) - round(len(feed) * _LIVE_RATIO)
-    return _Input(feed, live_from, expected_rows(csv), expected_by_carrier(csv))
+    return _Input(feed, first_live(len(feed)), expected_rows(csv), expected_by_carrier(csv))
 
 
 def _messages_per_s(sights: list[Sight]) -> float | None:
