@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from lancewal_core.errors import (
@@ -55,6 +56,7 @@ from lancewal_core.errors import (
     TableMissing,
     TableRestored,
     TopicTruncated,
+    or_error,
     or_raised,
 )
 from lancewal_core.names.ids import Position, Region
@@ -162,7 +164,7 @@ def open_regions(
         kafka = go_on(_ask(offsets, moved))
         for region in kafka:
             index = moved[region]
-            problem = _problem_or_error(context, index, region, _newest(index).first, kafka[region])
+            problem = or_error(partial(_problem, context, index, region, _newest(index).first, kafka[region]))
             if problem is not None:
                 answers[region] = problem
     # Step 6
@@ -256,7 +258,7 @@ def _checked(
     def check(one: _Opening) -> _Opening | LancewalError:
         if one.position is None:
             return one
-        problem = _problem_or_error(context, one.index, one.region, one.position, kafka[one.region])
+        problem = or_error(partial(_problem, context, one.index, one.region, one.position, kafka[one.region]))
         if problem is None:
             return one
         found = context.indexes.read_each([one.region])[one.region]
@@ -322,15 +324,6 @@ def _in_force(context: IngestContext) -> InForce | None:
             f"{error}; it was there when this process started: look at the store, or stop ingest"
         ) from error
     return in_force
-
-
-def _problem_or_error(
-    context: IngestContext, index: RegionState | None, region: Region, position: Position, offsets: Offsets
-) -> LancewalError | None:
-    try:
-        return _problem(context, index, region, position, offsets)
-    except LancewalError as error:
-        return error
 
 
 def _problem(
