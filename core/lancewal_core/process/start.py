@@ -44,13 +44,16 @@ Failed = Callable[[LancewalError, float], None]
 class Start:
     """See the module docstring."""
 
-    def __init__(self, clock: Clock, stopping: Callable[[], bool], failed: Failed) -> None:
+    def __init__(self, clock: Clock, stopping: Callable[[], bool]) -> None:
         self.problem: Problem | None = Problem("starting", "the service has not begun its work yet")
         self._clock = clock
         self._stopping = stopping
-        self._failed = failed
 
-    def run(self, begin: Callable[[ExitStack], T], stack: ExitStack) -> T | None:
+    def why_not_ready(self) -> Problem:
+        """Return why a service that has no table yet is not ready."""
+        return self.problem or Problem("starting", "the service begins its work")
+
+    def run(self, begin: Callable[[ExitStack], T], stack: ExitStack, failed: Failed) -> T | None:
         """Return the result of ``begin``, and keep open on ``stack`` what it opened.  None if the process is told to
         stop before."""
         pause_s = PAUSE_S
@@ -61,7 +64,7 @@ class Start:
                     stack.push(opened.pop_all())
             except _MENDED_OUTSIDE as error:
                 self.problem = Problem.of(error, "not started yet")
-                self._failed(error, pause_s)
+                failed(error, pause_s)
                 sleep_unless(self._stopping, self._clock, pause_s)
                 if self._stopping():
                     return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from lancewal_core.errors import LancewalError
 from lancewal_core.open import Address
@@ -42,7 +43,7 @@ class FlusherProcess:
         self._asked_to_stop = stopping
         self._threads = Threads.of(settings, stack)
         self._board = StatusBoard(self.clock)
-        self._start: Start | None = None
+        self._start = Start(self.clock, self.stopping)
         self._tables: list[FlusherTable] = []
         self._stopped: list[tuple[FlusherTable, LancewalError]] = []
 
@@ -81,8 +82,9 @@ class FlusherProcess:
 
     def open_when_it_can(self, settings: Settings, metrics: FlusherMetrics, stack: ExitStack) -> FlusherTable | None:
         """``open``, tried again while what fails may pass (``process.start``).  None if told to stop before."""
-        self._start = Start(self.clock, self.stopping, lambda error, again_s: metrics.failed("start", error, again_s))
-        return self._start.run(lambda opened: self.open(settings, metrics, opened), stack)
+        return self._start.run(
+            partial(self.open, settings, metrics), stack, lambda error, again_s: metrics.failed("start", error, again_s)
+        )
 
     def add(self, table: FlusherTable) -> None:
         """Take another table to work on."""
@@ -113,9 +115,7 @@ class FlusherProcess:
     def problems(self) -> Sequence[Problem]:
         """Return why it is not ready."""
         if not self._tables:
-            if self._start is None:
-                return [Problem("starting", "the service has not begun its work yet")]
-            return [self._start.problem or Problem("starting", "the service begins its work")]
+            return [self._start.why_not_ready()]
         stopped = [Problem.of(error, f"{table.settings.table.uri} stopped") for table, error in self._stopped]
         return [*stopped, *(problem for table in self._tables for problem in table.problems())]
 

@@ -74,7 +74,7 @@ class IngestProcess:
         self._tasks = ThreadTasks(workers=_TASK_THREADS)
         stack.callback(self._tasks.close)
         self._board = StatusBoard(self.clock)
-        self._start: Start | None = None
+        self._start = Start(self.clock, stopping)
         self._leaving: _Leaving | None = None
         self._tables: dict[str, IngestTable] = {}
         """By topic."""
@@ -102,9 +102,9 @@ class IngestProcess:
 
     def open_when_it_can(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable | None:
         """``open``, tried again while what fails may pass (``process.start``).  None if told to stop before."""
-        if self._start is None:
-            self._start = Start(self.clock, self._stopping, lambda error, _: metrics.failed("start", error))
-        return self._start.run(partial(self.open, settings, metrics), stack)
+        return self._start.run(
+            partial(self.open, settings, metrics), stack, lambda error, _: metrics.failed("start", error)
+        )
 
     def open(self, settings: Settings, metrics: IngestMetrics, stack: ExitStack) -> IngestTable:
         """Open the table that these settings name, checked, and join its group; ``stack`` leaves it."""
@@ -175,8 +175,7 @@ class IngestProcess:
         """Work on it no more, for it was moved to another group, whose fence hands it over.  Who opens it again waits."""
         topic = table.context.contract.topic
         del self._stopped[topic], self._tables[topic]
-        if self._start is not None:
-            self._start.problem = Problem.of(error, "stopped")
+        self._start.problem = Problem.of(error, "stopped")
         table.metrics.events.group_moved(group=error.where.get("group"), error=str(error))
 
     def work(self) -> bool:
@@ -202,9 +201,7 @@ class IngestProcess:
     def problems(self) -> Sequence[Problem]:
         """Return why it is not ready."""
         if not self._tables:
-            if self._start is None:
-                return [Problem("starting", "the service has not begun its work yet")]
-            return [self._start.problem or Problem("starting", "the service begins its work")]
+            return [self._start.why_not_ready()]
         tables, errors = list(self._tables.items()), dict(self._stopped)
         stopped = [Problem.of(errors[topic], f"{table.uri} stopped") for topic, table in tables if topic in errors]
         return [*stopped, *(problem for topic, table in tables if topic not in errors for problem in table.problems())]

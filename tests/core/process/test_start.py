@@ -50,11 +50,11 @@ def test_it_is_tried_until_it_succeeds_and_what_had_failed_is_closed() -> None:
         assert start.problem == Problem(error.kind, f"not started yet: {error}")
         assert begin.open == []
 
-    start = Start(clock, lambda: False, failed)
+    start = Start(clock, lambda: False)
     assert str(start.problem).startswith("starting: ")
     began = clock.monotonic()
     with ExitStack() as stack:
-        assert start.run(begin, stack) == "begun"
+        assert start.run(begin, stack, failed) == "begun"
         assert str(start.problem) == "None"
         assert begin.open == [8]
     assert begin.open == []
@@ -66,7 +66,7 @@ def test_it_is_tried_until_it_succeeds_and_what_had_failed_is_closed() -> None:
 def test_what_must_be_changed_ends_it(error: LancewalError) -> None:
     begin = Begin(StoreUnavailable("away"), error)
     with ExitStack() as stack, pytest.raises(type(error)):
-        Start(ManualClock(), lambda: False, lambda *_: None).run(begin, stack)
+        Start(ManualClock(), lambda: False).run(begin, stack, lambda *_: None)
     assert (begin.tries, begin.open) == (2, [])
 
 
@@ -75,6 +75,6 @@ def test_told_to_stop_it_waits_no_longer() -> None:
     begin = Begin(*(StoreUnavailable("away") for _ in range(9)))
     until = clock.monotonic() + 5
     with ExitStack() as stack:
-        assert Start(clock, lambda: clock.monotonic() >= until, lambda *_: None).run(begin, stack) is None
+        assert Start(clock, lambda: clock.monotonic() >= until).run(begin, stack, lambda *_: None) is None
     assert begin.tries == 3  # after 0, 1 and 3 seconds
     assert clock.monotonic() - until < 1
